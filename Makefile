@@ -1,0 +1,57 @@
+# The verbs of the project. `make book` and `make test` work on a fresh machine with Python 3.11 or 3.12, git and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export JUPYTER_PREFER_ENV_PATH := 1
+export MPLBACKEND :=
+# One thread per process: the arrays of the quick tier are small, and two threads only wait for each other.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help env book test outputs benchmark serve clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+env: $(READY) ## create the environment in .venv, if needed
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 was not found; install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
+	@echo "== environment: $(VENV), $$($(PYTHON) --version), versions from constraints.txt (some minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[book,test]'
+	@touch $@
+
+book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html
+	@echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors"
+	@rm -rf _build/.doctrees _build/html
+	@$(BIN)/jupyter-book build -W -n --keep-going .
+	@echo "== book: open _build/html/index.html, or 'make serve'"
+
+test: $(READY) ## everything that can fail: lint, unit and property tests, notebooks, the strict build of the book
+	@echo "== lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "== unit and property tests"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@echo "== notebooks against their stored outputs"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 notebooks
+	@$(MAKE) --no-print-directory book
+	@echo "== the built pages"
+	@$(BIN)/python -m pytest tests/rendered
+
+outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
+	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
+
+benchmark: $(READY) ## time and memory: dense attention, separable attention, convolution
+	@OMP_NUM_THREADS= $(BIN)/python benchmarks/attention.py
+
+serve: book ## the book on http://127.0.0.1:8000
+	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000
+
+clean: ## remove what was built (not the environment)
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis

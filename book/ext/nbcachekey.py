@@ -1,0 +1,29 @@
+"""Re-execute the notebooks when src/, data/ or the locked versions change: jupyter-cache only looks at code cells."""
+
+import hashlib
+from pathlib import Path
+
+WATCHED = ("src", "data", "constraints.txt")
+
+
+def digest(root):
+    """A short hash of every watched file's path and content."""
+    whole = hashlib.sha256()
+    for name in WATCHED:
+        start = Path(root, name)
+        files = [start] if start.is_file() else sorted(path for path in start.rglob("*") if path.is_file())
+        for path in files:
+            parts = path.relative_to(root).parts
+            if any(part in ("__pycache__", "cache", "cifar10") or part.endswith(".egg-info") for part in parts):
+                continue
+            whole.update("/".join(parts).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()[:16]
+
+
+def set_cache_path(app, config):
+    config.nb_execution_cache_path = str(Path(app.outdir).parent / ".jupyter_cache" / digest(app.srcdir))
+
+
+def setup(app):
+    app.connect("config-inited", set_cache_path)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,27 @@
+/* Names and landmarks for screen readers that the theme and ipywidgets leave out. */
+(function () {
+  const unlabel = (selector) => document.querySelectorAll(selector).forEach((element) => element.removeAttribute("aria-label"));
+
+  function mend() {
+    unlabel("button.search-button-field");
+    unlabel("details > summary[aria-label]");
+    document.querySelectorAll(".theme-switch-button svg:not([aria-hidden])").forEach((icon) => {
+      icon.setAttribute("aria-hidden", "true");
+      icon.removeAttribute("role");
+      icon.removeAttribute("aria-labelledby");
+      icon.querySelector("title")?.remove();
+    });
+    const bar = document.getElementById("pst-primary-sidebar");
+    if (bar && !bar.getAttribute("role")) {
+      bar.setAttribute("role", "complementary");
+      bar.setAttribute("aria-label", "Book navigation");
+    }
+    document.querySelectorAll(".widget-slider .noUi-handle:not([aria-label])").forEach((handle) => {
+      const label = handle.closest(".widget-slider").querySelector(".widget-label");
+      handle.setAttribute("aria-label", label?.textContent.trim() || "slider");
+    });
+  }
+
+  mend();
+  new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
+})();

@@ -1,0 +1,24 @@
+/* Loads Jupyter widgets from this folder instead of a CDN, at any page depth and from file://. */
+(function () {
+  const here = document.currentScript.src.replace(/[^/]*$/, "");
+  document.currentScript.setAttribute("data-jupyter-widgets-cdn", here); // the loader's fallback stays local too
+  requirejs.config({
+    paths: {
+      "@jupyter-widgets/html-manager/dist/libembed-amd": here + "libembed-amd",
+      "@jupyter-widgets/html-manager": here + "html-manager",
+      "@jupyter-widgets/base": here + "base",
+      "@jupyter-widgets/controls": here + "controls",
+      "anywidget": here + "anywidget",
+    },
+  });
+  // ipywidgets typesets through MathJax 2's queue; the pages have MathJax 3.
+  document.addEventListener("DOMContentLoaded", function () {
+    const mathjax = window.MathJax;
+    if (mathjax && mathjax.startup && !mathjax.Hub) {
+      const queue = (command) => {
+        mathjax.startup.promise = mathjax.startup.promise.then(() => mathjax.typesetPromise([command[2]]));
+      };
+      mathjax.Hub = { Queue: queue };
+    }
+  });
+})();

@@ -1,0 +1,249 @@
+"""Positional encodings (section 2.3, equation (9), appendix E).
+
+Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the shift from query to key pixel.
+
+An encoding for position-only attention turns shifts `(..., n)` into scores `(N_h, ...)`: the last term of equation (8),
+v^(h) . r_delta, up to a constant per head that the softmax ignores. Where the score is a row term plus a column term the
+attention is a product of a row and a column softmax; such an encoding is a `SeparableEncoding`.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .grid import axis_shifts, pixels, relative_shifts
+
+
+class PositionEncoding(nn.Module):
+    """Scores that depend on the shift alone. A subclass sets `num_heads` and defines `scores`."""
+
+    num_heads: int
+
+    def scores(self, delta: Tensor) -> Tensor:
+        """Scores `(N_h, ...)` of the shifts `(..., n)`."""
+        raise NotImplementedError
+
+    def position_scores(self, *sizes: int) -> Tensor:
+        """Scores for each query and key pixel of a grid: `(N_h, *sizes, *sizes)`."""
+        return self.scores(relative_shifts(*sizes).to(self.device))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+class SeparableEncoding(PositionEncoding):
+    """Scores that are a sum of one term per axis. A subclass defines `axis_scores`."""
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        """The term `(N_h, ...)` that one axis contributes, for shifts `(...)` along it."""
+        raise NotImplementedError
+
+    def scores(self, delta: Tensor) -> Tensor:
+        return sum(self.axis_scores(axis, delta[..., axis]) for axis in range(delta.shape[-1]))
+
+    def axis_probabilities(self, *sizes: int) -> list[Tensor]:
+        """Per axis the attention along it, `(N_h, size, size)`: p(k | q) is the product over the axes, exactly."""
+        shifts = (axis_shifts(size).to(self.device) for size in sizes)
+        return [self.axis_scores(axis, delta).softmax(dim=-1) for axis, delta in enumerate(shifts)]
+
+
+# --- the quadratic encoding, equation (9) ---------------------------------------------------------------------------
+
+
+def quadratic_encoding(delta: Tensor) -> Tensor:
+    """r_delta = (||delta||^2, delta_1, ..., delta_n): `(..., n)` -> `(..., n + 1)`. Equation (9)."""
+    return torch.cat([delta.square().sum(dim=-1, keepdim=True), delta], dim=-1)
+
+
+def quadratic_target(centers: Tensor, alpha: Tensor) -> Tensor:
+    """v = -alpha (1, -2 Delta_1, ..., -2 Delta_n): centres `(..., n)`, alpha `(...)` -> `(..., n + 1)`. Equation (9)."""
+    return -alpha.unsqueeze(-1) * torch.cat([torch.ones_like(centers[..., :1]), -2 * centers], dim=-1)
+
+
+class QuadraticEncoding(SeparableEncoding):
+    """Isotropic Gaussian heads with centre Delta^(h) and width alpha^(h): scores -alpha ||delta - Delta||^2 (eq. 14 and 18).
+
+    This is v . r_delta of equation (9) without its constant alpha ||Delta||^2; in this form no digits cancel, so it stays
+    exact in half precision. Parameters: `centers` `(N_h, n)` in pixels and `spread` `(N_h,)` with alpha = spread^2 / 2,
+    the form of the published code, which keeps alpha positive while it is trained.
+
+    At the start the centres are normal with standard deviation `center_std` and the spreads 1 + noise of 0.01. The default
+    2.0 is the published code's; the paper's N(0, 2 I) would be sqrt(2).
+    """
+
+    def __init__(self, num_heads: int, num_axes: int = 2, center_std: float = 2.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.centers = nn.Parameter(center_std * torch.randn(num_heads, num_axes))
+        self.spread = nn.Parameter(1 + 0.01 * torch.randn(num_heads))
+
+    @classmethod
+    def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
+        """Heads with the given centres `(N_h, n)`, all of the same alpha > 0. Not trained unless told to."""
+        if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
+            raise ValueError(f"alpha is {alpha!r}, expected a positive finite number")
+        encoding = cls(*centers.shape).to(centers)
+        with torch.no_grad():
+            encoding.centers.copy_(centers)
+            encoding.spread.fill_(math.sqrt(2 * alpha))
+        return encoding.requires_grad_(False)
+
+    @property
+    def alpha(self) -> Tensor:
+        """`(N_h,)`, one over pixels squared."""
+        return self.spread.square() / 2
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        per_head = (-1,) + (1,) * delta.ndim
+        center = self.centers[:, axis].view(per_head)
+        return -self.alpha.view(per_head) * (delta.to(center.dtype) - center).square()
+
+
+# --- the generalised quadratic encoding, appendix E -----------------------------------------------------------------
+
+
+def generalized_quadratic_encoding(delta: Tensor) -> Tensor:
+    """r_delta = (delta_1, delta_2, delta_1^2, delta_2^2, delta_1 delta_2): `(..., 2)` -> `(..., 5)`. Appendix E."""
+    delta_1, delta_2 = delta.unbind(dim=-1)
+    return torch.stack([delta_1, delta_2, delta_1.square(), delta_2.square(), delta_1 * delta_2], dim=-1)
+
+
+def generalized_quadratic_target(centers: Tensor, precision: Tensor) -> Tensor:
+    """v of appendix E for centres Delta `(..., 2)` and precision Sigma^-1 `(..., 2, 2)`: `(..., 5)`."""
+    linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
+    p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
+    return 0.5 * torch.stack([2 * linear[..., 0], 2 * linear[..., 1], -p_11, -p_22, -2 * p_12], dim=-1)
+
+
+class GeneralizedQuadraticEncoding(PositionEncoding):
+    """Gaussian heads of any shape: scores -1/2 (delta - Delta)^T Sigma^-1 (delta - Delta). Equation (19).
+
+    Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with Sigma^-1 = S S^T, so that it stays positive
+    semi-definite. At the start S = I + noise of standard deviation 0.01 (published code; the paper's N(0, 0.01 I) would
+    be 0.1). The cross term makes the attention of these heads not separable.
+    """
+
+    def __init__(self, num_heads: int, center_std: float = 2.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.centers = nn.Parameter(center_std * torch.randn(num_heads, 2))
+        self.root = nn.Parameter(torch.eye(2) + 0.01 * torch.randn(num_heads, 2, 2))
+
+    @property
+    def precision(self) -> Tensor:
+        """Sigma^-1 `(N_h, 2, 2)`, one over pixels squared."""
+        return self.root @ self.root.mT
+
+    def scores(self, delta: Tensor) -> Tensor:
+        per_head = (-1,) + (1,) * (delta.ndim - 1) + (2,)
+        offset = delta.to(self.centers.dtype) - self.centers.view(per_head)  # (N_h, ..., 2)
+        return -0.5 * torch.einsum("h...i,hij->h...j", offset, self.root).square().sum(dim=-1)
+
+
+# --- learned relative encodings, section 4.3 ------------------------------------------------------------------------
+
+
+class LearnedShiftEmbedding(nn.Module):
+    """r_delta = concat(row vector of delta_1, column vector of delta_2): shifts `(..., 2)` -> `(..., 2 * dim)`. Section 4.3.
+
+    One learned vector of `dim` numbers for each row shift and each column shift of images up to `height` x `width`.
+    """
+
+    def __init__(self, height: int, width: int, dim: int):
+        super().__init__()
+        self.sizes = (height, width)
+        self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
+
+    def axis(self, axis: int, delta: Tensor) -> Tensor:
+        """The vectors `(..., dim)` of the shifts `(...)` along one axis."""
+        size = self.sizes[axis]
+        if delta.numel() and int(delta.abs().max()) >= size:
+            raise ValueError(
+                f"a shift of {int(delta.abs().max())} pixels along axis {axis} was asked of an encoding learned for {size} pixels"
+                f" (shifts up to {size - 1}); build it for the larger image"
+            )
+        return self.axes[axis](delta + size - 1)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        return torch.cat([self.axis(0, delta[..., 0]), self.axis(1, delta[..., 1])], dim=-1)
+
+
+class LearnedRelativeEncoding(SeparableEncoding):
+    """Learned 2D relative encoding, position only: scores v^(h) . r_delta, the last term of equation (8). Section 4.3.
+
+    `dim` numbers per row shift and per column shift. The paper says floor(D_p / 2) = 200; the default 400 is the
+    published code's. v^(h) is split into a part for rows and one for columns, `targets` 2 x `(N_h, dim)`.
+    """
+
+    def __init__(self, num_heads: int, height: int, width: int, dim: int = 400):
+        super().__init__()
+        self.num_heads = num_heads
+        self.embedding = LearnedShiftEmbedding(height, width, dim)
+        self.targets = nn.ModuleList(nn.Linear(dim, num_heads, bias=False) for _ in range(2))
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        return self.targets[axis](self.embedding.axis(axis, delta)).movedim(-1, 0)
+
+
+def learned_content_scores(queries: Tensor, keys: Tensor, embedding: LearnedShiftEmbedding, scale: float = 1.0) -> Tensor:
+    """Learned encoding with content: scores scale * (q . k + q . r_delta), `(B, N_h, H, W, H, W)`. Section 4.3.
+
+    Queries and keys are `(B, N_h, H, W, D_k)` with D_k = 2 * dim of the embedding. The first two terms of equation (8);
+    a bias in the queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
+    """
+    height, width, dim = queries.shape[-3:]
+    row, column = (embedding.axis(a, axis_shifts(size).to(queries.device)) for a, size in enumerate((height, width)))
+    q_row, q_column = queries.split(dim // 2, dim=-1)
+    content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
+    rows = torch.einsum("bhijd,ikd->bhijk", q_row, row).unsqueeze(-1)
+    columns = torch.einsum("bhijd,jld->bhijl", q_column, column).unsqueeze(-2)
+    return scale * (content + rows + columns)
+
+
+class RelativeBias(PositionEncoding):
+    """The most general position-only scores: one free number per head and shift, `table` `(N_h, 2H - 1, 2W - 1)`."""
+
+    def __init__(self, table: Tensor):
+        super().__init__()
+        self.num_heads = table.shape[0]
+        self.table = nn.Parameter(table.clone())
+
+    def scores(self, delta: Tensor) -> Tensor:
+        rows, columns = self.table.shape[1:]
+        i, j = delta[..., 0] + rows // 2, delta[..., 1] + columns // 2
+        if min(int(i.min()), int(j.min())) < 0 or int(i.max()) >= rows or int(j.max()) >= columns:
+            raise ValueError(
+                f"shifts up to {int(delta.abs().max())} pixels were asked of a relative bias of {rows} x {columns} shifts,"
+                f" which serves images up to {rows // 2 + 1} x {columns // 2 + 1} pixels"
+            )
+        return self.table[:, i, j]
+
+
+# --- absolute encodings, equations (3) and (7) ----------------------------------------------------------------------
+
+
+def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor:
+    """Fixed absolute encoding P: `(*sizes, dim)`, float32; sines and cosines per axis (Vaswani et al., 2017), concatenated.
+
+    `dim` must be a multiple of twice the number of axes.
+    """
+    per_axis, rest = divmod(dim, 2 * len(sizes))
+    if rest or not per_axis:
+        raise ValueError(f"dim is {dim}, expected a positive multiple of {2 * len(sizes)} for {len(sizes)} axes")
+    frequency = base ** (-torch.arange(per_axis, dtype=torch.float64) / per_axis)
+    angle = pixels(*sizes).unsqueeze(-1) * frequency  # (T, n, per_axis)
+    waves = torch.stack([angle.sin(), angle.cos()], dim=-1)
+    return waves.reshape(*sizes, dim).float()
+
+
+class LearnedAbsoluteEncoding(nn.Module):
+    """Learned absolute encoding P: one free vector per pixel, `(*sizes, dim)`, normal with standard deviation 0.02."""
+
+    def __init__(self, *sizes: int, dim: int):
+        super().__init__()
+        self.vectors = nn.Parameter(0.02 * torch.randn(*sizes, dim))
+
+    def forward(self) -> Tensor:
+        return self.vectors
