@@ -181,6 +181,17 @@ def images_in_a_row(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
     return _finish(figure)
 
 
+def claim(image: Tensor, shifts: Tensor, query: Sequence[int], by_conv: Tensor, by_attention: Tensor) -> Figure:
+    """The theorem in one picture: the pixels that heads at `shifts` `(N_h, 2)` attend to, both layers' output `(H, W)`, the gap."""
+    titles = ["one query, nine heads", "by convolution", "by self-attention", "difference"]
+    figure = images_in_a_row([image, by_conv, by_attention, by_attention - by_conv], titles)
+    ax = figure.axes[0]
+    for head, (row, column) in enumerate((torch.tensor(query) + shifts).tolist()):
+        ax.plot(column, row, "o", ms=6, mfc="none", mec=HEAD_COLORS[head % len(HEAD_COLORS)], mew=1.8)
+    _mark(ax, query, size=4)
+    return figure
+
+
 def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Figure:
     """Signed score maps `(n, H, W)` of one query pixel, each on its own scale."""
     figure, axes = _subplots(1, len(maps), 2.1 * len(maps), 2.4)
