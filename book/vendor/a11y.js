@@ -20,6 +20,9 @@
       const label = handle.closest(".widget-slider").querySelector(".widget-label");
       handle.setAttribute("aria-label", label?.textContent.trim() || "slider");
     });
+    document.querySelectorAll(".widget-output img:not([alt])").forEach((image) => {
+      image.alt = "The picture for the present values of the sliders; a still of the same kind, described, follows.";
+    });
   }
 
   mend();

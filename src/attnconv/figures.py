@@ -166,25 +166,32 @@ def figure_11(W_conv: Tensor, E_q: Tensor, W_SA: Tensor, A_q: Tensor) -> Figure:
 # --- the chapters' own figures --------------------------------------------------------------------------------------
 
 
-def images_in_a_row(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Images side by side: `(H, W, 3)` in colour from 0 to 1, `(H, W)` as a signed map with its own scale and colour bar."""
-    figure, axes = _subplots(1, len(images), 2.9 * len(images), 2.5)
+def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
+    """Images, two in a row if there are four: `(H, W, 3)` in colour from 0 to 1, `(H, W)` signed, each on its own scale."""
+    columns = 2 if len(images) == 4 else len(images)
+    rows = len(images) // columns
+    aspect = images[0].shape[0] / images[0].shape[1]
+    width = 7.5 / columns
+    figure, axes = _subplots(rows, columns, 7.5, rows * (0.86 * width * aspect + 0.35))
     for ax, image, title in zip(axes.flat, images, titles, strict=True):
         if image.ndim == 3:
             ax.imshow(image.numpy().clip(0, 1))
         else:
-            limit = max(float(image.abs().max()), 1e-300)
-            shown = ax.imshow(image.numpy(), cmap="PuOr", vmin=-limit, vmax=limit)
-            figure.colorbar(shown, ax=ax, shrink=0.8).ax.tick_params(labelsize=6)
+            limit = float(image.abs().max())
+            shown = ax.imshow(image.numpy(), cmap="PuOr", vmin=-(limit or 1), vmax=limit or 1)
+            if limit:
+                figure.colorbar(shown, ax=ax, shrink=0.8).ax.tick_params(labelsize=7)
+            else:
+                title += ": exactly zero"
         ax.set_title(title, fontsize=9)
         _bare(ax)
     return _finish(figure)
 
 
 def claim(image: Tensor, shifts: Tensor, query: Sequence[int], by_conv: Tensor, by_attention: Tensor) -> Figure:
-    """The theorem in one picture: the pixels that heads at `shifts` `(N_h, 2)` attend to, both layers' output `(H, W)`, the gap."""
+    """The theorem in one picture: what heads at `shifts` `(N_h, 2)` attend to, both layers' outputs `(H, W)`, the gap."""
     titles = ["one query, nine heads", "by convolution", "by self-attention", "difference"]
-    figure = images_in_a_row([image, by_conv, by_attention, by_attention - by_conv], titles)
+    figure = image_grid([image, by_conv, by_attention, by_attention - by_conv], titles)
     ax = figure.axes[0]
     for head, (row, column) in enumerate((torch.tensor(query) + shifts).tolist()):
         ax.plot(column, row, "o", ms=6, mfc="none", mec=HEAD_COLORS[head % len(HEAD_COLORS)], mew=1.8)

@@ -59,9 +59,8 @@ def train(parameters: RunParameters, dataset: Dataset) -> Run:
                 rate = parameters.learning_rate_at(bar.n, bar.total)
                 losses.append(_step(model, optimizer, rate, images[batch], labels[batch]))
                 if not torch.isfinite(losses[-1]):
-                    raise RuntimeError(
-                        f"the loss is {losses[-1].item()} in epoch {epoch}, step {bar.n}; try a lower learning_rate"
-                    )
+                    where = f"in epoch {epoch + 1}, step {bar.n + 1}"
+                    raise RuntimeError(f"the loss is {losses[-1].item()} {where}; try a lower learning_rate")
                 bar.update()
             record = {
                 "epoch": epoch + 1,

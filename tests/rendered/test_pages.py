@@ -1,0 +1,84 @@
+"""The built book, read as files: nothing asked of another host, no broken link, no picture without a text. Needs `make book`."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+HTML = Path(__file__).parents[2] / "_build" / "html"
+PAGES = sorted(HTML.rglob("*.html"))
+LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
+
+
+class Page(HTMLParser):
+    """What a page loads, links to and shows."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.loads, self.links, self.images, self.ids = [], [], [], set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if "id" in attributes:
+            self.ids.add(attributes["id"])
+        if tag == "img":
+            self.images.append(attributes)
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        if (tag != "link" or attributes.get("rel") != "canonical") and attributes.get(LOADED.get(tag)):
+            self.loads.append(attributes[LOADED[tag]])
+
+
+PARSED = {path: Page(path) for path in PAGES}
+
+
+def test_the_book_was_built():
+    names = {path.relative_to(HTML).as_posix() for path in PAGES}
+    assert {"book/intro.html", "book/errata.html", "notebooks/05-theorem-1.html", "notebooks/09-train.html"} <= names
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(HTML).as_posix())
+def test_page(path):
+    page = PARSED[path]
+    for address in page.loads:
+        parts = urlsplit(address)
+        assert not parts.netloc and parts.scheme in ("", "data"), f"loads from another host: {address[:200]}"
+        if not parts.scheme:
+            assert (path.parent / unquote(parts.path)).exists(), f"does not exist: {address}"
+    for address in page.links:
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        assert target.exists(), f"broken link: {address}"
+        if parts.fragment and target.suffix == ".html" and parts.path != "#":
+            assert unquote(parts.fragment) in PARSED[target].ids, f"no such place: {address}"
+    for image in page.images:
+        assert image.get("alt", "").strip(), f"no alternative text: {image.get('src', '')[:80]}"
+
+
+def test_styles_and_loaders_stay_local():
+    for path in HTML.glob("_static/**/*.css"):
+        addresses = re.findall(
+            r"url\(\s*['\"]?(https?://[^'\")]+)|@import\s+['\"](https?://[^'\"]+)", path.read_text(errors="ignore")
+        )
+        assert not addresses, f"{path.name}: {addresses}"
+    for page in PAGES:
+        assert not re.search(r"(src|href)=\"https?://[^\"]*(jsdelivr|unpkg|cdnjs)", page.read_text()), page
+
+
+def test_chapters_show_results_and_no_tracebacks():
+    for path in HTML.glob("notebooks/*.html"):
+        text = path.read_text()
+        assert "Traceback (most recent call last)" not in text
+        assert 'class="output' in text and "<figcaption" in text, path.name
+    assert not list(HTML.glob("reports/*")), "reports of failed notebooks"
+
+
+def test_equations_carry_the_papers_numbers():
+    for page, number in (("background", 8), ("theorem", 9), ("theorem", 14), ("spans", 18), ("converse", "C1")):
+        text = (HTML / "book" / f"{page}.html").read_text()
+        assert re.search(rf'<span class="eqno">\({number}\)', text), (page, number)

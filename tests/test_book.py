@@ -1,0 +1,78 @@
+"""The strict build, on a small book of its own with the project's Makefile, configuration and extensions."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A book of two pages: `book/intro.md` and a notebook that shows a number from `src/`."""
+    for name in ("_config.yml", "Makefile", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("ext", "vendor", "references.bib", "favicon.svg"):
+        source = ROOT / "book" / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        (tmp_path / "book").mkdir(exist_ok=True)
+        copy(source, tmp_path / "book" / name)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n  - file: notebooks/number\n")
+    (tmp_path / "book" / "intro.md").write_text("# Intro\n\nSee {doc}`../notebooks/number`.\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "number.txt").write_text("first value")
+    (tmp_path / "notebooks").mkdir()
+    write_notebook(tmp_path, "from pathlib import Path\nprint(Path('../src/number.txt').read_text())")
+    return tmp_path
+
+
+def write_notebook(folder, source):
+    cells = [nbformat.v4.new_markdown_cell("# A number"), nbformat.v4.new_code_cell(source)]
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    (folder / "notebooks" / "number.ipynb").write_text(json.dumps(nbformat.v4.new_notebook(cells=cells, metadata=kernel)))
+
+
+def build(folder):
+    """`make book` in the folder with the environment that runs the tests."""
+    venv = Path(sys.prefix)
+    command = ["make", "--no-print-directory", "book", f"VENV={venv}", "-o", f"{venv}/.ready"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def page(folder):
+    return (folder / "_build" / "html" / "notebooks" / "number.html").read_text()
+
+
+def test_it_builds_and_executes_again_when_the_source_changed(book):
+    first = build(book)
+    assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
+    assert "first value" in page(book)
+    unchanged = build(book)
+    assert unchanged.returncode == 0 and "Executing notebook" not in unchanged.stdout + unchanged.stderr
+    (book / "src" / "number.txt").write_text("second value")
+    assert build(book).returncode == 0
+    assert "second value" in page(book)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("book/intro.md", "# Intro\n\nSee {doc}`nowhere`.\n", "nowhere"),
+        ("book/intro.md", "# Intro\n\nSee {eq}`eq-99`.\n", "eq-99"),
+        ("book/intro.md", "# Intro\n\nSee {cite:p}`nobody1900`.\n", "nobody1900"),
+        ("notebooks/number.ipynb", "assert 1 == 2, 'a claim that is not true'", "a claim that is not true"),
+    ],
+)
+def test_it_fails_and_fails_again_unchanged(book, file, text, message):
+    if file.endswith(".ipynb"):
+        write_notebook(book, text)
+    else:
+        (book / file).write_text(text)
+    for _ in range(2):
+        run = build(book)
+        assert run.returncode != 0 and message in run.stdout + run.stderr

@@ -1,0 +1,250 @@
+"""Theorem 1 against torch's convolutions, over everything they can be; and the converse."""
+
+import math
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_encodings import kinds
+from torch import nn
+
+from attnconv import (
+    attention,
+    attention_probabilities,
+    attention_to_conv,
+    build_model,
+    conv_to_attention,
+    convert_network,
+    hard_alpha,
+)
+from attnconv.checks import largest_gap
+from attnconv.encodings import QuadraticEncoding, RelativeBias
+from attnconv.layers import PositionAttention, attend_densely
+
+CONFIGURATIONS = 2500
+BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+tried = set()
+
+
+@st.composite
+def convolutions(draw):
+    """A random convolution, and an input that it accepts."""
+    axes = draw(st.sampled_from([1, 2, 2]))
+    per_axis = lambda strategy: tuple(draw(strategy) for _ in range(axes))  # noqa: E731
+    kernel, dilation = per_axis(st.integers(1, 7)), per_axis(st.integers(1, 3))
+    mode = draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
+    padding = draw(st.sampled_from(["valid", "same", "numbers", "numbers"]))
+    stride = (1,) * axes if padding == "same" else per_axis(st.integers(1, 4))
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    added = [(r - 1) // 2 if padding == "same" else 0 for r in reach]
+    largest = [r // 2 for r in reach] if padding == "same" else added
+    if padding == "numbers":
+        padding = added = largest = per_axis(st.integers(0, 4))
+    sizes = tuple(max(1, r - 2 * a, p + 1) + draw(st.integers(0, 4)) for r, a, p in zip(reach, added, largest, strict=True))
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    channels = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 3))
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
+    options["bias"] = draw(st.booleans())
+    dtype = draw(st.sampled_from(list(BOUND)))
+    batch = draw(st.sampled_from([(), (1,), (2,)]))
+    torch.manual_seed(draw(st.integers(0, 2**31)))
+    conv = (nn.Conv1d if axes == 1 else nn.Conv2d)(*channels, kernel, **options).to(dtype)
+    return conv, torch.randn(*batch, channels[0], *sizes).to(dtype)
+
+
+def scale_of(conv, x):
+    """What the terms of the sum add up to without their signs: rounding errors are relative to this."""
+    unsigned = torch.func.functional_call(conv, {n: p.abs() for n, p in conv.named_parameters()}, x.abs())
+    return unsigned.double().abs().max().item() or 1.0
+
+
+@settings(max_examples=CONFIGURATIONS, deadline=None)
+@given(convolutions())
+def any_convolution(case):
+    conv, x = case
+    with torch.no_grad():
+        theirs, ours = conv(x), conv_to_attention(conv)(x)
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert (ours.double() - theirs.double()).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), conv
+    tried.add((repr(conv), x.shape, x.dtype))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_any_convolution():
+    any_convolution()
+    assert len(tried) >= 2000, "so many different convolutions and inputs must have been compared"
+
+
+@pytest.mark.parametrize("alpha", [None, 0.3, 30.0])
+def test_the_layer_is_the_literal_equation_4(alpha):
+    conv = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(2, 1), dilation=(1, 2), groups=2).double()
+    layer = conv_to_attention(conv, alpha)
+    x = torch.randn(2, 4, 7, 8).double()
+    padded = F.pad(x, (1, 1, 2, 2)).movedim(1, -1)  # (B, H, W, C)
+    height, width = padded.shape[1:3]
+    A = layer.encoding.position_scores(height, width).reshape(6, height * width, height * width)
+    W_out = torch.eye(6).double().repeat(6, 1)
+    literal = attention.multi_head_self_attention(A, padded.flatten(1, 2), layer.value_matrices(), W_out, layer.bias)
+    literal = literal.unflatten(1, (height, width))[:, 1:-1:2, 0:-2]  # crop what the kernel cannot centre on, keep every 2nd row
+    assert largest_gap(layer(x).detach(), literal.movedim(-1, 1).detach()) < 1e-12
+
+
+def test_a_soft_head_is_not_the_convolution_and_the_gap_falls_with_alpha():
+    conv, x = nn.Conv2d(2, 3, 3, padding=1).double(), torch.randn(1, 2, 9, 9).double()
+    gaps = [largest_gap(conv_to_attention(conv, alpha)(x).detach(), conv(x).detach()) for alpha in (1.0, 5.0, 10.0, 20.0)]
+    assert gaps[0] > 0.1 and all(later < earlier / 10 for earlier, later in pairwise(gaps))
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+def test_hard_alpha_is_one_hot(dtype):
+    alpha = hard_alpha(dtype)
+    encoding = QuadraticEncoding.from_alpha(torch.tensor([[1.0, -2.0]]).to(dtype), alpha)
+    p = attention_probabilities(encoding, 9, 9)[0, 4, 4]
+    assert p.max() == 1 and p.count_nonzero() == 1 and p[5, 2] == 1
+    smallest = math.log(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps) if dtype != torch.float64 else -744.44
+    assert alpha - 1 <= math.log(2) - smallest <= alpha
+
+
+def test_conversion_keeps_what_a_module_has():
+    conv = nn.Conv2d(2, 3, 3).eval().requires_grad_(False)
+    before = conv.weight.clone()
+    layer = conv_to_attention(conv)
+    assert not layer.training and not any(p.requires_grad for p in layer.parameters())
+    with torch.no_grad():
+        layer.weight.zero_()
+    assert torch.equal(conv.weight, before)
+    trainable = conv_to_attention(nn.Conv2d(2, 3, 3))
+    trainable(torch.randn(1, 2, 5, 5)).sum().backward()
+    assert trainable.weight.grad is not None and trainable.encoding.centers.grad is None
+
+
+def test_gradients_are_those_of_the_convolution():
+    conv = nn.Conv2d(2, 4, 3, padding=1, groups=2, stride=2).double()
+    layer, x = conv_to_attention(conv), torch.randn(1, 2, 6, 7).double().requires_grad_()
+    weight = torch.randn(1, 4, 3, 4).double()
+    by_conv = torch.autograd.grad((conv(x) * weight).sum(), [x, conv.bias])
+    by_attention = torch.autograd.grad((layer(x) * weight).sum(), [x, layer.bias])
+    assert all(largest_gap(a, b) < 1e-12 for a, b in zip(by_attention, by_conv, strict=True))
+
+
+def whole_numbered():
+    conv = nn.Conv2d(1, 1, 1, bias=False)
+    conv.weight = nn.Parameter(torch.ones(1, 1, 1, 1, dtype=torch.int8), requires_grad=False)
+    return conv
+
+
+class Customised(nn.Conv2d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.ConvTranspose2d(2, 2, 3), "transposed"),
+        (nn.LazyConv2d(2, 3), "lazy"),
+        (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
+        (nn.Linear(2, 2), "not a 1D or 2D"),
+        (Customised(1, 1, 1), "something else"),
+        (whole_numbered(), "int8"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
+    with pytest.raises(TypeError, match=reason):
+        conv_to_attention(module)
+    if not isinstance(module, nn.Linear):
+        network = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sequential(module))
+        with pytest.raises(TypeError, match=rf"1\.0 .*{reason}"):
+            convert_network(network)
+        assert type(network[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), -1, 0, float("inf")])
+def test_bad_alpha_is_refused(alpha):
+    with pytest.raises(ValueError, match="positive finite number"):
+        conv_to_attention(nn.Conv2d(1, 1, 3), alpha)
+
+
+def test_bad_inputs_are_refused():
+    layer = conv_to_attention(nn.Conv2d(3, 4, 5))
+    with pytest.raises(ValueError, match=r"expected \(\[batch,\] 3, height, width\)"):
+        layer(torch.randn(1, 4, 8, 8))
+    with pytest.raises(ValueError, match="kernel's reach of 5"):
+        layer(torch.randn(1, 3, 4, 8))
+    with pytest.raises(TypeError, match="expected one of"):
+        hard_alpha(torch.int64)
+
+
+# --- networks -------------------------------------------------------------------------------------------------------
+
+
+def test_resnet18_cifar_form():
+    model = build_model("resnet18").eval()
+    recast = convert_network(model)
+    assert not any(isinstance(m, nn.modules.conv._ConvNd) for m in recast.modules())
+    assert any(isinstance(m, nn.Conv2d) for m in model.modules())
+    x = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        logits, ours = model(x), recast(x)
+    assert largest_gap(ours, logits) < 1e-4
+    assert torch.equal(ours.argmax(1), logits.argmax(1))
+
+
+RESNET = """
+import resource, torch, torchvision, attnconv
+torch.manual_seed(0)
+model = torchvision.models.resnet18().eval()
+x = torch.randn(1, 3, 224, 224)
+with torch.no_grad():
+    logits, ours = model(x), attnconv.convert_network(model)(x)
+print(float((ours - logits).abs().max()), bool(ours.argmax() == logits.argmax()))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def test_resnet18_at_224_pixels_in_less_than_4_gb():
+    run = subprocess.run([sys.executable, "-c", RESNET], capture_output=True, text=True, check=True)
+    gap, same, peak = run.stdout.split()
+    assert float(gap) < 1e-4 and same == "True"
+    assert float(peak) < 4, f"peak memory {peak} GiB"
+
+
+def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
+    shared = nn.Conv2d(3, 3, 3, padding=1)
+    model = nn.Sequential(shared, nn.ReLU(), shared)
+    recast = convert_network(model)
+    assert recast[0] is recast[2] and model[0] is shared
+    x = torch.randn(1, 3, 6, 6)
+    assert largest_gap(recast(x).detach(), model(x).detach()) < 1e-5
+    assert largest_gap(convert_network(shared)(x).detach(), shared(x).detach()) < 1e-5
+
+
+# --- the converse ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(kinds()))
+@settings(max_examples=15, deadline=None)
+@given(height=st.integers(1, 6), width=st.integers(1, 7), seed=st.integers(0, 2**31))
+def test_the_converse_is_exact(name, height, width, seed):
+    torch.manual_seed(seed)
+    encoding = RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1)) if name == "bias" else kinds()[name]
+    layer = PositionAttention(encoding, 3, 5).double()
+    X = torch.randn(2, height, width, 3).double()
+    dense = layer.value(attend_densely(attention_probabilities(layer, height, width), X).flatten(-2))
+    assert largest_gap(attention_to_conv(layer, height, width)(X).detach(), dense.detach()) < 1e-12
+
+
+def test_the_converse_refuses_what_it_cannot_do():
+    sharp = PositionAttention(QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4)
+    with pytest.raises(ValueError, match="border factor of head 0"):
+        attention_to_conv(sharp, 8, 8)
+    with pytest.raises(TypeError, match="expected a PositionAttention layer"):
+        attention_to_conv(nn.Linear(2, 2), 8, 8)
+    module = attention_to_conv(PositionAttention(QuadraticEncoding(4), 3, 4), 5, 6)
+    with pytest.raises(ValueError, match=r"expected \(batch, 5, 6, channels\)"):
+        module(torch.randn(1, 6, 5, 3))

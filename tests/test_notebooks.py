@@ -1,0 +1,92 @@
+"""Guards over the notebooks: what nbval cannot see, and what papermill lets pass."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CHECKED = "nbval-check-output"
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+def test_the_chapters_are_there():
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02d}" for number in range(1, 10)]
+    toc = (ROOT / "_toc.yml").read_text()
+    assert all(f"notebooks/{path.stem}" in toc for path in NOTEBOOKS)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_checked_cells_are_compared_and_others_are_stripped(path):
+    """nbval compares nothing in a cell without an execution count, and would store pictures in the others."""
+    checked = [cell for cell in code_cells(path) if CHECKED in cell.metadata.get("tags", [])]
+    assert checked, "each chapter has a cell whose output is compared"
+    for cell in checked:
+        assert cell.execution_count is not None and cell.outputs, cell.source
+        assert all(output.output_type == "stream" and output.text.strip() for output in cell.outputs), cell.source
+    for cell in code_cells(path):
+        if cell not in checked:
+            assert cell.execution_count is None and not cell.outputs, cell.source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_house_rules(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
+    for part in ("**Question.**", "**What was shown.**", "**Where the paper needs care.**", ":::{exercise}", ":::{solution}"):
+        assert part in text, f"{path.stem} lacks {part}"
+    figures = 0
+    for cell in code_cells(path):
+        assert sum(bool(line.strip()) for line in cell.source.splitlines()) < 20, cell.source
+        if figure := cell.metadata.get("mystnb", {}).get("figure"):
+            figures += 1
+            assert len(figure["caption"]) > 30 and figure["name"].startswith("fig-") and "tier" in figure["caption"]
+            assert len(cell.metadata["mystnb"]["image"]["alt"]) > 10
+    assert figures, "each chapter has a picture"
+
+
+def papermill(notebook, output, *parameters):
+    options = [word for name, value in parameters for word in ("-p", name, value)]
+    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / notebook), str(output), *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "name", "value", "message"),
+    [
+        ("09-train.ipynb", "epoch", "1", "unknown parameter epoch = 1. Known parameters: model, dataset, epochs, batch_size"),
+        ("09-train.ipynb", "epochs", "ten", "epochs = 'ten': Input should be a valid integer"),
+        ("09-train.ipynb", "model", "sa", "model = 'sa': expected one of resnet18, sa-generalized"),
+        ("08-gradient-descent.ipynb", "step", "5", "unknown parameter step = 5. Known parameters: kernel_size, steps"),
+    ],
+)
+def test_papermill_stops_at_a_wrong_parameter(notebook, name, value, message, tmp_path):
+    run = papermill(notebook, tmp_path / "out.ipynb", (name, value))
+    assert run.returncode != 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", run.stderr)
+    assert f"ValueError: {message}" in plain
+
+
+def test_papermill_runs_another_model(tmp_path):
+    output = tmp_path / "out.ipynb"
+    run = papermill("09-train.ipynb", output, ("model", "sa-learned"), ("epochs", "1"), ("batch_size", "200"))
+    assert run.returncode == 0, run.stderr[-2000:]
+    text = json.dumps([cell.get("outputs", []) for cell in nbformat.read(output, 4).cells])
+    assert "epoch   1" in text and "another run" in text and "no quadratic heads" in text
+
+
+def test_storing_outputs_leaves_a_failing_notebook_as_it_was(tmp_path):
+    path = tmp_path / "broken.ipynb"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("raise SystemError('on purpose')")])
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    run = subprocess.run([sys.executable, str(ROOT / "workflow" / "store_outputs.py"), str(path)], capture_output=True, text=True)
+    assert run.returncode != 0 and "on purpose" in run.stderr
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
