@@ -8,10 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JUPYTER_PREFER_ENV_PATH := 1
-export MPLBACKEND :=
-# One thread per process: the arrays of the quick tier are small, and two threads only wait for each other.
-export OMP_NUM_THREADS ?= 1
-
+unexport MPLBACKEND
 .PHONY: help env book test outputs benchmark serve clean
 
 help: ## this list
@@ -37,9 +34,10 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== unit and property tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 notebooks
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
+		--nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(MAKE) --no-print-directory book
 	@echo "== the built pages"
 	@$(BIN)/python -m pytest tests/rendered
@@ -48,7 +46,7 @@ outputs: $(READY) ## re-execute the notebooks and store the outputs that the tes
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
 
 benchmark: $(READY) ## time and memory: dense attention, separable attention, convolution
-	@OMP_NUM_THREADS= $(BIN)/python benchmarks/attention.py
+	@$(BIN)/python benchmarks/attention.py
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000
