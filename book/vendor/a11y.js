@@ -20,6 +20,10 @@
       const label = handle.closest(".widget-slider").querySelector(".widget-label");
       handle.setAttribute("aria-label", label?.textContent.trim() || "slider");
     });
+    document.querySelectorAll(".citation-list[role], .citation-list [role]").forEach((entry) => entry.removeAttribute("role"));
+    document.querySelectorAll(".jupyter-widgets.widget-hbox:not([tabindex])").forEach((box) => {
+      box.tabIndex = 0; // it scrolls on a narrow screen, so the keyboard must reach it
+    });
     document.querySelectorAll(".widget-output img:not([alt])").forEach((image) => {
       image.alt = "The picture for the present values of the sliders; a still of the same kind, described, follows.";
     });

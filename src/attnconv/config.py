@@ -74,4 +74,5 @@ class ImitationParameters(Parameters):
     kernel_size: Literal[3, 5] = 3
     steps: int = Field(2500, ge=1)
     weight_decay: float = Field(0.1, ge=0)
+    values_at_zero: bool = True
     seed: int = Field(0, ge=0, lt=2**32)

@@ -42,7 +42,7 @@ class Run:
 
 
 def train(parameters: RunParameters, dataset: Dataset) -> Run:
-    """Train a model on the CPU with AdamW (plain SGD at 0.1, the paper's choice for CIFAR-10, stays at chance on digits).
+    """Train a model on the CPU with AdamW, warm-up and cosine. (The paper's SGD is for CIFAR-10.)
 
     The same parameters give the same run. Raises RuntimeError when the loss is not finite.
     """
@@ -52,7 +52,7 @@ def train(parameters: RunParameters, dataset: Dataset) -> Run:
     optimizer = _optimizer(model, parameters.learning_rate)
     steps_per_epoch = -(-len(images) // parameters.batch_size)
     metrics, geometry, start = [], [_geometry(model)], time.perf_counter()
-    with tqdm(total=parameters.epochs * steps_per_epoch, desc=parameters.model, unit="step") as bar:
+    with tqdm(total=parameters.epochs * steps_per_epoch, desc="training", unit="step") as bar:
         for epoch in range(parameters.epochs):
             losses = []
             for batch in torch.randperm(len(images)).split(parameters.batch_size):
@@ -136,13 +136,14 @@ class Imitation:
 def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12) -> Imitation:
     """Train K * K heads from random centres to output what `conv` does on random crops of an image `(H, W, C)`.
 
-    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero and carry the weight
-    decay. The error ||attention - convolution|| / ||convolution|| leaves out the crop's border, where attention and a
+    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's random
+    values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the crop's border, where attention and a
     zero-padded convolution differ.
     """
     torch.manual_seed(parameters.seed)
     layer = PositionAttention(QuadraticEncoding(parameters.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels)
-    nn.init.zeros_(layer.value.weight)
+    if parameters.values_at_zero:
+        nn.init.zeros_(layer.value.weight)
     encoding = {"params": layer.encoding.parameters(), "lr": 3e-2, "weight_decay": 0.0}
     value = {"params": layer.value.parameters(), "lr": 1e-2, "weight_decay": parameters.weight_decay}
     optimizer = torch.optim.AdamW([encoding, value])

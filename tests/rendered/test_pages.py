@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
-PAGES = sorted(HTML.rglob("*.html"))
+PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 
 
