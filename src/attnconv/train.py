@@ -136,9 +136,9 @@ class Imitation:
 def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12) -> Imitation:
     """Train K * K heads from random centres to output what `conv` does on random crops of an image `(H, W, C)`.
 
-    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's random
-    values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the crop's border, where attention and a
-    zero-padded convolution differ.
+    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's
+    random values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the
+    crop's border, where attention and a zero-padded convolution differ.
     """
     torch.manual_seed(parameters.seed)
     layer = PositionAttention(QuadraticEncoding(parameters.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels)
