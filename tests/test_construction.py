@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_encodings import kinds
 from torch import nn
+from torch.nn.utils import prune
 
 from attnconv import (
     attention,
@@ -164,7 +165,26 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
         assert type(network[0]) is nn.Conv2d
 
 
-@pytest.mark.parametrize("alpha", [float("nan"), -1, 0, float("inf")])
+def test_an_empty_batch_stays_empty():
+    assert conv_to_attention(nn.Conv2d(3, 4, 3, padding=1))(torch.zeros(0, 3, 8, 8)).shape == (0, 4, 8, 8)
+
+
+def test_weights_made_by_a_hook_are_refused():
+    model = nn.Sequential(nn.ReLU(), nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3)))
+    x = torch.randn(1, 2, 5, 5)
+    assert largest_gap(convert_network(model)(x).detach(), model(x).detach()) < 1e-5
+    pruned = prune.random_unstructured(nn.Conv2d(2, 2, 3), "weight", 0.5)
+    with pytest.raises(TypeError, match=r"cannot convert 0 \(Conv2d\): a hook changes it"):
+        convert_network(nn.Sequential(pruned))
+
+
+def test_conversion_draws_no_random_numbers():
+    conv, state = nn.Conv2d(1, 1, 3), torch.random.get_rng_state()
+    conv_to_attention(conv)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), -1, 0, float("inf"), 1e39])
 def test_bad_alpha_is_refused(alpha):
     with pytest.raises(ValueError, match="positive finite number"):
         conv_to_attention(nn.Conv2d(1, 1, 3), alpha)
@@ -178,6 +198,8 @@ def test_bad_inputs_are_refused():
         layer(torch.randn(1, 3, 4, 8))
     with pytest.raises(TypeError, match="expected one of"):
         hard_alpha(torch.int64)
+    with pytest.raises(TypeError, match="the layer of a Conv1d, expected one for images"):
+        attention_probabilities(conv_to_attention(nn.Conv1d(1, 1, 3)), 4, 4)
 
 
 # --- networks -------------------------------------------------------------------------------------------------------
@@ -243,6 +265,9 @@ def test_the_converse_refuses_what_it_cannot_do():
     sharp = PositionAttention(QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4)
     with pytest.raises(ValueError, match="border factor of head 0"):
         attention_to_conv(sharp, 8, 8)
+    undefined = PositionAttention(RelativeBias(torch.full((1, 9, 9), torch.nan)), 3, 4)
+    with pytest.raises(ValueError, match="border factor of head 0 falls to nan"):
+        attention_to_conv(undefined, 5, 5)
     with pytest.raises(TypeError, match="expected a PositionAttention layer"):
         attention_to_conv(nn.Linear(2, 2), 8, 8)
     module = attention_to_conv(PositionAttention(QuadraticEncoding(4), 3, 4), 5, 6)

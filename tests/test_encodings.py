@@ -113,6 +113,8 @@ def test_shifts_beyond_a_table_are_refused():
         kinds()["learned"].position_scores(H, W + 1)
     with pytest.raises(ValueError, match="which serves images up to 6 x 7"):
         kinds()["bias"].position_scores(H + 1, W)
+    with pytest.raises(ValueError, match="expected \\(heads, 2H - 1, 2W - 1\\)"):
+        RelativeBias(torch.zeros(2, 6, 7))
 
 
 def test_sinusoids_match_the_formula():

@@ -40,6 +40,7 @@ class ConvAsAttention(nn.Module):
 
     `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`), `weight` `(G, C_out/G, N_h C_in/G)`
     the W^(h) side by side. As in any attention, one infinite or NaN pixel reaches every output (0 * inf is NaN).
+    Convert a half-precision convolution to a wider dtype before it is turned into attention: alpha is chosen once.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
@@ -90,7 +91,9 @@ class ConvAsAttention(nn.Module):
         else:
             x = torch.einsum("hpw,bcw->bhcp", columns, x)
         sizes = x.shape[3:]
-        x = x.reshape(*x.shape[:2], self.groups, -1, math.prod(sizes))  # (B, N_h, G, C_in/G, queries)
+        x = x.reshape(
+            *x.shape[:2], self.groups, self.in_channels // self.groups, math.prod(sizes)
+        )  # (B, N_h, G, C_in/G, queries)
         x = self.weight @ x.movedim(1, 2).flatten(2, 3)  # (B, G, C_out/G, queries)
         x = x.flatten(1, 2)
         if self.bias is not None:
@@ -125,13 +128,14 @@ def convert_network(model: nn.Module) -> nn.Module:
     """Theorem 1 for a network: a copy in which every convolution module is replaced by `conv_to_attention` of it.
 
     A module used in several places stays shared. Convolutions called as functions inside a forward method are not modules
-    and stay. Raises TypeError, naming the module, if one cannot be converted; the given model is never changed.
+    and stay; forward hooks of a convolution are not carried over. Raises TypeError, naming the module, if one cannot be
+    converted; the given model is never changed.
     """
+    for path, module in model.named_modules():
+        if _is_convolution(module) and (reason := _why_not(module)):
+            raise TypeError(f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}")
     model = copy.deepcopy(model)
     convolutions = [(path, m) for path, m in model.named_modules(remove_duplicate=False) if _is_convolution(m)]
-    for path, module in convolutions:
-        if reason := _why_not(module):
-            raise TypeError(f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}")
     converted: dict[nn.Module, ConvAsAttention] = {}
     for path, module in convolutions:
         if module not in converted:
@@ -157,6 +161,8 @@ def _why_not(conv: object) -> str | None:
     base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
     if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
         return "its class computes something else than a plain convolution"
+    if conv._forward_pre_hooks:
+        return "a hook changes it before each call (as weight_norm and prune do); make its weights permanent first"
     if conv.weight.dtype not in DTYPES:
         return f"its weights are {conv.weight.dtype}"
     return None
@@ -208,8 +214,8 @@ class AttentionAsConv(nn.Module):
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
     """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with zero-padded convolutions.
 
-    Exact, borders included, for any position-only encoding. Raises ValueError where a head is so sharp that its border
-    factor leaves the range of the dtype (it then attends, at that border, by ratios of numbers that are all zero).
+    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where a head is so sharp
+    that its border factor leaves the range of the dtype (at that border it attends by ratios of numbers that are all zero).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend on positions only")
@@ -220,7 +226,7 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
         module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
     info = torch.finfo(kernels.dtype)
     smallest = module.border_factor.amin(dim=(1, 2))
-    if bool((smallest < info.smallest_normal / info.eps).any()):
+    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
         head = int(smallest.argmin())
         raise ValueError(
             f"the border factor of head {head} falls to {float(smallest[head]):.1e}, too small for {kernels.dtype};"

@@ -82,12 +82,12 @@ class QuadraticEncoding(SeparableEncoding):
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
         """Heads with the given centres `(N_h, n)`, all of the same alpha > 0. Not trained unless told to."""
-        if not (isinstance(alpha, int | float) and math.isfinite(alpha) and alpha > 0):
-            raise ValueError(f"alpha is {alpha!r}, expected a positive finite number")
-        encoding = cls(*centers.shape).to(centers)
-        with torch.no_grad():
-            encoding.centers.copy_(centers)
-            encoding.spread.fill_(math.sqrt(2 * alpha))
+        if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
+            raise ValueError(f"alpha is {alpha!r}, expected a positive finite number within the range of {centers.dtype}")
+        encoding = cls(0, centers.shape[1])  # without heads yet, so that no random numbers are drawn
+        encoding.num_heads = len(centers)
+        encoding.centers = nn.Parameter(centers.clone())
+        encoding.spread = nn.Parameter(torch.full_like(centers[:, 0], math.sqrt(2 * alpha)))
         return encoding.requires_grad_(False)
 
     @property
@@ -207,6 +207,8 @@ class RelativeBias(PositionEncoding):
 
     def __init__(self, table: Tensor):
         super().__init__()
+        if table.ndim != 3 or table.shape[1] % 2 == 0 or table.shape[2] % 2 == 0:
+            raise ValueError(f"got a table of shape {tuple(table.shape)}, expected (heads, 2H - 1, 2W - 1)")
         self.num_heads = table.shape[0]
         self.table = nn.Parameter(table.clone())
 

@@ -16,7 +16,7 @@ class Expressivity(NamedTuple):
     """The answer of `expresses_convolution`."""
 
     expresses: bool
-    residual: Tensor  # (K_1, K_2): how far the heads stay from selecting exactly the pixel at each shift, 0 to 1
+    residual: Tensor  # (K_1, K_2): how far the heads stay from selecting exactly the pixel at each shift, 0 if they do
 
 
 class HeadCombination(NamedTuple):

@@ -22,7 +22,7 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
     """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64 (below eq. 5).
 
     Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For odd K that is the
-    paper's set; for even K, which the paper leaves out, it is the one of torch's `padding="same"`.
+    paper's set; for even K, which the paper leaves out, it is the one of torch's `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import spatial_softmax
-from .encodings import PositionEncoding, SeparableEncoding
+from .encodings import PositionEncoding, QuadraticEncoding, SeparableEncoding
 
 
 def attend_separably(rows: Tensor, columns: Tensor, X: Tensor) -> Tensor:
@@ -64,4 +64,6 @@ def attention_probabilities(module_or_layer: nn.Module, height: int, width: int)
             f"got {type(module_or_layer).__name__}, expected a position encoding or a layer whose `encoding` is one"
             " (of a whole network, pass one of its layers)"
         )
+    if isinstance(encoding, QuadraticEncoding) and encoding.centers.shape[1] != 2:
+        raise TypeError("got the layer of a Conv1d, expected one for images; use encoding.axis_probabilities(length)")
     return spatial_softmax(encoding.position_scores(height, width))
