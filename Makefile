@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport MPLBACKEND
+# Threads that wait give their core away, so that other work on the machine does not stall a training cell.
+export OMP_WAIT_POLICY := passive
 .PHONY: help env book test outputs benchmark serve clean
 
 help: ## this list

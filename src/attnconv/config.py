@@ -56,7 +56,7 @@ class RunParameters(Parameters):
 
     model: Annotated[str, _one_of(tuple(sorted(MODELS)))] = "sa-quadratic"
     dataset: Annotated[str, _one_of(("digits",))] = "digits"
-    epochs: int = Field(24, ge=1, le=10_000)
+    epochs: int = Field(20, ge=1, le=10_000)
     batch_size: int = Field(50, ge=1)
     learning_rate: float = Field(3e-3, gt=0, le=1)
     warm_up: float = Field(0.1, ge=0, lt=1)
