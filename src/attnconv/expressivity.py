@@ -51,8 +51,8 @@ def head_combination(
     """Phi with E_q = Phi A_q, in the least-squares sense: how to mix the heads so that each mixture selects one shift.
 
     probabilities `(N_h, H, W, H, W)`. With Phi, the values W^SA = W^conv Phi make the layer the convolution W^conv.
-    The proof of Lemma 3 finds a Phi for each query, but a layer has one set of values for all of them: `shared=True`
-    looks for one Phi that serves every query, which is what is needed; `shared=False` is the lemma to the letter.
+    The paper's proof of Lemma 3 finds a Phi for each query, but a layer has one set of values for all: `shared=True`
+    looks for one Phi that serves every query, which is what is needed; `shared=False` is the paper's condition.
     """
     kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
     height, width = _check(probabilities, kernel_size)
