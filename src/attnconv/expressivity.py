@@ -54,7 +54,7 @@ def head_combination(
     The paper's proof of Lemma 3 finds a Phi for each query, but a layer has one set of values for all: `shared=True`
     looks for one Phi that serves every query, which is what is needed; `shared=False` is the paper's condition.
     """
-    kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+    kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
     queries, targets = shift_targets(height, width, kernel_size, border)
     A = probabilities.detach().double().cpu()[:, queries[:, 0], queries[:, 1]].flatten(2).movedim(0, 1)  # (Q, N_h, T)
@@ -80,9 +80,12 @@ def expresses_convolution(
     `head_combination` and `shift_targets`. Takes the attention of constructed, trained or any other heads.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
-    size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-    residual = combination.residual.amax(dim=0).reshape(size)
+    residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
     return Expressivity(bool((residual <= tol).all()), residual)
+
+
+def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
+    return (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
 
 
 def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:

@@ -24,6 +24,7 @@ DIGITS_MODEL = {
     "dropout": 0.0,
     "attention_dropout": 0.0,
     "center_std": 1.0,
+    "learned_dim": 48,
 }
 POSITION_RATE = 10  # the centres travel pixels, the weights fractions: their learning rate is this many times higher
 
@@ -49,6 +50,7 @@ def train(parameters: RunParameters, dataset: Dataset) -> Run:
     torch.manual_seed(parameters.seed)
     model = _build(parameters.model, dataset)
     images, labels = dataset.normalise(dataset.train_images), dataset.train_labels
+    test_images = dataset.normalise(dataset.test_images)
     optimizer = _optimizer(model, parameters.learning_rate)
     steps_per_epoch = -(-len(images) // parameters.batch_size)
     metrics, geometry, start = [], [_geometry(model)], time.perf_counter()
@@ -66,7 +68,7 @@ def train(parameters: RunParameters, dataset: Dataset) -> Run:
                 "epoch": epoch + 1,
                 "learning_rate": rate,
                 "train_loss": torch.stack(losses).mean().item(),
-                "test_accuracy": evaluate(model, dataset.normalise(dataset.test_images), dataset.test_labels),
+                "test_accuracy": evaluate(model, test_images, dataset.test_labels),
                 "seconds": time.perf_counter() - start,
             }
             bar.set_postfix(epoch=epoch + 1, loss=f"{record['train_loss']:.3f}", accuracy=f"{record['test_accuracy']:.3f}")
@@ -91,8 +93,6 @@ def _build(name: str, dataset: Dataset) -> nn.Module:
     overrides = {"in_channels": dataset.train_images.shape[1], "num_classes": len(dataset.classes)}
     if name != "resnet18":
         overrides |= DIGITS_MODEL
-        if name not in ("sa-quadratic", "sa-quadratic-16", "sa-generalized"):
-            overrides["learned_dim"] = DIGITS_MODEL["hidden"]
     return build_model(name, **overrides)
 
 
