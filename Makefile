@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 was not found; install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
 	@echo "== environment: $(VENV), $$($(PYTHON) --version), versions from constraints.txt (some minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[book,test]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[book,test,workflow]'
 	@touch $@
 
 book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html
@@ -36,7 +36,7 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== unit and property tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore tests/rendered
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
 		--nbval-sanitize-with tests/nbval.cfg notebooks

@@ -1,5 +1,12 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+
+# A lossless copy of CIFAR-10 with the program that unpacks it, where one lies beside the checkout.
+UNPACK = Path(__file__).parents[2] / "shared" / "cifar10" / "unpack.py"
 
 
 @pytest.fixture(autouse=True)
@@ -7,3 +14,13 @@ def seeded():
     """Every test starts from the same random numbers, in float32, on one thread."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def cifar10_root(tmp_path_factory):
+    """A folder with CIFAR-10 in ImageFolder layout. Tests that use it share a worker: `pytest.mark.xdist_group("cifar10")`."""
+    if not UNPACK.exists():
+        pytest.skip("no copy of CIFAR-10 at hand (shared/cifar10/unpack.py beside the checkout)")
+    root = tmp_path_factory.mktemp("cifar10-root")
+    subprocess.run([sys.executable, str(UNPACK), "folder", str(root / "cifar10")], check=True)
+    return root

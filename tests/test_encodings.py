@@ -29,7 +29,7 @@ def kinds(dtype=torch.float64):
     encodings = {
         "quadratic": QuadraticEncoding(4),
         "generalized": GeneralizedQuadraticEncoding(4),
-        "learned": LearnedRelativeEncoding(4, H, W, dim=5),
+        "learned": LearnedRelativeEncoding(4, LearnedShiftEmbedding(H, W, dim=5)),
         "bias": RelativeBias(torch.randn(4, 2 * H - 1, 2 * W - 1)),
     }
     return {name: encoding.to(dtype) for name, encoding in encodings.items()}

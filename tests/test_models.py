@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from attnconv import build_model
-from attnconv.models import MODELS, head_geometry
+from attnconv import build_model, prune_degenerate_heads
+from attnconv.checks import largest_gap
+from attnconv.models import MODELS, PAPER_CRITERION, degenerate_heads, snapshot
 
 # From the published code, to the unit; the paper's Table 4 has them rounded.
 PARAMETERS = {
@@ -10,9 +11,11 @@ PARAMETERS = {
     "sa-quadratic": 12_086_844,
     "sa-quadratic-16": 18_806_970,
     "sa-generalized": 12_087_006,
+    "sa-generalized-pruned": 9_686_916,
     "sa-learned": 12_278_682,
+    "sa-learned-content": 29_484_282,
 }
-SMALL = {"num_layers": 2, "hidden": 16, "intermediate": 8, "image_size": 8, "learned_dim": 4}
+SMALL = {"num_layers": 2, "num_heads": 9, "hidden": 16, "intermediate": 8, "image_size": 8, "learned_dim": 4}
 
 
 def test_every_model_is_in_the_table():
@@ -45,11 +48,81 @@ def test_space_to_depth_keeps_the_published_order():
             assert torch.equal(seen[0][0, i, j], patch.permute(1, 2, 0).flatten())  # (dy, dx, rgb)
 
 
-def test_head_geometry():
+def test_snapshots():
+    shapes = {
+        "sa-quadratic": {"centers": (9, 2), "alpha": (9,)},
+        "sa-generalized": {"centers": (9, 2), "precision": (9, 2, 2)},
+        "sa-learned": {"row_scores": (9, 7), "column_scores": (9, 7)},
+        "sa-learned-content": {},
+        "resnet18": {},
+    }
+    for name, expected in shapes.items():
+        model = build_model(name, **SMALL) if name != "resnet18" else build_model(name)
+        found = {key: tuple(value.shape) for key, value in snapshot(model).items()}
+        assert found == {f"layer{layer}.{key}": shape for layer in (1, 2) for key, shape in expected.items()}
     model = build_model("sa-quadratic", **SMALL)
-    geometry = head_geometry(model)
-    assert geometry["centers"].shape == (2, 9, 2) and geometry["alpha"].shape == (2, 9)
-    assert torch.equal(geometry["centers"][1], model.encodings[1].centers)
+    assert torch.equal(snapshot(model)["layer2.centers"], model.attentions[1].encoding.centers)
+    learned = build_model("sa-learned", **SMALL)
+    scores = learned.attentions[0].encoding.position_scores(4, 4)  # (N_h, H, W, H, W)
+    rows, columns = snapshot(learned)["layer1.row_scores"], snapshot(learned)["layer1.column_scores"]
+    assert torch.allclose(scores[:, 3, 1, 0, 2], rows[:, 0] + columns[:, 4], atol=1e-6)  # shift (-3, 1)
+
+
+def test_options_where_text_and_code_differ():
+    direct = build_model("sa-quadratic", **SMALL, alpha_form="direct").attentions[0].encoding
+    assert torch.equal(direct.alpha, direct.spread) and torch.allclose(direct.alpha, torch.tensor(0.5), atol=0.05)
+    with pytest.raises(ValueError, match="alpha_form is 'log', expected one of square, direct"):
+        build_model("sa-quadratic", alpha_form="log")
+    assert build_model("sa-learned").attentions[0].encoding.embedding.dim == 400
+    assert build_model("sa-learned", learned_dim=200).attentions[0].encoding.embedding.dim == 200
+    for name, own in (("sa-learned", 6), ("sa-learned-content", 6)):
+        for share, count in ((False, own), (True, 1)):
+            model = build_model(name, share_encoding=share)
+            assert sum(p.shape == (31, 400 if name == "sa-learned" else 200) for p in model.parameters()) == 2 * count
+    with pytest.raises(ValueError, match="got num_heads for 6 layers, expected 3"):
+        build_model("sa-generalized-pruned", num_layers=3)
+
+
+def spoiled_model():
+    """A generalised model with a thin-striped head (0), a flat one (1) and a singular one (2) in its second layer."""
+    model = build_model("sa-generalized", **SMALL).eval()
+    with torch.no_grad():
+        root = model.attentions[1].encoding.root
+        root[0] = torch.tensor([[50.0, 0.0], [0.0, 1.0]])  # condition number 2500: degenerate for the code, not for the text
+        root[1] = 1e-3 * torch.eye(2)
+        root[2] = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
+    return model
+
+
+def test_pruning_removes_degenerate_heads_and_leaves_the_others_as_they_were():
+    model = spoiled_model()
+    pruned, removed = prune_degenerate_heads(model)
+    assert removed == [[], [0, 1, 2]] and prune_degenerate_heads(model, **PAPER_CRITERION)[1] == [[], [1, 2]]
+    assert degenerate_heads(model.attentions[1].encoding).sum() == 3
+    X = torch.randn(2, 4, 4, 16)
+    for before, after, lost in zip(model.attentions, pruned.attentions, removed, strict=True):
+        kept = [head for head in range(9) if head not in lost]
+        assert torch.equal(after.head_averages(X), before.head_averages(X)[..., kept, :])
+        # the layer's output is the sum over the kept heads and b_out: the second route masks the others' values
+        masked = before.head_averages(X).clone()
+        masked[..., lost, :] = 0
+        assert largest_gap(after(X).detach(), before.value(masked.flatten(-2)).detach()) < 1e-6
+    assert [p.numel() for p in pruned.parameters()] == [
+        p.numel() for p in build_model("sa-generalized-pruned", **SMALL | {"num_heads": (9, 6)}).parameters()
+    ]
+    assert torch.equal(model.attentions[1].encoding.root[2], torch.ones(2, 2)), "the model itself stays as it was"
+    pruned(torch.randn(2, 3, 8, 8)).sum().backward()
+
+
+def test_pruning_every_head_and_the_wrong_model():
+    model = build_model("sa-generalized", **SMALL).eval()
+    pruned, removed = prune_degenerate_heads(model, max_condition=0.5)
+    assert removed == [list(range(9))] * 2
+    assert pruned(torch.randn(3, 3, 8, 8)).shape == (3, 10)
+    with pytest.raises(TypeError, match="expected a network with the generalised quadratic encoding"):
+        prune_degenerate_heads(build_model("sa-quadratic", **SMALL))
+    with pytest.raises(TypeError, match="got ResNet"):
+        prune_degenerate_heads(build_model("resnet18"))
 
 
 def test_unknown_names_and_overrides_are_refused():

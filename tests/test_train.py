@@ -1,89 +1,333 @@
 import math
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
 from torch import nn
 
 from attnconv import load_dataset
-from attnconv.config import ImitationParameters, RunParameters
-from attnconv.data import load_photograph, whitened
+from attnconv.__main__ import main
+from attnconv.checkpoints import Checkpoints
+from attnconv.config import RunParameters
+from attnconv.data import Batches
+from attnconv.maps import content_probabilities, query_pixels
 from attnconv.models import MODELS
-from attnconv.train import evaluate, imitate_convolution, train
+from attnconv.runs import LARGEST_RECORD, load_run
+from attnconv.train import Interrupted, evaluate, load_model, train
+
+DIGITS = load_dataset("digits")
 
 
-def test_parameters_name_what_was_wrong():
-    known = "Known parameters: model, dataset, epochs, batch_size, learning_rate, warm_up, seed"
-    for values, message in [
-        ({"epoch": 3}, r"unknown parameter epoch = 3\. "),
-        ({"epochs": "ten"}, "epochs = 'ten': Input should be a valid integer"),
-        ({"epochs": 3.0}, "epochs = 3.0: Input should be a valid integer"),
-        ({"epochs": 0}, "epochs = 0: Input should be greater than or equal to 1"),
-        ({"learning_rate": math.nan}, "learning_rate = nan: Input should be a finite number"),
-        ({"model": "sa"}, "model = 'sa': expected one of resnet18, sa-generalized"),
-        ({"dataset": "cifar"}, "dataset = 'cifar': expected one of digits"),
-        ({"seed": -1, "warm_up": 1.0}, "warm_up = 1.0: .*; seed = -1: "),
-    ]:
-        with pytest.raises(ValueError, match=message) as caught:
-            RunParameters.check(values)
-        assert known in str(caught.value)
+def small(folder, **values):
+    """A run of a second, with everything that is random: dropout, crops and mirroring."""
+    network = {"num_layers": 2, "hidden": 8, "intermediate": 8, "dropout": 0.1, "attention_dropout": 0.1}
+    data = {"train_images": 330, "test_images": 60, "batch_size": 50, "augment": True}
+    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True, "checkpoint_every": 1}
+    return RunParameters.check(network | data | places | {"epochs": 2, "device": "cpu"} | values)
 
 
-def test_parameters_from_a_notebook_see_every_new_name():
-    namespace = {"torch": torch}
-    before = set(namespace)
-    namespace |= {"before": before, "epochs": 2, "_i1": "", "In": [], "model": "resnet18"}
-    assert RunParameters.from_notebook(namespace, before) == RunParameters(epochs=2, model="resnet18")
-    with pytest.raises(ValueError, match="unknown parameter epoch = 3"):
-        RunParameters.from_notebook(namespace | {"epoch": 3}, before)
+def results(run):
+    """Everything that must not depend on when a run was interrupted."""
+    metrics = [{name: value for name, value in entry.items() if name != "seconds"} for entry in run.record.metrics]
+    weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
+    return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
 
 
-def test_schedule():
-    parameters = RunParameters(learning_rate=0.1, warm_up=0.1)
-    rates = [parameters.learning_rate_at(step, 1000) for step in range(1000)]
-    assert rates[0] == pytest.approx(0.1 / 100) and rates[-1] == pytest.approx(0, abs=1e-6)
-    assert max(rates) == pytest.approx(0.1, rel=0.03) and 95 <= rates.index(max(rates)) <= 100
+@pytest.mark.parametrize(
+    ("model", "optimizer"), [*((model, "sgd") for model in sorted(MODELS)), ("sa-quadratic", "adamw"), ("sa-learned", "adamw")]
+)
+def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_path, monkeypatch):
+    values = {"model": model, "optimizer": optimizer, "learning_rate": 0.01}
+    whole = train(small(tmp_path / "whole", **values), DIGITS)
+    info = whole.record.info
+    assert info.status == "finished" and info.epochs_done == len(whole.record.metrics) == 2 and info.times_resumed == 0
+    assert all(math.isfinite(value) for entry in whole.record.metrics for value in entry.values())
+    assert sum(path.stat().st_size for path in whole.record.folder.iterdir()) < LARGEST_RECORD
+    assert whole.record.metrics[0]["train_loss"] != whole.record.metrics[1]["train_loss"] and not whole.model.training
+
+    steps = iter(range(100))
+    step = torch.optim.Optimizer.zero_grad
+    interruptions = {random.Random(model).randrange(7), 7 + random.Random(optimizer).randrange(7)}
+
+    def interrupted(self, *arguments):
+        step(self, *arguments)
+        if next(steps) in interruptions:
+            signal.raise_signal(signal.SIGTERM)
+
+    parameters = small(tmp_path / "parts", **values)
+    if model == "sa-generalized-pruned":
+        train(parameters.parent(), DIGITS)
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
+    for _ in interruptions:
+        with pytest.raises(
+            Interrupted, match=r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same command"
+        ):
+            train(parameters, DIGITS)
+        assert load_run(parameters.record_folder).info.status == "stopped"
+    again = train(parameters, DIGITS)
+    assert again.record.info.times_resumed == 2 and results(again) == results(whole)
 
 
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_every_model_trains_a_little(model):
-    digits = load_dataset("digits")
-    run = train(RunParameters(model=model, epochs=1, batch_size=300), digits)
-    assert len(run.metrics) == 1 and math.isfinite(run.metrics[0]["train_loss"])
-    assert not run.model.training
-    if model.startswith("sa-quadratic"):
-        heads = 16 if model.endswith("16") else 9
-        assert run.heads["centers"].shape == (2, 3, heads, 2) and not torch.equal(*run.heads["centers"])
+def endless(parameters):
+    train(parameters, DIGITS)
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_does_not():
-    digits = load_dataset("digits")
-    runs = [train(RunParameters(epochs=1, batch_size=300, seed=seed), digits) for seed in (1, 1, 2)]
-    losses = [run.metrics[0]["train_loss"] for run in runs]
-    assert losses[0] == losses[1] != losses[2]
+def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
+    whole = train(small(tmp_path / "whole", epochs=50, hidden=16), DIGITS)
+    parameters = small(tmp_path / "killed", epochs=50, hidden=16)
+    epoch = whole.record.info.wall_seconds / 50
+    moments, kills = random.Random(0), 0
+    while kills < 20:
+        child = multiprocessing.get_context("fork").Process(target=endless, args=(parameters,))
+        child.start()
+        time.sleep(moments.uniform(0, 4 * epoch))
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL, "the run was under way"
+        kills += 1
+    left = Checkpoints(parameters.checkpoint_folder).read()
+    assert left and 0 < left[2]["epoch"] < 50, "it got somewhere between the kills, and not to the end"
+    killed = train(parameters, DIGITS)
+    assert results(killed) == results(whole)
+    assert "resumed at epoch" in capsys.readouterr().out
+    assert not list(parameters.record_folder.glob(".*.tmp"))
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch):
-    monkeypatch.setattr("attnconv.train.F.cross_entropy", lambda logits, labels: logits.sum() * math.nan)
-    with pytest.raises(RuntimeError, match="the loss is nan in epoch 1, step 1; try a lower learning_rate"):
-        train(RunParameters(epochs=1), load_dataset("digits"))
+def test_the_same_seed_gives_the_same_run_and_another_seed_does_not(tmp_path):
+    runs = [train(small(tmp_path / str(i), seed=seed), DIGITS) for i, seed in enumerate((1, 1, 2))]
+    assert results(runs[0]) == results(runs[1]) != results(runs[2])
+
+
+def test_two_threads_are_as_repeatable_as_one(tmp_path):
+    torch.set_num_threads(2)
+    runs = [train(small(tmp_path / str(i), model="sa-learned-content"), DIGITS) for i in range(2)]
+    assert results(runs[0]) == results(runs[1])
+
+
+def test_other_parameters_are_refused(tmp_path):
+    parameters = small(tmp_path)
+    train(parameters, DIGITS)
+    with pytest.raises(ValueError, match=r"is of a run with other parameters: epochs = 2 \(asked for: 3\). Name other folders"):
+        train(small(tmp_path, epochs=3), DIGITS)
+    (parameters.record_folder / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"step-.*safetensors is of a run with other parameters: hidden = 8 \(asked for: 16\)"):
+        train(small(tmp_path, hidden=16), DIGITS)
+    replaced = train(small(tmp_path, hidden=16, resume=False), DIGITS)
+    assert replaced.record.info.parameters["hidden"] == 16
+
+
+def test_a_finished_run_is_shown_not_repeated(tmp_path, capsys):
+    parameters = small(tmp_path)
+    first = train(parameters, DIGITS)
+    again = train(parameters, DIGITS)
+    assert "finished at epoch 2 of 2" in capsys.readouterr().out and results(again) == results(first)
+    assert again.record.info.times_resumed == 0
+    Checkpoints(parameters.checkpoint_folder).clear()
+    shown = train(parameters, DIGITS)
+    assert "is finished: this is its record" in capsys.readouterr().out
+    assert shown.model is None and shown.record.metrics == first.record.metrics
+
+
+def test_a_damaged_newest_checkpoint_falls_back(tmp_path, capsys):
+    whole = train(small(tmp_path / "whole", epochs=4), DIGITS)
+    parameters = small(tmp_path / "damaged", epochs=4)
+    train(parameters, DIGITS)
+    newest = Checkpoints(parameters.checkpoint_folder).paths()[0]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="is damaged: .*; going back to the checkpoint before it"):
+        again = train(parameters, DIGITS)
+    assert "resumed at epoch 3 of 4" in capsys.readouterr().out and results(again) == results(whole)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
+    real = nn.functional.cross_entropy
+    calls = iter(range(100))
+
+    def spoiled(logits, labels, **options):
+        return real(logits, labels, **options) * (math.nan if next(calls) == 7 + 1 + 3 else 1)  # 7 steps, 1 evaluation, 4th step
+
+    monkeypatch.setattr("attnconv.train.F.cross_entropy", spoiled)
+    parameters = small(tmp_path)
+    with pytest.raises(
+        RuntimeError, match=r"the loss is nan in epoch 2, step 4; last good checkpoint: .*step-000000007.safetensors;"
+    ):
+        train(parameters, DIGITS)
+    assert load_run(parameters.record_folder).info.status == "stopped"
+
+
+def test_pruning_starts_from_the_trained_model(tmp_path):
+    parameters = small(tmp_path, model="sa-generalized-pruned", epochs=1, max_condition=1.2, schedule="constant", parent_epochs=2)
+    pruned = train(parameters, DIGITS)
+    parent = pruned.record.info.parent
+    assert parent["run"] == "sa-generalized--digits--seed0" and parent["epochs"] == 2 and parent["max_condition"] == 1.2
+    record = load_run(tmp_path / "runs" / "sa-generalized--digits--seed0")
+    assert parent["test_accuracy"] == record.info.final_test_accuracy and 0 <= parent["test_accuracy_after_pruning"] <= 1
+    removed = [len(heads) for heads in parent["removed_heads"]]
+    assert 0 < sum(removed) < 18
+    for layer, count in enumerate(removed, start=1):
+        before, after = (r.attention[f"layer{layer}.centers"] for r in (record, pruned.record))
+        kept = [head for head in range(9) if head not in parent["removed_heads"][layer - 1]]
+        assert after.shape == (2, 9 - count, 2) and torch.equal(after[0], before[-1][kept])
+    assert pruned.record.info.parameter_count == record.info.parameter_count - sum(removed) * (8 * 8 + 6)
+    again = load_model(parameters, DIGITS)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), pruned.model.parameters(), strict=True))
+    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint of sa-learned--digits--seed0 in .*; run it first"):
+        load_model(small(tmp_path, model="sa-learned"), DIGITS)
+
+
+def test_snapshots_follow_the_training(tmp_path):
+    run = train(small(tmp_path, model="sa-quadratic"), DIGITS)
+    assert run.record.attention["epochs"].tolist() == [0, 1, 2]
+    centers = run.record.attention["layer2.centers"]
+    assert centers.shape == (3, 9, 2) and not torch.equal(centers[0], centers[2])
+    assert torch.equal(centers[2], run.model.attentions[1].encoding.centers)
+
+
+def test_content_maps_are_averages_of_the_models_own(tmp_path):
+    run = train(small(tmp_path, model="sa-learned-content", attention_dropout=0.0), DIGITS)
+    attention, model = run.record.attention, run.model
+    images = DIGITS.normalise(DIGITS.test_images[:60])
+    queries = query_pixels(8, 8)
+    assert torch.equal(attention["queries"], queries) and [4, 4] in queries.tolist()
+    for layer, probabilities in enumerate(content_probabilities(model, images)):
+        assert torch.allclose(probabilities.sum(dim=(-2, -1)), torch.ones(60, 9, 8, 8), atol=1e-5)
+        i, j = queries[5]
+        assert (attention["mean_maps"][layer, :, 5] - probabilities[:, :, i, j].mean(0)).abs().max() < 1e-3
+        assert (attention["image_maps"][1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
+        shifted = probabilities[:, :, :-1, 2:].mean(0)  # queries that have the key one row down and two columns left
+        keys = torch.stack([shifted[:, i, j, i + 1, j] for i in range(7) for j in range(6)]).mean(0)
+        assert (attention["shift_probabilities"][layer, :, 7 + 1, 7 - 2] - keys).abs().max() < 1e-5
+    assert "photograph_maps" not in attention  # digits are grey
 
 
 def test_evaluate_counts():
     class Fixed(nn.Module):
         def forward(self, x):
-            return nn.functional.one_hot(x[:, 0, 0, 0].long(), 3).float()
+            return nn.functional.one_hot((x[:, 0, 0, 0] > 0).long(), 3).float()
 
     model = Fixed().train()
-    images = torch.tensor([0.0, 1, 2, 2]).view(4, 1, 1, 1)
-    assert evaluate(model, images, torch.tensor([0, 1, 2, 0]), batch_size=3) == 0.75
+    images = torch.zeros(250, 1, 8, 8, dtype=torch.uint8)
+    images[200:] = 255
+    labels = torch.cat([torch.zeros(240), torch.ones(10)]).long()
+    loss, accuracy = evaluate(model, Batches(DIGITS, images, labels))
+    right, wrong = -math.log(math.e / (math.e + 2)), -math.log(1 / (math.e + 2))
+    assert accuracy == 210 / 250 and loss == pytest.approx((210 * right + 40 * wrong) / 250)
     assert model.training
 
 
-def test_imitation_moves_towards_the_grid():
-    conv = nn.Conv2d(3, 16, 3, padding=1)
-    picture = whitened(load_photograph("china", (53, 80)))
-    learned = imitate_convolution(conv, picture, ImitationParameters(steps=400))
-    assert learned.centers.shape == (401, 9, 2) and learned.errors.shape == (400,)
-    assert learned.errors[-20:].mean() < 0.2 < learned.errors[0]
-    # the heads' parameters, not the random start, produced the output
-    assert not torch.equal(learned.centers[0], learned.centers[-1])
+def test_compiled_training_is_the_same_training(tmp_path):
+    values = {"dropout": 0.0, "attention_dropout": 0.0, "train_images": 100, "epochs": 1}
+    plain, compiled = (train(small(tmp_path / mode, compile=mode, **values), DIGITS) for mode in ("off", "default"))
+    assert compiled.record.info.parameters["compile"] == "default"
+    for name in ("train_loss", "test_loss"):
+        assert compiled.record.metrics[0][name] == pytest.approx(plain.record.metrics[0][name], rel=1e-4)
+
+
+def test_bfloat16_is_close_to_float32(tmp_path):
+    runs = [train(small(tmp_path / p, precision=p), DIGITS) for p in ("float32", "bfloat16")]
+    losses = [run.record.metrics[0]["train_loss"] for run in runs]
+    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=2e-2)
+
+
+def test_a_gpu_that_is_not_there(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ValueError, match="device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"):
+        train(small(tmp_path, device="cuda"), DIGITS)
+
+
+# --- processes and the command line ---------------------------------------------------------------------------------
+
+
+def command_line(*words, launcher=("-m", "attnconv"), **options):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, **options)
+
+
+def as_words(parameters):
+    words = ["train"]
+    for name, value in parameters.model_dump().items():
+        words += [f"--{name}", value] if value != "" else []
+    return words
+
+
+@pytest.mark.parametrize("model", ["sa-quadratic", "sa-learned-content"])
+def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
+    """Batches of 50 and a last one of 29: the shares are uneven. Without dropout, which each process draws for itself."""
+    values = {"model": model, "dropout": 0.0, "attention_dropout": 0.0, "train_images": 329, "optimizer": "sgd"}
+    one = train(small(tmp_path / "one", **values), DIGITS).record
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "attnconv")
+    parameters = small(tmp_path / "two", **values)
+    shell = command_line(*as_words(parameters), launcher=torchrun)
+    assert shell.returncode == 0, shell.stderr[-3000:]
+    two = load_run(parameters.record_folder)
+    assert two.info.hardware["processes"] == 2 and two.info.status == "finished"
+    for ours, theirs in zip(one.metrics, two.metrics, strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
+        assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
+        assert ours["test_accuracy"] == theirs["test_accuracy"]
+
+
+def test_a_notebook_launches_two_processes(tmp_path):
+    """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies this one's threads."""
+    parameters = small(tmp_path, processes=2)
+    program = "from attnconv.config import *; from attnconv.train import *\n"
+    program += f"print(launch(RunParameters.check({parameters.model_dump()!r})))"
+    shell = command_line("-c", program, launcher=())
+    assert shell.returncode == 0, shell.stderr[-3000:]
+    assert load_run(parameters.record_folder).info.hardware["processes"] == 2
+
+
+def test_the_command_line_trains_stops_and_goes_on(tmp_path):
+    parameters = small(tmp_path, epochs=300, checkpoint_every=100)
+    shell = subprocess.Popen(
+        [sys.executable, "-m", "attnconv", *map(str, as_words(parameters))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (parameters.record_folder / "metrics.csv").exists() or not load_run(parameters.record_folder).metrics:
+        assert shell.poll() is None, shell.communicate()
+        time.sleep(0.05)
+    shell.terminate()
+    _, errors = shell.communicate(timeout=60)
+    assert shell.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM in epoch" in errors and "Traceback" not in errors
+    assert "training:" not in errors, "no progress bar where there is no terminal"
+    done = load_run(parameters.record_folder).info.epochs_done
+    left = Checkpoints(parameters.checkpoint_folder).read()[2]
+    assert left["epoch"] == done and len(left["metrics"]) == done
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "--epoch", "3"), "error: unknown parameter epoch = 3. Known parameters: model"),
+        (("train", "--epochs=ten"), "error: epochs = 'ten': Input should be a valid integer"),
+        (("train", "--model", "resnet"), "error: model = 'resnet': expected one of resnet18, sa-quadratic"),
+        (("train", "much"), "error: unknown parameter argument = 'much'"),
+        (("data", "--dataset", "mnist"), "error: unknown dataset 'mnist', expected digits or cifar10"),
+        (("runs", "--all"), "error: unknown argument --all"),
+    ],
+)
+def test_the_command_line_refuses_by_name(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line_lists_records(tmp_path, capsys):
+    assert main(("runs", "--runs", str(tmp_path))) == 0 and capsys.readouterr().out == "no run records\n"
+    record = train(small(tmp_path, epochs=1), DIGITS).record
+    assert main(("runs", "--runs", str(tmp_path / "runs"))) == 0
+    assert f"| finished | 1 of 1 | {record.info.final_test_accuracy:.4f} |" in capsys.readouterr().out
+    (record.folder / "run.json").write_text("{}")
+    assert main(("runs", "--runs", str(tmp_path / "runs"))) == 1
+    assert "run.json is damaged: status Field required" in capsys.readouterr().err

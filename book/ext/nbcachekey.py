@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 WATCHED = ("src", "data", "constraints.txt")
+UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")  # nor the quick tier's records, which notebooks write
 
 
 def digest(root):
@@ -14,7 +15,7 @@ def digest(root):
         files = [start] if start.is_file() else sorted(path for path in start.rglob("*") if path.is_file())
         for path in files:
             parts = path.relative_to(root).parts
-            if any(part in ("__pycache__", "cache", "cifar10") or part.endswith(".egg-info") for part in parts):
+            if any(part in UNWATCHED or part.endswith(".egg-info") or "--digits--" in part for part in parts):
                 continue
             whole.update("/".join(parts).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()[:16]

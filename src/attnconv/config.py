@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Set
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .data import REPOSITORY
 from .models import MODELS
 
 RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
@@ -18,6 +20,18 @@ def _one_of(allowed: tuple[str, ...]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _from_text(text: str) -> Any:
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
 
 
 class Parameters(BaseModel):
@@ -40,32 +54,193 @@ class Parameters(BaseModel):
         return cls.check({name: namespace[name] for name in new if not name.startswith("_") and name != "before"})
 
     @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Self:
+        """The parameters from a command line, read as papermill reads its own: numbers, True, False and None, else text."""
+        return cls.check({name: _from_text(text) for name, text in texts.items()})
+
+    @classmethod
     def _message(cls, error: ValidationError) -> str:
         lines = []
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))
-            if problem["type"] == "extra_forbidden":
+            if not name:  # of several parameters together
+                lines.append(problem["msg"].removeprefix("Value error, "))
+            elif problem["type"] == "extra_forbidden":
                 lines.append(f"unknown parameter {name} = {problem['input']!r}")
             else:
                 lines.append(f"{name} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}")
         return "; ".join(lines) + f". Known parameters: {', '.join(cls.model_fields)}"
 
 
+# What the paper's experiment uses (its Table 2 and, where that is silent, the published code), and the quick tier's choices:
+# the same network made small enough for 8 x 8 digits on a CPU. Without dropout its attention stays separable.
+PAPER_RECIPE = {
+    "epochs": 300,
+    "batch_size": 100,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "schedule": "cosine",
+    "schedule_every": "epoch",
+    "warm_up": 0.05,
+    "position_rate": 1.0,
+    "augment": True,
+    "num_layers": 6,
+    "hidden": 400,
+    "intermediate": 512,
+    "pooling": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "center_std": 2.0,
+    "checkpoint_every": 10,
+    "resume": True,
+}
+DIGITS_RECIPE = {
+    "epochs": 20,
+    "batch_size": 50,
+    "optimizer": "adamw",
+    "learning_rate": 3e-3,
+    "schedule": "cosine",
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,  # the centres travel pixels, the weights fractions
+    "augment": False,
+    "num_layers": 3,
+    "hidden": 48,
+    "intermediate": 96,
+    "pooling": 1,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "center_std": 1.0,
+    "checkpoint_every": 0,
+    "resume": False,
+}
+MODEL_RECIPES = {
+    ("resnet18", "cifar10"): {"schedule": "multistep", "warm_up": 0.0},
+    ("sa-generalized-pruned", "cifar10"): {"epochs": 100, "learning_rate": 0.01},
+    ("sa-generalized-pruned", "digits"): {"epochs": 10, "learning_rate": 3e-4},
+}
+MILESTONES = (80 / 300, 150 / 300, 250 / 300)  # of the published ResNet18's schedule, as shares of its 300 epochs
+
+
+def recipe(model: str, dataset: str) -> dict[str, Any]:
+    """The parameters that a run of this model on this data has unless told otherwise."""
+    return (PAPER_RECIPE if dataset == "cifar10" else DIGITS_RECIPE) | MODEL_RECIPES.get((model, dataset), {})
+
+
 class RunParameters(Parameters):
-    """One quick training run (chapter 9): which model on which data, and how long."""
+    """One training run. What is not given, or None, is the recipe's: the paper's for cifar10, a quick one for digits.
 
-    model: Annotated[str, _one_of(tuple(sorted(MODELS)))] = "sa-quadratic"
-    dataset: Annotated[str, _one_of(("digits",))] = "digits"
-    epochs: int = Field(20, ge=1, le=10_000)
-    batch_size: int = Field(50, ge=1)
-    learning_rate: float = Field(3e-3, gt=0, le=1)
-    warm_up: float = Field(0.1, ge=0, lt=1)
+    Where the paper's text and the published code differ the default is the code's, since it made the paper's numbers.
+    """
+
+    # what is trained, on what, for how long
+    model: Annotated[str, _one_of(tuple(MODELS))] = "sa-quadratic"
+    dataset: Annotated[str, _one_of(("digits", "cifar10"))] = "digits"
     seed: int = Field(0, ge=0, lt=2**32)
+    epochs: int = Field(ge=1, le=10_000)
+    train_images: int | None = Field(None, ge=1)  # the first so many; None: all
+    test_images: int | None = Field(None, ge=1)
 
-    def learning_rate_at(self, step: int, steps: int) -> float:
-        """Linear warm-up over the first part of the steps, then a cosine to zero."""
-        rise = min(1.0, (step + 1) / max(1.0, self.warm_up * steps))
-        return self.learning_rate * rise * (1 + math.cos(math.pi * step / steps)) / 2
+    # how it is trained
+    batch_size: int = Field(ge=1)  # of all processes together
+    optimizer: Literal["sgd", "adamw"]  # SGD with momentum 0.9, or AdamW
+    learning_rate: float = Field(gt=0, le=1)
+    weight_decay: float = Field(1e-4, ge=0, le=1)  # of everything but centres, spreads and roots
+    schedule: Literal["cosine", "multistep", "constant"]
+    schedule_every: Literal["epoch", "step"]  # the published code sets the rate once per epoch, so the first epoch's is 0
+    warm_up: float = Field(ge=0, lt=1)  # share of the run over which the rate rises linearly from 0
+    position_rate: float = Field(gt=0)  # learning rate of centres, spreads and roots, relative to the others'
+    augment: bool  # random crops after padding by 4, and mirroring
+
+    # the network (self-attention models)
+    num_layers: int = Field(ge=1)
+    hidden: int = Field(ge=2)
+    intermediate: int = Field(ge=1)
+    pooling: int = Field(ge=1)
+    dropout: float = Field(ge=0, lt=1)
+    attention_dropout: float = Field(ge=0, lt=1)
+    center_std: float = Field(ge=0)  # the text's N(0, 2 I) would be sqrt(2)
+    alpha_form: Literal["square", "direct"] = "square"
+    learned_dim: int | None = Field(None, ge=1)  # None: hidden without content, hidden / 2 with; the text says 200 for both
+    share_encoding: bool = False  # the text shares r_delta between layers (2.3), the code does not
+
+    # sa-generalized-pruned: which heads of the trained sa-generalized go, and how long that one trains if it is not there yet
+    max_condition: float = Field(1e3, gt=0)  # the text's is 1e5
+    min_eigenvalue: float = Field(1e-5, ge=0)
+    parent_epochs: int | None = Field(None, ge=1, le=10_000)  # None: three times as many, as in the paper
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 on a CPU
+
+    # where and how it is computed: the same run, up to rounding
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"  # auto: reduce-overhead on a GPU
+    processes: int = Field(1, ge=1)  # of this machine; from a shell rather torchrun or accelerate launch
+    checkpoint_every: int = Field(ge=0)  # epochs; 0: no checkpoints
+    resume: bool  # go on from a checkpoint of the same run; False: start afresh and replace what is there
+    runs: str = ""  # folder of the records; empty: the repository's data/runs
+    checkpoints: str = ""  # folder of the checkpoints; empty: the repository's data/cache/checkpoints
+    data_root: str = ""  # folder of the data; empty: that of ATTNCONV_DATA, else the repository's data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_recipe(cls, values: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in values.items() if value is not None}
+        model, dataset = (given.get(name, cls.model_fields[name].default) for name in ("model", "dataset"))
+        return recipe(str(model), str(dataset)) | given
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
+            raise ValueError(f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folders."""
+        return f"{self.model}--{self.dataset}--seed{self.seed}"
+
+    @property
+    def record_folder(self) -> Path:
+        return Path(self.runs or REPOSITORY / "data" / "runs") / self.name
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return Path(self.checkpoints or REPOSITORY / "data" / "cache" / "checkpoints") / self.name
+
+    def on(self, device: str) -> Self:
+        """With `auto` resolved for a device type, cuda or cpu."""
+        automatic = {"device": device}
+        if self.precision == "auto":
+            automatic["precision"] = "bfloat16" if device == "cuda" else "float32"
+        if self.compile == "auto":
+            automatic["compile"] = "reduce-overhead" if device == "cuda" else "off"
+        return self.model_copy(update=automatic)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it this run: two runs with the same identity may continue each other."""
+        return self.model_dump(exclude=PLACE)
+
+    def parent(self) -> Self:
+        """Of a pruned run: the run of the generalised model that it starts from."""
+        epochs = self.parent_epochs or 3 * self.epochs
+        own = self.model_dump(exclude=set(MODEL_RECIPES[self.model, self.dataset]) | {"parent_epochs"})
+        return type(self).check(own | {"model": "sa-generalized", "epochs": epochs, "resume": True})
+
+    def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
+        """The learning rate of a step of an epoch, both from 0, with `steps` steps per epoch."""
+        by_epoch = self.schedule_every == "epoch"
+        now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
+        rise = self.warm_up * end
+        if now < rise:
+            return self.learning_rate * now / rise
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + math.cos(math.pi * (now - rise) / (end - rise))) / 2
+        if self.schedule == "multistep":
+            return self.learning_rate * 0.1 ** sum(now >= share * end for share in MILESTONES)
+        return self.learning_rate
+
+
+PLACE = {"device", "compile", "processes", "checkpoint_every", "resume", "runs", "checkpoints", "data_root"}
 
 
 class ImitationParameters(Parameters):

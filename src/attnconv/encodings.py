@@ -20,13 +20,17 @@ class PositionEncoding(nn.Module):
 
     num_heads: int
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """What a figure needs to draw the heads, detached: few numbers per head, the head first."""
+        raise NotImplementedError
+
     def scores(self, delta: Tensor) -> Tensor:
         """Scores `(N_h, ...)` of the shifts `(..., n)`."""
         raise NotImplementedError
 
     def position_scores(self, *sizes: int) -> Tensor:
         """Scores for each query and key pixel of a grid: `(N_h, *sizes, *sizes)`."""
-        return self.scores(relative_shifts(*sizes).to(self.device))
+        return self.scores(relative_shifts(*sizes, device=self.device))
 
     @property
     def device(self) -> torch.device:
@@ -43,9 +47,16 @@ class SeparableEncoding(PositionEncoding):
     def scores(self, delta: Tensor) -> Tensor:
         return sum(self.axis_scores(axis, delta[..., axis]) for axis in range(delta.shape[-1]))
 
+    def position_scores(self, *sizes: int) -> Tensor:
+        scores = torch.zeros((), device=self.device)
+        for axis, size in enumerate(sizes):
+            shape = [size if i == axis else 1 for i in range(len(sizes))]
+            scores = scores + self.axis_scores(axis, axis_shifts(size, self.device)).reshape(-1, *shape, *shape)
+        return scores
+
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
         """Per axis the attention along it, `(N_h, size, size)`: p(k | q) is the product over the axes, exactly."""
-        shifts = (axis_shifts(size).to(self.device) for size in sizes)
+        shifts = (axis_shifts(size, self.device) for size in sizes)
         return [self.axis_scores(axis, delta).softmax(dim=-1) for axis, delta in enumerate(shifts)]
 
 
@@ -62,22 +73,29 @@ def quadratic_target(centers: Tensor, alpha: Tensor) -> Tensor:
     return -alpha.unsqueeze(-1) * torch.cat([torch.ones_like(centers[..., :1]), -2 * centers], dim=-1)
 
 
+ALPHA_FORMS = ("square", "direct")
+
+
 class QuadraticEncoding(SeparableEncoding):
     """Isotropic Gaussian heads with centre Delta^(h) and width alpha^(h): scores -alpha ||delta - Delta||^2 (eq. 14 and 18).
 
     This is v . r_delta of equation (9) without its constant alpha ||Delta||^2; in this form no digits cancel, so it stays
     exact in half precision. Parameters: `centers` `(N_h, n)` in pixels and `spread` `(N_h,)` with alpha = spread^2 / 2,
-    the form of the published code, which keeps alpha positive while it is trained.
+    the form of the published code, which keeps alpha positive while it is trained; with `alpha_form="direct"` the spread is
+    alpha itself, equation (9) as written, where training may turn it negative.
 
-    At the start the centres are normal with standard deviation `center_std` and the spreads 1 + noise of 0.01. The default
+    At the start the centres are normal with standard deviation `center_std` and alpha = (1 + noise of 0.01)^2 / 2. The default
     2.0 is the published code's; the paper's N(0, 2 I) would be sqrt(2).
     """
 
-    def __init__(self, num_heads: int, num_axes: int = 2, center_std: float = 2.0):
+    def __init__(self, num_heads: int, num_axes: int = 2, center_std: float = 2.0, alpha_form: str = "square"):
         super().__init__()
-        self.num_heads = num_heads
+        if alpha_form not in ALPHA_FORMS:
+            raise ValueError(f"alpha_form is {alpha_form!r}, expected one of {', '.join(ALPHA_FORMS)}")
+        self.num_heads, self.alpha_form = num_heads, alpha_form
         self.centers = nn.Parameter(center_std * torch.randn(num_heads, num_axes))
-        self.spread = nn.Parameter(1 + 0.01 * torch.randn(num_heads))
+        spread = 1 + 0.01 * torch.randn(num_heads)
+        self.spread = nn.Parameter(spread if alpha_form == "square" else spread.square() / 2)
 
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
@@ -93,7 +111,11 @@ class QuadraticEncoding(SeparableEncoding):
     @property
     def alpha(self) -> Tensor:
         """`(N_h,)`, one over pixels squared."""
-        return self.spread.square() / 2
+        return self.spread.square() / 2 if self.alpha_form == "square" else self.spread
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """`centers` `(N_h, n)` in pixels and `alpha` `(N_h,)`."""
+        return {"centers": self.centers.detach().clone(), "alpha": self.alpha.detach().clone()}
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
         per_head = (-1,) + (1,) * delta.ndim
@@ -136,6 +158,18 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
         """Sigma^-1 `(N_h, 2, 2)`, one over pixels squared."""
         return self.root @ self.root.mT
 
+    def select(self, heads: Tensor) -> "GeneralizedQuadraticEncoding":
+        """A copy with the heads of the given indices only."""
+        encoding = GeneralizedQuadraticEncoding(0)  # without heads yet, so that no random numbers are drawn
+        encoding.num_heads = len(heads)
+        encoding.centers = nn.Parameter(self.centers.detach()[heads].clone())
+        encoding.root = nn.Parameter(self.root.detach()[heads].clone())
+        return encoding
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """`centers` `(N_h, 2)` in pixels and `precision` `(N_h, 2, 2)`."""
+        return {"centers": self.centers.detach().clone(), "precision": self.precision.detach().clone()}
+
     def scores(self, delta: Tensor) -> Tensor:
         per_head = (-1,) + (1,) * (delta.ndim - 1) + (2,)
         offset = delta.to(self.centers.dtype) - self.centers.view(per_head)  # (N_h, ..., 2)
@@ -153,13 +187,14 @@ class LearnedShiftEmbedding(nn.Module):
 
     def __init__(self, height: int, width: int, dim: int):
         super().__init__()
-        self.sizes = (height, width)
+        self.sizes, self.dim = (height, width), dim
         self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
 
     def axis(self, axis: int, delta: Tensor) -> Tensor:
         """The vectors `(..., dim)` of the shifts `(...)` along one axis."""
         size = self.sizes[axis]
-        if delta.numel() and int(delta.abs().max()) >= size:
+        looking_is_free = delta.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere it would wait
+        if looking_is_free and delta.numel() and int(delta.abs().max()) >= size:
             raise ValueError(
                 f"a shift of {int(delta.abs().max())} pixels along axis {axis} was asked of an encoding learned for {size} pixels"
                 f" (shifts up to {size - 1}); build it for the larger image"
@@ -174,17 +209,24 @@ class LearnedRelativeEncoding(SeparableEncoding):
     """Learned 2D relative encoding, position only: scores v^(h) . r_delta, the last term of equation (8). Section 4.3.
 
     `dim` numbers per row shift and per column shift. The paper says floor(D_p / 2) = 200; the default 400 is the
-    published code's. v^(h) is split into a part for rows and one for columns, `targets` 2 x `(N_h, dim)`.
+    published code's. v^(h) is split into a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. The embedding
+    r_delta may be that of other layers too, as section 2.3 says; the published code gives each layer its own.
     """
 
-    def __init__(self, num_heads: int, height: int, width: int, dim: int = 400):
+    def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
         super().__init__()
-        self.num_heads = num_heads
-        self.embedding = LearnedShiftEmbedding(height, width, dim)
-        self.targets = nn.ModuleList(nn.Linear(dim, num_heads, bias=False) for _ in range(2))
+        self.num_heads, self.embedding = num_heads, embedding
+        self.targets = nn.ModuleList(nn.Linear(embedding.dim, num_heads, bias=False) for _ in range(2))
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
         return self.targets[axis](self.embedding.axis(axis, delta)).movedim(-1, 0)
+
+    @torch.no_grad()
+    def snapshot(self) -> dict[str, Tensor]:
+        """`row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)`, by shift from the most negative one."""
+        shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
+        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
+        return {"row_scores": rows.clone(), "column_scores": columns.clone()}
 
 
 def learned_content_scores(queries: Tensor, keys: Tensor, embedding: LearnedShiftEmbedding, scale: float = 1.0) -> Tensor:
@@ -194,7 +236,7 @@ def learned_content_scores(queries: Tensor, keys: Tensor, embedding: LearnedShif
     a bias in the queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
     """
     height, width, dim = queries.shape[-3:]
-    row, column = (embedding.axis(a, axis_shifts(size).to(queries.device)) for a, size in enumerate((height, width)))
+    row, column = (embedding.axis(a, axis_shifts(size, queries.device)) for a, size in enumerate((height, width)))
     q_row, q_column = queries.split(dim // 2, dim=-1)
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows = torch.einsum("bhijd,ikd->bhijk", q_row, row).unsqueeze(-1)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import torch
 
 
-def pixels(*sizes: int) -> torch.Tensor:
+def pixels(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
     """All pixel positions of a grid, rows first: `(T, n)`, int64.
 
     `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a sequence.
     """
     if not sizes or any(size < 1 for size in sizes):
         raise ValueError(f"pixels() got the sizes {sizes}, expected one or more positive integers")
-    return torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
+    return torch.cartesian_prod(*(torch.arange(size, device=device) for size in sizes)).reshape(-1, len(sizes))
 
 
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> torch.Tensor:
@@ -31,13 +31,13 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
     return torch.cartesian_prod(*axes).reshape(-1, len(axes))
 
 
-def relative_shifts(*sizes: int) -> torch.Tensor:
+def relative_shifts(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
     """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64 (below eq. 8)."""
-    position = pixels(*sizes)
+    position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
 
 
-def axis_shifts(size: int) -> torch.Tensor:
+def axis_shifts(size: int, device: torch.device | None = None) -> torch.Tensor:
     """delta = k - q along one axis: `(size, size)`, query first, int64."""
-    return relative_shifts(size).squeeze(-1)
+    return relative_shifts(size, device=device).squeeze(-1)

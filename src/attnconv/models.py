@@ -3,23 +3,29 @@
 Letters: B batch, D hidden dimension, N_h heads.
 """
 
+import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torchvision
 from torch import Tensor, nn
 
-from .encodings import GeneralizedQuadraticEncoding, LearnedRelativeEncoding, PositionEncoding, QuadraticEncoding
-from .layers import PositionAttention
+from .encodings import (
+    GeneralizedQuadraticEncoding,
+    LearnedRelativeEncoding,
+    LearnedShiftEmbedding,
+    QuadraticEncoding,
+)
+from .layers import ContentAttention, PositionAttention
 
 
 class Block(nn.Module):
     """One layer of the paper's network: attention, then a two-layer perceptron, each with residual and LayerNorm."""
 
-    def __init__(self, encoding: PositionEncoding, hidden: int, intermediate: int, dropout: float, attention_dropout: float):
+    def __init__(self, attention: PositionAttention | ContentAttention, hidden: int, intermediate: int, dropout: float):
         super().__init__()
-        self.attention = PositionAttention(encoding, hidden, hidden, attention_dropout)
+        self.attention = attention
         self.dense = nn.Linear(hidden, hidden)  # in the published code, not in the paper's formulas
         self.attention_norm = nn.LayerNorm(hidden, eps=1e-12)
         self.mlp = nn.Sequential(nn.Linear(hidden, intermediate), nn.GELU(), nn.Linear(intermediate, hidden))
@@ -34,28 +40,24 @@ class Block(nn.Module):
 class SelfAttentionNet(nn.Module):
     """The fully attentional network of section 4.1: images `(B, in_channels, H, W)` -> logits `(B, num_classes)`.
 
-    Invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`, `num_layers` blocks whose attention uses
-    what `make_encoding` makes, the mean over the pixels and a linear classifier.
+    Invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`, one block for each of the `attentions`,
+    the mean over the pixels and a linear classifier.
     """
 
     def __init__(
         self,
-        make_encoding: Callable[[], PositionEncoding],
+        attentions: Sequence[PositionAttention | ContentAttention],
         in_channels: int,
         num_classes: int,
         pooling: int,
-        num_layers: int,
         hidden: int,
         intermediate: int,
         dropout: float,
-        attention_dropout: float,
     ):
         super().__init__()
         self.in_channels, self.pooling = in_channels, pooling
         self.embedding = nn.Linear(in_channels * pooling**2, hidden)
-        self.blocks = nn.ModuleList(
-            Block(make_encoding(), hidden, intermediate, dropout, attention_dropout) for _ in range(num_layers)
-        )
+        self.blocks = nn.ModuleList(Block(attention, hidden, intermediate, dropout) for attention in attentions)
         self.classifier = nn.Linear(hidden, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -73,14 +75,17 @@ class SelfAttentionNet(nn.Module):
         return self.classifier(X.mean(dim=(1, 2)))
 
     @property
-    def encodings(self) -> list[PositionEncoding]:
-        """The position encoding of each layer, first to last."""
-        return [block.attention.encoding for block in self.blocks]
+    def attentions(self) -> list[PositionAttention | ContentAttention]:
+        """The attention layers, first to last."""
+        return [block.attention for block in self.blocks]
+
+
+ENCODINGS = ("quadratic", "generalized", "learned", "content")
 
 
 def self_attention_net(
     encoding: str = "quadratic",
-    num_heads: int = 9,
+    num_heads: int | Sequence[int] = 9,
     image_size: int = 32,
     in_channels: int = 3,
     num_classes: int = 10,
@@ -91,18 +96,38 @@ def self_attention_net(
     dropout: float = 0.1,
     attention_dropout: float = 0.1,
     center_std: float = 2.0,
-    learned_dim: int = 400,
+    alpha_form: str = "square",
+    learned_dim: int | None = None,
+    share_encoding: bool = False,
 ) -> SelfAttentionNet:
-    """The paper's network; the defaults are Table 2's, where text and published code differ the code's (see `encodings`)."""
+    """The paper's network; the defaults are Table 2's and, where text and published code differ, the code's, since it made the
+    paper's numbers.
+
+    `num_heads` may differ from layer to layer, as after pruning. `center_std`, `alpha_form`: see `QuadraticEncoding`.
+    `learned_dim` numbers per row shift and per column shift: by default 400 without content (`hidden`; the text says 200) and
+    200 with content (`hidden // 2`, so that D_k = 400). `share_encoding` gives all layers one r_delta, as section 2.3 says.
+    """
+    heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
+    if len(heads) != num_layers:
+        raise ValueError(f"got num_heads for {len(heads)} layers, expected {num_layers} (num_layers)")
     size = image_size // pooling
-    make_encoding = {
-        "quadratic": lambda: QuadraticEncoding(num_heads, center_std=center_std),
-        "generalized": lambda: GeneralizedQuadraticEncoding(num_heads, center_std=center_std),
-        "learned": lambda: LearnedRelativeEncoding(num_heads, size, size, learned_dim),
-    }[encoding]
-    return SelfAttentionNet(
-        make_encoding, in_channels, num_classes, pooling, num_layers, hidden, intermediate, dropout, attention_dropout
-    )
+    dim = learned_dim or (hidden // 2 if encoding == "content" else hidden)
+    shared = LearnedShiftEmbedding(size, size, dim) if share_encoding and encoding in ("learned", "content") else None
+
+    def attention(n: int) -> PositionAttention | ContentAttention:
+        if encoding == "quadratic":
+            return PositionAttention(QuadraticEncoding(n, 2, center_std, alpha_form), hidden, hidden, attention_dropout)
+        if encoding == "generalized":
+            return PositionAttention(GeneralizedQuadraticEncoding(n, center_std), hidden, hidden, attention_dropout)
+        shift_embedding = shared or LearnedShiftEmbedding(size, size, dim)
+        if encoding == "learned":
+            return PositionAttention(LearnedRelativeEncoding(n, shift_embedding), hidden, hidden, attention_dropout)
+        return ContentAttention(shift_embedding, n, hidden, hidden, attention_dropout)
+
+    if encoding not in ENCODINGS:
+        raise ValueError(f"unknown encoding {encoding!r}, expected one of {', '.join(ENCODINGS)}")
+    attentions = [attention(n) for n in heads]
+    return SelfAttentionNet(attentions, in_channels, num_classes, pooling, hidden, intermediate, dropout)
 
 
 def resnet18(in_channels: int = 3, num_classes: int = 10) -> nn.Module:
@@ -111,15 +136,21 @@ def resnet18(in_channels: int = 3, num_classes: int = 10) -> nn.Module:
     model.conv1 = nn.Conv2d(in_channels, 64, kernel_size=3, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
+    model.in_channels = in_channels
     return model
 
 
-MODELS: dict[str, tuple[Callable[..., nn.Module], dict]] = {
-    "resnet18": (resnet18, {}),
-    "sa-quadratic": (self_attention_net, {"encoding": "quadratic"}),
-    "sa-quadratic-16": (self_attention_net, {"encoding": "quadratic", "num_heads": 16}),
-    "sa-generalized": (self_attention_net, {"encoding": "generalized"}),
-    "sa-learned": (self_attention_net, {"encoding": "learned"}),
+PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)  # per layer: of nine, [2, 4, 1, 2, 6, 0] were pruned (appendix E)
+
+# Name: the function that builds it, what makes it this model, and what may be overridden.
+MODELS: dict[str, tuple[Callable[..., nn.Module], dict, dict]] = {
+    "resnet18": (resnet18, {}, {}),
+    "sa-quadratic": (self_attention_net, {"encoding": "quadratic"}, {}),
+    "sa-quadratic-16": (self_attention_net, {"encoding": "quadratic"}, {"num_heads": 16}),
+    "sa-generalized": (self_attention_net, {"encoding": "generalized"}, {}),
+    "sa-generalized-pruned": (self_attention_net, {"encoding": "generalized"}, {"num_heads": PUBLISHED_HEADS_LEFT}),
+    "sa-learned": (self_attention_net, {"encoding": "learned"}, {}),
+    "sa-learned-content": (self_attention_net, {"encoding": "content"}, {}),
 }
 
 
@@ -130,17 +161,62 @@ def build_model(name: str, **overrides) -> nn.Module:
     """
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(MODELS))}")
-    build, settings = MODELS[name]
-    allowed = [key for key in inspect.signature(build).parameters if key not in settings]
+    build, fixed, defaults = MODELS[name]
+    allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
     if unknown := sorted(set(overrides) - set(allowed)):
         raise ValueError(f"unknown override {', '.join(unknown)} for {name}, expected some of {', '.join(allowed)}")
-    return build(**settings, **overrides)
+    return build(**fixed, **defaults | overrides)
 
 
-def head_geometry(model: SelfAttentionNet) -> dict[str, Tensor]:
-    """Where the heads of a quadratic model attend: `centers` `(layers, N_h, 2)` in pixels and `alpha` `(layers, N_h)`."""
-    with torch.no_grad():
-        return {
-            "centers": torch.stack([encoding.centers.clone() for encoding in model.encodings]),
-            "alpha": torch.stack([encoding.alpha.clone() for encoding in model.encodings]),
-        }
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    """What the figures need to know of a model's heads, on the CPU: `layer1.centers` and so on; see each encoding's `snapshot`.
+
+    Empty for models whose attention no few numbers describe: with content, or without attention.
+    """
+    attentions = model.attentions if isinstance(model, SelfAttentionNet) else []
+    return {
+        f"layer{number}.{name}": value.cpu()
+        for number, attention in enumerate(attentions, start=1)
+        if isinstance(attention, PositionAttention)
+        for name, value in attention.encoding.snapshot().items()
+    }
+
+
+# --- pruning, appendix E --------------------------------------------------------------------------------------------
+
+PUBLISHED_CRITERION = {"max_condition": 1e3, "min_eigenvalue": 1e-5}  # of the published code
+PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}  # of appendix E
+
+
+def degenerate_heads(encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5) -> Tensor:
+    """Which heads attend to a thin stripe (condition number of Sigma^-1 above `max_condition`) or to everything alike (largest
+    eigenvalue below `min_eigenvalue`, one over pixels squared): `(N_h,)` booleans. Appendix E; see `prune_degenerate_heads`.
+    """
+    singular = torch.linalg.svdvals(encoding.root.detach().double())  # their squares are the eigenvalues of S S^T
+    largest, smallest = singular[:, 0].square(), singular[:, 1].square()
+    return (largest < min_eigenvalue) | (largest > max_condition * smallest)
+
+
+def prune_degenerate_heads(
+    model: SelfAttentionNet, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
+) -> tuple[SelfAttentionNet, list[list[int]]]:
+    """A copy of a generalised quadratic model without its degenerate heads, and which heads each layer lost (from 0).
+
+    The heads that are left see what they saw, through the values that they had; b_out stays. The default criterion is the
+    published code's, `PUBLISHED_CRITERION`; `PAPER_CRITERION` is the text's. TypeError for a model of another encoding.
+    """
+    encodings = [getattr(attention, "encoding", None) for attention in getattr(model, "attentions", [])]
+    if not encodings or not all(isinstance(encoding, GeneralizedQuadraticEncoding) for encoding in encodings):
+        raise TypeError(
+            f"got {type(model).__name__}, expected a network with the generalised quadratic encoding (sa-generalized)"
+        )
+    pruned, removed = copy.deepcopy(model), []
+    for attention in pruned.attentions:
+        degenerate = degenerate_heads(attention.encoding, max_condition, min_eigenvalue)
+        kept = (~degenerate).nonzero().flatten()
+        value = attention.value.weight.detach().unflatten(1, (-1, attention.dim_in))[:, kept].flatten(1)
+        attention.encoding = attention.encoding.select(kept)
+        attention.value.in_features = value.shape[1]
+        attention.value.weight = nn.Parameter(value.clone())
+        removed.append(degenerate.nonzero().flatten().tolist())
+    return pruned, removed

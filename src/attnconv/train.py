@@ -1,169 +1,573 @@
-"""Training: the loop of the quick tier. The only file that knows about devices, processes and progress bars."""
+"""Training: the loop, evaluation, checkpoints and resuming. The only file that knows about devices and processes.
 
+Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the process), so that a run
+that was killed and resumed is, on a CPU, bit for bit the run that was not.
+"""
+
+import copy
+import hashlib
+import math
+import os
+import signal
+import socket
+import threading
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from accelerate import PartialState, notebook_launcher
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from .config import ImitationParameters, RunParameters
-from .data import Dataset
-from .encodings import QuadraticEncoding
-from .layers import PositionAttention
-from .models import SelfAttentionNet, build_model, head_geometry
+from .checkpoints import Checkpoints
+from .config import PLACE, RunParameters
+from .data import Batches, Dataset, load_dataset, load_photograph
+from .maps import content_maps, single_maps
+from .models import build_model, prune_degenerate_heads, snapshot
+from .runs import RunRecord, load_run, provenance, write_run
+from .store import DamagedFile
 
-# The paper's network made small enough for 8 x 8 digits on a CPU. Without dropout the attention stays separable.
-DIGITS_MODEL = {
-    "image_size": 8,
-    "pooling": 1,
-    "num_layers": 3,
-    "hidden": 48,
-    "intermediate": 96,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "center_std": 1.0,
-    "learned_dim": 48,
-}
-POSITION_RATE = 10  # the centres travel pixels, the weights fractions: their learning rate is this many times higher
+POSITION_PARAMETERS = ("centers", "spread", "root")
+SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
+FOLDERS = {"runs", "checkpoints", "data_root"}  # of one machine: not for the record
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model and how it got there."""
+    """A finished run: its record and, where its weights are at hand, the trained model, in evaluation mode on the CPU."""
 
-    model: nn.Module
-    metrics: list[dict[str, float]]  # per epoch: epoch, learning_rate, train_loss, test_accuracy, seconds
-    heads: dict[str, Tensor]  # quadratic models: `centers` (epochs + 1, layers, N_h, 2) and `alpha` (epochs + 1, layers, N_h)
-
-    @property
-    def test_accuracy(self) -> float:
-        return self.metrics[-1]["test_accuracy"]
+    record: RunRecord
+    model: nn.Module | None
 
 
-def train(parameters: RunParameters, dataset: Dataset) -> Run:
-    """Train a model on the CPU with AdamW, warm-up and cosine. (The paper's SGD is for CIFAR-10.)
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM (its number is `signal`) arrived, and the step under way was finished."""
 
-    The same parameters give the same run. Raises RuntimeError when the loss is not finite.
-    """
-    torch.manual_seed(parameters.seed)
-    model = _build(parameters.model, dataset)
-    images, labels = dataset.normalise(dataset.train_images), dataset.train_labels
-    test_images = dataset.normalise(dataset.test_images)
-    optimizer = _optimizer(model, parameters.learning_rate)
-    steps_per_epoch = -(-len(images) // parameters.batch_size)
-    metrics, geometry, start = [], [_geometry(model)], time.perf_counter()
-    with tqdm(total=parameters.epochs * steps_per_epoch, desc="training", unit="step") as bar:
-        for epoch in range(parameters.epochs):
-            losses = []
-            for batch in torch.randperm(len(images)).split(parameters.batch_size):
-                rate = parameters.learning_rate_at(bar.n, bar.total)
-                losses.append(_step(model, optimizer, rate, images[batch], labels[batch]))
-                if not torch.isfinite(losses[-1]):
-                    where = f"in epoch {epoch + 1}, step {bar.n + 1}"
-                    raise RuntimeError(f"the loss is {losses[-1].item()} {where}; try a lower learning_rate")
-                bar.update()
-            record = {
-                "epoch": epoch + 1,
-                "learning_rate": rate,
-                "train_loss": torch.stack(losses).mean().item(),
-                "test_accuracy": evaluate(model, test_images, dataset.test_labels),
-                "seconds": time.perf_counter() - start,
-            }
-            bar.set_postfix(epoch=epoch + 1, loss=f"{record['train_loss']:.3f}", accuracy=f"{record['test_accuracy']:.3f}")
-            metrics.append(record)
-            geometry.append(_geometry(model))
-    heads = {key: torch.stack([entry[key] for entry in geometry]) for key in geometry[0]}
-    return Run(model.eval(), metrics, heads)
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:
-    """The share of images `(N, C, H, W)` whose largest logit is at the label. Leaves the model's mode as it was."""
-    training = model.training
-    model.eval()
-    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    correct = sum((model(x).argmax(dim=1) == y).sum().item() for x, y in batches)
-    model.train(training)
-    return correct / len(labels)
-
-
-def _build(name: str, dataset: Dataset) -> nn.Module:
-    overrides = {"in_channels": dataset.train_images.shape[1], "num_classes": len(dataset.classes)}
-    if name != "resnet18":
-        overrides |= DIGITS_MODEL
-    return build_model(name, **overrides)
-
-
-def _optimizer(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-    position = [p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in ("centers", "spread", "root")]
-    chosen = {id(p) for p in position}
-    weights = [p for p in model.parameters() if id(p) not in chosen]
-    groups = [{"params": weights, "weight_decay": 1e-4, "factor": 1}]
-    if position:
-        groups.append({"params": position, "weight_decay": 0.0, "factor": POSITION_RATE})
-    return torch.optim.AdamW(groups, lr=learning_rate)
-
-
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, images: Tensor, labels: Tensor) -> Tensor:
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["factor"]
-    loss = F.cross_entropy(model(images), labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
-def _geometry(model: nn.Module) -> dict[str, Tensor]:
-    quadratic = isinstance(model, SelfAttentionNet) and isinstance(model.encodings[0], QuadraticEncoding)
-    return head_geometry(model) if quadratic else {}
-
-
-# --- chapter 8: heads that learn to imitate a convolution -----------------------------------------------------------
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.signal = number
 
 
 @dataclass(frozen=True)
-class Imitation:
-    """Heads trained to imitate a convolution: `centers` `(steps + 1, N_h, 2)`, relative `errors` `(steps,)`."""
+class Processes:
+    """The processes that train together, as torchrun, accelerate launch or `launch` started them; else one."""
 
-    layer: PositionAttention
-    centers: Tensor
-    errors: Tensor
+    index: int
+    count: int
+    device: torch.device
+
+    @classmethod
+    def join(cls, device: str) -> "Processes":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available())
+            return cls(state.process_index, state.num_processes, state.device)
+        return cls(0, 1, torch.device(_device_type(device)))
+
+    @property
+    def is_main(self) -> bool:
+        return self.index == 0
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum of a tensor over the processes."""
+        if self.count > 1:
+            torch.distributed.all_reduce(value)
+        return value
 
 
-def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12) -> Imitation:
-    """Train K * K heads from random centres to output what `conv` does on random crops of an image `(H, W, C)`.
+def _device_type(device: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
 
-    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's
-    random values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the
-    crop's border, where attention and a zero-padded convolution differ.
+
+def launch(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
+    """Train with `parameters.processes` processes of this machine; from a notebook too (Accelerate's launcher)."""
+    if parameters.processes == 1:
+        return train(parameters, dataset)
+    _device_type(parameters.device)
+    notebook_launcher(train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port())
+    return Run(load_run(parameters.record_folder), None)
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
+    """Train a model, or go on with a run that was interrupted, and write its record.
+
+    The same parameters on the same machine give the same metrics, on a CPU bit for bit. ValueError when the folders hold
+    another run, RuntimeError when the loss is not finite, `Interrupted` after SIGINT or SIGTERM.
     """
-    torch.manual_seed(parameters.seed)
-    layer = PositionAttention(QuadraticEncoding(parameters.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels)
-    if parameters.values_at_zero:
-        nn.init.zeros_(layer.value.weight)
-    encoding = {"params": layer.encoding.parameters(), "lr": 3e-2, "weight_decay": 0.0}
-    value = {"params": layer.value.parameters(), "lr": 1e-2, "weight_decay": parameters.weight_decay}
-    optimizer = torch.optim.AdamW([encoding, value])
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, parameters.steps)
-    inner = slice(parameters.kernel_size // 2, crop - parameters.kernel_size // 2)
-    centers, errors = [layer.encoding.centers.detach().clone()], []
-    for _ in tqdm(range(parameters.steps), desc="imitating", unit="step"):
-        X = _random_crops(image, crop, count=16)
-        with torch.no_grad():
-            target = conv(X.movedim(-1, 1)).movedim(1, -1)[:, inner, inner]
-        gap = layer(X)[:, inner, inner] - target
-        optimizer.zero_grad()
-        (gap.square().mean() / target.square().mean()).backward()
-        optimizer.step()
-        schedule.step()
-        errors.append(gap.detach().norm() / target.norm())
-        centers.append(layer.encoding.centers.detach().clone())
-    return Imitation(layer.eval(), torch.stack(centers), torch.stack(errors))
+    processes = Processes.join(parameters.device)
+    parameters = parameters.on(processes.device.type)
+    checkpoints = Checkpoints(parameters.checkpoint_folder)
+    found = _what_is_there(parameters, checkpoints)
+    if isinstance(found, RunRecord):
+        return Run(found, None)
+    dataset = dataset or load_dataset(parameters.dataset, parameters.data_root or None)
+    training = Training(parameters, dataset, processes, checkpoints, found)
+    try:
+        with _signals() as received:
+            training.run(received)
+    finally:
+        training.bar.close()
+    return Run(training.write_record("finished"), copy.deepcopy(training.model).cpu().eval())
 
 
-def _random_crops(image: Tensor, size: int, count: int) -> Tensor:
-    rows, columns = (torch.randint(extent - size + 1, (count,)) for extent in image.shape[:2])
-    return torch.stack([image[i : i + size, j : j + size] for i, j in zip(rows, columns, strict=True)])
+def _what_is_there(parameters: RunParameters, checkpoints: Checkpoints) -> tuple | RunRecord | None:
+    """The newest checkpoint of this run, or its record when that is all there is, or nothing. ValueError for another run's."""
+    if not parameters.resume:
+        if int(os.environ.get("RANK", "0")) == 0:
+            checkpoints.clear()
+        return None
+    record = None
+    try:
+        record = load_run(parameters.record_folder)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:  # as a partial one that was being written when the run was killed
+        warnings.warn(f"{error}; it will be written anew", stacklevel=2)
+    if record:
+        _expect_same_run(parameters, record.info.parameters, record.folder)
+    if found := checkpoints.read():
+        _expect_same_run(parameters, found[2]["parameters"], found[0])
+        return found
+    if record and record.info.status == "finished":
+        print(f"{parameters.name} is finished: this is its record in {record.folder}; resume = False repeats the run", flush=True)
+        return record
+    return None
+
+
+def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where) -> None:
+    ours, theirs = parameters.identity(), {name: value for name, value in other.items() if name not in PLACE}
+    if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        differences = ", ".join(f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})" for name in names)
+        raise ValueError(
+            f"{where} is of a run with other parameters: {differences}. Name other folders with runs and checkpoints, or set"
+            " resume to False to replace it"
+        )
+
+
+class Training:
+    """A run under way: the model, its optimizer, and how far they are."""
+
+    def __init__(
+        self,
+        parameters: RunParameters,
+        dataset: Dataset,
+        processes: Processes,
+        checkpoints: Checkpoints,
+        found: tuple | None,
+    ):
+        self.parameters, self.dataset, self.processes, self.checkpoints = parameters, dataset, processes, checkpoints
+        self.provenance = provenance(processes.device, processes.count)
+        self.device = processes.device
+        used = dataset.subset(parameters.train_images, parameters.test_images)
+        padding = 4 if parameters.augment else 0
+        self.train_batches = Batches(used, used.train_images, used.train_labels, self.device, padding)
+        self.test_batches = Batches(used, used.test_images, used.test_labels, self.device)
+        self.steps = math.ceil(len(self.train_batches) / parameters.batch_size)  # per epoch
+        self.epoch = self.step = 0  # done: whole epochs, and steps of the next one
+        self.metrics: list[dict[str, float]] = []
+        self.snapshots: dict[int, dict[str, Tensor]] = {}  # by number of epochs done
+        self.losses = torch.zeros(self.steps, device=self.device)  # of this epoch's steps, summed over their images
+        self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.seconds = self.training_seconds = 0.0
+        self.times_resumed, self.parent = 0, None
+        self.model = self._model(found)
+        self.optimizer = _optimizer(self.model, parameters, self.device)
+        if found:
+            self._restore(*found)
+        else:
+            self.snapshots[0] = snapshot(self.model)
+        self.snapshot_every = _snapshot_every(self.snapshots[0], parameters.epochs)
+        self._prepare()
+        total, done = parameters.epochs * len(self.train_batches), self._images_done()
+        quiet = None if processes.is_main else True  # None: quiet unless it is a terminal or a notebook
+        self.bar = tqdm(total=total, initial=done, desc="training", unit=" images", unit_scale=True, disable=quiet)
+
+    def _model(self, found: tuple | None) -> nn.Module:
+        parameters, metadata = self.parameters, found[2] if found else {}
+        torch.manual_seed(parameters.seed)
+        if parameters.model == "sa-generalized-pruned" and not found:
+            model, self.parent = _pruned_parent(parameters, self.dataset)
+        else:
+            model = _build(parameters, self.dataset, metadata.get("heads"))
+        if self.device.type == "cuda":
+            if self.processes.count > 1:
+                model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            model = model.to(memory_format=torch.channels_last)
+        return model.to(self.device)
+
+    def _prepare(self) -> None:
+        """Compiled and parallel forms of the model; they share its weights."""
+        if self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True
+            torch.set_float32_matmul_precision("highest" if self.parameters.precision == "float32" else "high")
+        mode = self.parameters.compile
+        self.forward = self.model if mode == "off" else torch.compile(self.model, mode=mode, dynamic=False)
+        self.network = DistributedDataParallel(self.forward) if self.processes.count > 1 else self.forward
+        if self.parent and "test_accuracy_after_pruning" not in self.parent:
+            self.parent["test_accuracy_after_pruning"] = self.evaluate()[1]
+
+    # --- the loop ---
+
+    def run(self, received: list[int]) -> None:
+        """From where the run is to its last epoch, with checkpoints on the way, unless a signal is received."""
+        every = self.parameters.checkpoint_every
+        if self.epoch < self.parameters.epochs:
+            self._write_partial("running")
+        while self.epoch < self.parameters.epochs:
+            start = time.perf_counter()
+            before = self.seconds
+            for batch in self._batches_left():
+                self._train_step(*batch)
+                self.seconds = before + time.perf_counter() - start
+                if self._agreed_to_stop(received):
+                    self._stop(received)
+            self._check_losses()  # waits for the device, so that the clock is right
+            trained = time.perf_counter() - start
+            self.training_seconds += trained
+            self._finish_epoch(before, start)
+            last = self.epoch == self.parameters.epochs
+            if every and (self.epoch % every == 0 or last):
+                self._checkpoint()
+            self._write_partial("running")
+
+    def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
+        """This process's share of the epoch's batches, from the step where the run is: indices, windows, size of the whole."""
+        generator = torch.Generator().manual_seed(_seed(self.parameters.seed, "epoch", self.epoch))
+        count = len(self.train_batches)
+        order = torch.randperm(count, generator=generator)
+        corner, mirrored = self.train_batches.random_windows(count, generator)
+        corner, mirrored = (corner, mirrored) if self.parameters.augment else (corner * 0, mirrored & False)
+        plan = [tensor.to(self.device) for tensor in (order, corner, mirrored)]
+        size, share = self.parameters.batch_size, slice(self.processes.index, None, self.processes.count)
+        while self.step < self.steps:
+            whole = slice(self.step * size, (self.step + 1) * size)
+            yield *(tensor[whole][share] for tensor in plan), len(order[whole])
+
+    def _train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
+        torch.manual_seed(_seed(self.parameters.seed, "step", self.epoch, self.step, self.processes.index))
+        torch.compiler.cudagraph_mark_step_begin()
+        rate = self.parameters.learning_rate_at(self.epoch, self.step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["factor"]
+        images, labels = self.train_batches.windows(index, corner, mirrored)
+        self.network.train()
+        with self._autocast():
+            logits = self.network(images).float()
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        # the processes' gradients are averaged: together this makes the mean over the whole batch
+        (loss * (self.processes.count / size)).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses[self.step] = loss.detach()
+        self.hits += (logits.argmax(dim=1) == labels).sum()
+        self.step += 1
+        if self.device.type == "cpu" or self.step % 50 == 0:
+            self._check_losses()
+        self.bar.update(size)
+
+    def _check_losses(self) -> None:
+        """RuntimeError when a loss of this epoch is not finite. On a GPU this waits for the device, so not at every step."""
+        recent = self.losses[max(0, self.step - 50) : self.step]
+        if torch.isfinite(recent).all():
+            return
+        bad = int((~torch.isfinite(self.losses[: self.step])).nonzero()[0])
+        self._give_up(f"the loss is {self.losses[bad].item()} in epoch {self.epoch + 1}, step {bad + 1}")
+
+    def _give_up(self, what: str) -> None:
+        last = next(iter(self.checkpoints.paths()), "none")
+        self._write_partial("stopped")
+        raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
+
+    def _finish_epoch(self, before: float, start: float) -> None:
+        count = len(self.train_batches)
+        losses = self.processes.total(self.losses.double())
+        hits = self.processes.total(self.hits)
+        test_loss, test_accuracy = self.evaluate()
+        if not math.isfinite(test_loss):
+            self._give_up(f"the test loss is {test_loss} after epoch {self.epoch + 1}")
+        self.seconds = before + time.perf_counter() - start
+        entry = {
+            "epoch": self.epoch + 1,
+            "lr": self.parameters.learning_rate_at(self.epoch, self.steps - 1, self.steps),
+            "train_loss": losses.sum().item() / count,
+            "train_accuracy": hits.item() / count,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "seconds": round(self.seconds, 3),
+        }
+        self.metrics.append(entry)
+        self.epoch, self.step = self.epoch + 1, 0
+        self.losses.zero_()
+        self.hits.zero_()
+        if self.epoch % self.snapshot_every == 0 or self.epoch == self.parameters.epochs:
+            self.snapshots[self.epoch] = snapshot(self.model)
+        shown = {"loss": f"{entry['train_loss']:.3f}", "accuracy": f"{test_accuracy:.4f}"}
+        self.bar.set_postfix(epoch=f"{self.epoch}/{self.parameters.epochs}", **shown)
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, float]:
+        """Mean cross-entropy and accuracy on the test images, shared between the processes."""
+        return evaluate(self.forward, self.test_batches, self._autocast, self.processes)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.parameters.precision == "bfloat16")
+
+    # --- interruptions, checkpoints and records ---
+
+    def _agreed_to_stop(self, received: list[int]) -> bool:
+        """Whether a signal arrived; of several processes, at any of them, asked at the same steps."""
+        if self.processes.count == 1:
+            return bool(received)
+        if self.step % 50 and self.step < self.steps:
+            return False
+        return bool(self.processes.total(torch.tensor(float(bool(received)), device=self.device)))
+
+    def _stop(self, received: list[int]) -> None:
+        self._check_losses()
+        written = "checkpoints are off"
+        if self.parameters.checkpoint_every:
+            written = "a checkpoint was written" if self._checkpoint() else "no checkpoint could be written"
+        self._write_partial("stopped")
+        number = received[0] if received else signal.SIGTERM
+        name, where = signal.Signals(number).name, f"epoch {self.epoch + 1}, step {self.step}"
+        raise Interrupted(f"stopped by {name} in {where}; {written}; the same command goes on from there", number)
+
+    def _checkpoint(self) -> bool:
+        """On the main process: everything that the rest of the run depends on."""
+        if not self.processes.is_main:
+            return True
+        losses, hits = self.losses.clone(), self.hits.clone()
+        tensors = {f"model.{name}": value for name, value in _weights(self.model).items()}
+        tensors |= {"epoch.losses": losses, "epoch.hits": hits}
+        state = self.optimizer.state_dict()["state"]
+        tensors |= {f"optimizer.{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+        for epoch, entry in self.snapshots.items():
+            tensors |= {f"snapshot.{epoch}.{name}": value for name, value in entry.items()}
+        metadata = {
+            "parameters": self.parameters.identity(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "metrics": self.metrics,
+            "snapshots": list(self.snapshots),
+            "heads": _heads(self.model) if self.parent else None,
+            "parent": self.parent,
+            "seconds": self.seconds,
+            "training_seconds": self.training_seconds,
+            "times_resumed": self.times_resumed,
+        }
+        return self.checkpoints.write(self.epoch * self.steps + self.step, tensors, metadata)
+
+    def _restore(self, path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+        self.epoch, self.step, self.metrics = metadata["epoch"], metadata["step"], metadata["metrics"]
+        self.seconds, self.training_seconds = metadata["seconds"], metadata["training_seconds"]
+        self.parent = metadata["parent"]
+        parts = _split(tensors)
+        _set_weights(self.model, parts["model"])
+        state = {int(i): entry for i, entry in _split(parts.get("optimizer", {})).items()}
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.losses.copy_(parts["epoch"]["losses"])
+        self.hits.copy_(parts["epoch"]["hits"])
+        snapshots = _split(parts.get("snapshot", {}))
+        self.snapshots = {epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]}
+        finished = self.epoch == self.parameters.epochs
+        self.times_resumed = metadata["times_resumed"] + (not finished)
+        if self.processes.is_main:
+            at = f"epoch {self.epoch} of {self.parameters.epochs}" + (f", step {self.step}" if self.step else "")
+            print(f"{self.parameters.name}: {'finished' if finished else 'resumed'} at {at} ({path})", flush=True)
+
+    def _images_done(self) -> int:
+        return self.epoch * len(self.train_batches) + min(self.step * self.parameters.batch_size, len(self.train_batches))
+
+    def _write_partial(self, status: str) -> None:
+        if self.processes.is_main:
+            self._write(status, None)
+
+    def write_record(self, status: str) -> RunRecord:
+        """The whole record, on the main process; the others wait for it."""
+        if self.processes.is_main:
+            self._write(status, self._attention())
+        if self.processes.count > 1:
+            torch.distributed.barrier()
+        return load_run(self.parameters.record_folder)
+
+    def _write(self, status: str, attention: dict[str, Tensor] | None) -> RunRecord:
+        done = len(self.metrics) * len(self.train_batches)
+        info = {
+            "status": status,
+            "parameters": self.parameters.model_dump(exclude=FOLDERS),
+            "dataset": {
+                "name": self.dataset.name,
+                "fingerprint": self.dataset.fingerprint,
+                "train_images": len(self.train_batches),
+                "test_images": len(self.test_batches),
+            },
+            "parameter_count": sum(parameter.numel() for parameter in self.model.parameters()),
+            "wall_seconds": round(self.seconds, 3),
+            "images_per_second": round(done / self.training_seconds, 1) if self.training_seconds else None,
+            "times_resumed": self.times_resumed,
+            "parent": self.parent,
+        }
+        return write_run(self.parameters.record_folder, info | self.provenance, self.metrics, attention)
+
+    def _attention(self) -> dict[str, Tensor]:
+        """What the figures need: the snapshots over the epochs and, with content, maps of test images and photographs."""
+        names = self.snapshots[0]
+        attention = {"epochs": torch.tensor(list(self.snapshots))} if names else {}
+        attention |= {name: torch.stack([entry[name] for entry in self.snapshots.values()]) for name in names}
+        images = self.test_batches.plain(torch.arange(min(100, len(self.test_batches)), device=self.device))[0]
+        if maps := content_maps(self.model, images):
+            attention |= maps | {"image_maps": single_maps(self.model, images[:3])}
+            if images.shape[1] == 3:
+                photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in ("china", "flower")])
+                pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
+                attention["photograph_maps"] = single_maps(self.model, self.dataset.normalise(pixels).to(self.device))
+        return attention
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Batches, autocast=None, processes: Processes | None = None) -> tuple[float, float]:
+    """Mean cross-entropy, and the share of images whose largest logit is at the label. Leaves the model's mode as it was."""
+    training = model.training
+    model.eval()
+    device = batches.labels.device
+    mine = torch.arange(len(batches), device=device)
+    mine = mine[processes.index :: processes.count] if processes else mine
+    sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses, of the hits
+    for index in mine.split(500 if device.type == "cuda" else 100):
+        images, labels = batches.plain(index)
+        if autocast:
+            with autocast():
+                logits = model(images).float()
+        else:
+            logits = model(images)
+        sums += torch.stack([F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(dim=1) == labels).sum()])
+    model.train(training)
+    sums = processes.total(sums) if processes else sums
+    loss, accuracy = (sums / len(batches)).tolist()
+    return loss, accuracy
+
+
+def _build(parameters: RunParameters, dataset: Dataset, heads: list[int] | None = None) -> nn.Module:
+    channels, height, width = dataset.train_images.shape[1:]
+    overrides: dict[str, Any] = {"in_channels": channels, "num_classes": len(dataset.classes)}
+    if parameters.model != "resnet18":
+        names = ("num_layers", "hidden", "intermediate", "pooling", "dropout", "attention_dropout", "center_std")
+        names += ("alpha_form", "learned_dim", "share_encoding")
+        overrides |= {name: getattr(parameters, name) for name in names} | {"image_size": max(height, width)}
+    return build_model(parameters.model, **overrides, **({"num_heads": heads} if heads else {}))
+
+
+def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Module, dict[str, Any]]:
+    """The trained sa-generalized without its degenerate heads, and where it came from. It is trained first if need be."""
+    parent = parameters.parent()
+    found = Checkpoints(parent.checkpoint_folder).read()
+    if found and found[2]["epoch"] == found[2]["parameters"]["epochs"]:
+        trained, metadata = RunParameters.check(found[2]["parameters"]), found[2]
+        model = _build(trained, dataset)
+        _set_weights(model, _split(found[1])["model"])
+    else:
+        print(f"{parameters.name} starts from {parent.name}, which is trained first: {parent.epochs} epochs", flush=True)
+        run = train(parent, dataset)
+        if run.model is None:
+            raise ValueError(
+                f"{parent.name} has a record in {run.record.folder} but no checkpoint in {parent.checkpoint_folder}: its weights"
+                " are not at hand; repeat it with resume = False, or name the folder of its checkpoint by checkpoints"
+            )
+        model, trained, metadata = run.model, parent, {"metrics": run.record.metrics}
+    criterion = {"max_condition": parameters.max_condition, "min_eigenvalue": parameters.min_eigenvalue}
+    pruned, removed = prune_degenerate_heads(model, **criterion)
+    origin = {"run": trained.name, "epochs": trained.epochs, "test_accuracy": metadata["metrics"][-1]["test_accuracy"]}
+    return pruned, origin | {"removed_heads": removed} | criterion
+
+
+def load_model(parameters: RunParameters, dataset: Dataset) -> nn.Module:
+    """The trained model of a run from its newest checkpoint, in evaluation mode. FileNotFoundError when there is none."""
+    found = Checkpoints(parameters.checkpoint_folder).read()
+    if not found:
+        raise FileNotFoundError(f"there is no checkpoint of {parameters.name} in {parameters.checkpoint_folder}; run it first")
+    model = _build(parameters, dataset, found[2]["heads"])
+    _set_weights(model, _split(found[1])["model"])
+    return model.eval()
+
+
+def _optimizer(model: nn.Module, parameters: RunParameters, device: torch.device) -> torch.optim.Optimizer:
+    position = [p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in POSITION_PARAMETERS]
+    chosen = {id(parameter) for parameter in position}
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    groups = [{"params": weights, "weight_decay": parameters.weight_decay, "factor": 1.0}]
+    if position:
+        groups.append({"params": position, "weight_decay": 0.0, "factor": parameters.position_rate})
+    options = {"lr": parameters.learning_rate, "fused": device.type == "cuda"}
+    return (
+        torch.optim.SGD(groups, momentum=0.9, **options)
+        if parameters.optimizer == "sgd"
+        else torch.optim.AdamW(groups, **options)
+    )
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, a shared one once."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+@torch.no_grad()
+def _set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, target in _weights(model).items():
+        target.copy_(values[name])
+
+
+def _heads(model: nn.Module) -> list[int]:
+    return [attention.encoding.num_heads for attention in model.attentions]
+
+
+def _split(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """`{"a.b": x}` as `{"a": {"b": x}}`."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        head, _, rest = name.partition(".")
+        parts.setdefault(head, {})[rest] = value
+    return parts
+
+
+def _snapshot_every(first: dict[str, Tensor], epochs: int) -> int:
+    size = sum(value.numel() * value.element_size() for value in first.values())
+    return max(1, math.ceil(size * (epochs + 1) / SNAPSHOTS_SIZE))
+
+
+def _seed(*parts: int | str) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The SIGINTs and SIGTERMs that arrive meanwhile, so that the step under way can finish. A second one acts at once."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def remember(number: int, frame) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

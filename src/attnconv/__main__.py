@@ -1,0 +1,81 @@
+"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are `config.RunParameters`."""
+
+import argparse
+import sys
+
+from .config import RunParameters
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m attnconv", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    train_parser = commands.add_parser("train", help="train one model, or go on with an interrupted run", allow_abbrev=False)
+    for name, field in RunParameters.model_fields.items():
+        default = "the recipe's" if field.is_required() else repr(field.default)
+        train_parser.add_argument(
+            f"--{name}", f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=f"default: {default}"
+        )
+    data_parser = commands.add_parser("data", help="find or download a data set, check it, keep its decoded copy")
+    data_parser.add_argument("--dataset", default="cifar10")
+    data_parser.add_argument("--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data")
+    runs_parser = commands.add_parser("runs", help="a table of the run records")
+    runs_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
+    given, unknown = parser.parse_known_args(arguments)
+    try:
+        if unknown and given.command != "train":
+            raise ValueError(f"unknown argument {unknown[0]}")
+        return {"train": _train, "data": _data, "runs": _runs}[given.command](given, unknown)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _train(given: argparse.Namespace, unknown: list[str]) -> int:
+    texts = {name: value for name, value in vars(given).items() if name != "command"}
+    parameters = RunParameters.from_texts(texts | _unknown(unknown))
+    from .train import Interrupted, launch  # after the parameters were checked: importing takes seconds
+
+    try:
+        run = launch(parameters)
+    except Interrupted as interruption:
+        print(interruption, file=sys.stderr)
+        return 128 + interruption.signal
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    info = run.record.info
+    print(
+        f"{parameters.name}: {info.epochs_done} epochs, test accuracy {info.final_test_accuracy:.4f}"
+        f" (best {info.best_test_accuracy:.4f}), {info.wall_seconds:.0f} s; record in {run.record.folder}"
+    )
+    return 0
+
+
+def _unknown(words: list[str]) -> dict[str, str]:
+    """Unknown `--name value` or `--name=value`, to be refused by name."""
+    named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
+    values = iter(word for word in words if not word.startswith("-"))
+    found = {name: value or next(values, "") for name, _, value in named}
+    return found or {"argument": words[0]} if words else {}
+
+
+def _data(given: argparse.Namespace, unknown: list[str]) -> int:
+    from .data import load_dataset
+
+    dataset = load_dataset(given.dataset, given.root)
+    print(f"{dataset.name}: {len(dataset.train_labels)} + {len(dataset.test_labels)} images, fingerprint {dataset.fingerprint}")
+    return 0
+
+
+def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
+    from .runs import find_runs, results_table
+
+    records, problems = find_runs(given.runs)
+    print(results_table(records), end="")
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What a model with content attends to: maps averaged over images, and over all shifts, small enough for a run record.
+
+Letters: L layers, N_h heads, Q query pixels, H x W pixels.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from .layers import ContentAttention
+from .models import SelfAttentionNet
+
+
+def query_pixels(height: int, width: int) -> Tensor:
+    """A 3 x 3 grid of query pixels, `(9, 2)`: the middle one for Figure 6, another for Figure 7."""
+    rows, columns = (torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width))
+    return torch.cartesian_prod(rows, columns)
+
+
+@torch.no_grad()
+def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
+    """Of normalised images `(B, C, H', W')`, layer by layer, the probabilities `(B, N_h, H, W, H, W)` of a content model."""
+    seen = []
+    layers = [attention for attention in model.attentions if isinstance(attention, ContentAttention)]
+    hooks = [layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0])) for layer in layers]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for layer, X in zip(layers, seen, strict=True):
+        yield layer.probabilities(X)
+
+
+def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict[str, Tensor]:
+    """Of a trained content model, over normalised images `(B, C, H', W')`; empty for any other model.
+
+    `queries` `(Q, 2)`; `mean_maps` `(L, N_h, Q, H, W)`, averaged over the images; `shift_probabilities`
+    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift that stays in the image, over images and queries.
+    """
+    attentions = model.attentions if isinstance(model, SelfAttentionNet) else []
+    if not any(isinstance(attention, ContentAttention) for attention in attentions):
+        return {}
+    training = model.training
+    model.eval()
+    maps, shifts = 0.0, 0.0
+    for batch in images.split(batch_size):
+        by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
+        maps = maps + torch.stack([summary[0] for summary in by_layer])
+        shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+    model.train(training)
+    height, width = maps.shape[-2:]
+    return {
+        "queries": query_pixels(height, width),
+        "mean_maps": (maps / len(images)).cpu().half(),
+        "shift_probabilities": (shifts / len(images)).cpu(),
+    }
+
+
+def single_maps(model: SelfAttentionNet, images: Tensor) -> Tensor:
+    """Maps of single images at the query pixels: `(B, L, N_h, Q, H, W)`, float16."""
+    training = model.training
+    model.eval()
+    layers = list(content_probabilities(model, images))
+    model.train(training)
+    row, column = query_pixels(*layers[0].shape[-2:]).unbind(1)
+    return torch.stack([layer[:, :, row, column] for layer in layers], dim=1).cpu().half()
+
+
+def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed over the images: the maps at the query pixels, and by shift the mean over the queries that have it."""
+    height, width = probabilities.shape[-2:]
+    row, column = query_pixels(height, width).unbind(1)
+    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
+    by_shift = total.new_zeros(len(total), 2 * height - 1, 2 * width - 1)
+    count = total.new_zeros(2 * height - 1, 2 * width - 1)
+    for i in range(height):
+        for j in range(width):
+            window = slice(height - 1 - i, 2 * height - 1 - i), slice(width - 1 - j, 2 * width - 1 - j)
+            by_shift[:, *window] += total[:, i, j]
+            count[window] += 1
+    return total[:, row, column], by_shift / count

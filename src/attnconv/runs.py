@@ -1,0 +1,200 @@
+"""Run records: what a run was, how it went and what its heads attend to. Written by `train.py`, read by the book.
+
+`<folder>/<model>--<dataset>--seed<k>/` holds `run.json` (`RunInfo`), `metrics.csv` (one line an epoch, `METRICS`) and
+`attention.safetensors` (see `RunRecord.attention`).
+"""
+
+import csv
+import hashlib
+import io
+import os
+import platform
+import subprocess
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from .data import REPOSITORY
+from .store import DamagedFile, read_tensors, write_file, write_tensors
+
+METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
+LARGEST_RECORD = 3_000_000  # bytes, so that all rows and several seeds fit in git
+MEND = "restore it from git, or repeat the run"
+
+
+class RunInfo(BaseModel):
+    """The content of `run.json`. Times are in seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["running", "stopped", "finished"]
+    parameters: dict[str, Any]  # as in config.RunParameters, without the folders of the machine it ran on
+    dataset: dict[str, Any]  # name, fingerprint of the whole, numbers of images used
+    parameter_count: int
+    epochs_done: int
+    final_test_accuracy: float | None  # after the last epoch done
+    best_test_accuracy: float | None  # the best of all epochs, chosen by test accuracy as in the published code
+    wall_seconds: float  # of training and evaluation, over all the times it was resumed
+    images_per_second: float | None  # in training, over the epochs done, evaluation left out
+    times_resumed: int
+    git_commit: str | None  # None: not known; a commit with "+" had changes on top
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    parent: dict[str, Any] | None = None  # of a pruned run: what it started from, and what was pruned
+    metrics_sha256: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A record as read: `attention` is empty while the run is under way."""
+
+    folder: Path
+    info: RunInfo
+    metrics: list[dict[str, float]]
+
+    @cached_property
+    def attention(self) -> dict[str, Tensor]:
+        """`epochs` `(n,)`, and for each layer `layer1.centers` `(n, N_h, 2)` and so on, over these epochs; of models with
+        content the maps of `maps.content_maps`. DamagedFile when it is not what was written."""
+        path = self.folder / "attention.safetensors"
+        if self.info.status != "finished":
+            return {}
+        if not path.exists():
+            raise DamagedFile(f"{path} is missing; {MEND}")
+        try:
+            return read_tensors(path)[0]
+        except DamagedFile as error:
+            raise DamagedFile(f"{error}; {MEND}") from None
+
+    def layers(self, name: str) -> list[Tensor]:
+        """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where the model has no such thing."""
+        count = sum(key.startswith("layer") and key.endswith(f".{name}") for key in self.attention)
+        return [self.attention[f"layer{number}.{name}"] for number in range(1, count + 1)]
+
+
+def write_run(
+    folder: Path, info: dict[str, Any], metrics: list[dict[str, float]], attention: dict[str, Tensor] | None = None
+) -> RunRecord:
+    """Write a record, or a partial one without `attention`: each file whole, `run.json`, which vouches for them, last."""
+    table = io.StringIO()
+    writer = csv.DictWriter(table, METRICS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(metrics)
+    content = table.getvalue().encode()
+    accuracies = [entry["test_accuracy"] for entry in metrics]
+    info = RunInfo(
+        **info,
+        epochs_done=len(metrics),
+        final_test_accuracy=accuracies[-1] if accuracies else None,
+        best_test_accuracy=max(accuracies, default=None),
+        metrics_sha256=hashlib.sha256(content).hexdigest(),
+    )
+    if attention is not None:
+        write_tensors(folder / "attention.safetensors", attention, {})
+        size = (folder / "attention.safetensors").stat().st_size
+        if size > LARGEST_RECORD:
+            warnings.warn(f"{folder} takes {size:,} bytes, more than the {LARGEST_RECORD:,} of a record", stacklevel=2)
+    write_file(folder / "metrics.csv", content)
+    write_file(folder / "run.json", (info.model_dump_json(indent=2) + "\n").encode())
+    return RunRecord(folder, info, metrics)
+
+
+def load_run(folder: str | Path) -> RunRecord:
+    """Read a record. FileNotFoundError when there is none, DamagedFile when it is not what was written."""
+    folder = Path(folder)
+    if not (folder / "run.json").exists():
+        raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
+    try:
+        info = RunInfo.model_validate_json((folder / "run.json").read_bytes())
+        content = (folder / "metrics.csv").read_bytes()
+        if hashlib.sha256(content).hexdigest() != info.metrics_sha256:
+            raise DamagedFile(f"{folder / 'metrics.csv'} does not match run.json; {MEND}")
+        rows = csv.DictReader(io.StringIO(content.decode()))
+        metrics = [{name: int(row[name]) if name == "epoch" else float(row[name]) for name in METRICS} for row in rows]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{folder / 'run.json'} is damaged: {where} {first['msg']}; {MEND}") from None
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise DamagedFile(f"{folder} is incomplete or damaged ({error!r}); {MEND}") from None
+    return RunRecord(folder, info, metrics)
+
+
+def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], list[str]]:
+    """All records of a folder (default: the repository's `data/runs`), by name, and a message for each damaged one."""
+    folder = Path(folder) if folder else REPOSITORY / "data" / "runs"
+    records, problems = [], []
+    for path in sorted(folder.glob("*--*--seed*/run.json")):
+        try:
+            records.append(load_run(path.parent))
+        except DamagedFile as error:
+            problems.append(str(error))
+    return records, problems
+
+
+def results_table(records: list[RunRecord]) -> str:
+    """A Markdown table of records."""
+    head = "| run | status | epochs | test accuracy, last | best | images/s | hours | on |\n|---|---|---|---|---|---|---|---|\n"
+    lines = []
+    for record in records:
+        info = record.info
+        last, best = (
+            f"{value:.4f}" if value is not None else "-" for value in (info.final_test_accuracy, info.best_test_accuracy)
+        )
+        speed = f"{info.images_per_second:,.0f}" if info.images_per_second else "-"
+        epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
+        cells = (record.folder.name, info.status, epochs, last, best, speed, f"{info.wall_seconds / 3600:.2f}")
+        lines.append("| " + " | ".join((*cells, str(info.hardware["device"]))) + " |\n")
+    return head + "".join(lines) if lines else "no run records\n"
+
+
+# --- where it ran ---------------------------------------------------------------------------------------------------
+
+
+def provenance(device: torch.device, processes: int) -> dict[str, Any]:
+    """`git_commit`, `versions` and `hardware` of this process."""
+    packages = ("attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic")
+    return {
+        "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "hardware": {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+            "processes": processes,
+            "threads": torch.get_num_threads(),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # used from a checkout on the path, without installation
+        return "not installed"
+
+
+def _git_commit() -> str | None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "CPU"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")

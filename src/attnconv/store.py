@@ -1,0 +1,65 @@
+"""Files that are whole or not there: written under a temporary name and renamed, tensors with a digest that reading verifies."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+
+class DamagedFile(ValueError):
+    """A file that is there but is not what was written."""
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that at any moment it is the old one or the new one. OSError (a full disk) leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp's file would be readable by its owner alone
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Tensors and JSON metadata in one safetensors file (which holds no code), with a digest of both."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps(metadata)
+    header = {"metadata": text, "sha256": digest(tensors, text)}
+    write_file(path, safetensors.torch.save(tensors, header))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote: tensors on the CPU, and metadata. DamagedFile when it is anything else."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if digest(tensors, header["metadata"]) != header["sha256"]:
+            raise DamagedFile(f"{path} is damaged: its content does not match its digest")
+        return tensors, json.loads(header["metadata"])
+    except (safetensors.SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise DamagedFile(f"{path} is damaged: {error!r}") from None
+
+
+def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """SHA-256, in hexadecimal, of names, types, shapes and bytes, and of a text."""
+    whole = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name].contiguous()
+        whole.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        whole.update(value.reshape(-1).view(torch.uint8).numpy())
+    return whole.hexdigest()
