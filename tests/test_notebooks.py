@@ -8,11 +8,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from test_runs import check_record
 
-from attnconv import load_dataset
-from attnconv.data import CIFAR10_FINGERPRINT
 from attnconv.models import MODELS
-from attnconv.runs import LARGEST_RECORD, load_run
+from attnconv.runs import load_run
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -91,31 +90,6 @@ def test_papermill_trains_each_model(model, tmp_path):
     assert "epoch   2" in text and "another run" in text
     assert ("no quadratic heads" in text) == (not model.startswith("sa-quadratic"))
     check_record(load_run(tmp_path / f"{model}--digits--seed0"), model, epochs=2)
-
-
-@pytest.mark.xdist_group("cifar10")
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_papermill_trains_each_model_on_cifar10(model, cifar10_root, tmp_path):
-    """Two epochs on 2,000 images, with the paper's recipe but a narrow network, so that it takes seconds."""
-    load_dataset("cifar10", cifar10_root)  # decoded once for all models
-    given = {"model": model, "dataset": "cifar10", "epochs": 2, "train_images": 2000, "test_images": 500, "parent_epochs": 2}
-    given |= {"num_layers": 2, "hidden": 16, "intermediate": 16} if model != "resnet18" else {"train_images": 200}
-    given |= {"runs": tmp_path, "checkpoints": tmp_path, "data_root": cifar10_root}
-    run = papermill("09-train.ipynb", tmp_path / "out.ipynb", *((name, str(value)) for name, value in given.items()))
-    assert run.returncode == 0, run.stderr[-2000:]
-    record = load_run(tmp_path / f"{model}--cifar10--seed0")
-    check_record(record, model, epochs=2)
-    assert record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT
-
-
-def check_record(record, model, epochs):
-    info = record.info
-    assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
-    assert info.parameters["model"] == model and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
-    assert info.git_commit and info.images_per_second > 0 and info.versions["torch"] and info.hardware["device"]
-    assert bool(record.attention) == (model != "resnet18")
-    assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
-    assert str(ROOT) not in (record.folder / "run.json").read_text(), "no folder of this machine"
 
 
 def test_storing_outputs_leaves_a_failing_notebook_as_it_was(tmp_path):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ import torch
 from attnconv.runs import LARGEST_RECORD, find_runs, load_run, results_table, write_run
 from attnconv.store import DamagedFile
 
+ROOT = Path(__file__).parents[1]
 INFO = {
     "status": "finished",
     "parameters": {"model": "sa-quadratic", "epochs": 2},
@@ -23,6 +25,17 @@ METRICS = [
     {"epoch": 2, "lr": 0.0, "train_loss": 1.9, "train_accuracy": 0.2, "test_loss": 2.1, "test_accuracy": 0.6, "seconds": 1.5},
 ]
 ATTENTION = {"epochs": torch.tensor([0, 2]), "layer1.centers": torch.randn(2, 9, 2)}
+
+
+def check_record(record, model, epochs):
+    """That a run left a valid record."""
+    info = record.info
+    assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
+    assert info.parameters["model"] == model and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
+    assert info.git_commit and info.images_per_second > 0 and info.versions["torch"] and info.hardware["device"]
+    assert bool(record.attention) == (model != "resnet18")
+    assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
+    assert str(ROOT) not in (record.folder / "run.json").read_text(), "no folder of this machine"
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import time
 
 import pytest
 import torch
+from test_runs import check_record
 from torch import nn
 
 from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.checkpoints import Checkpoints
 from attnconv.config import RunParameters
-from attnconv.data import Batches
+from attnconv.data import CIFAR10_FINGERPRINT, Batches
 from attnconv.maps import content_probabilities, query_pixels
 from attnconv.models import MODELS
 from attnconv.runs import LARGEST_RECORD, load_run
@@ -240,6 +241,19 @@ def test_a_gpu_that_is_not_there(tmp_path):
         pytest.skip("there is one")
     with pytest.raises(ValueError, match="device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"):
         train(small(tmp_path, device="cuda"), DIGITS)
+
+
+@pytest.mark.xdist_group("cifar10")
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
+    """Two epochs on 2,000 images with the paper's recipe; the self-attention networks are narrow, so that it takes seconds."""
+    given = {"model": model, "dataset": "cifar10", "epochs": 2, "train_images": 2000, "test_images": 200, "parent_epochs": 2}
+    given |= {"num_layers": 2, "hidden": 16, "intermediate": 16} if model != "resnet18" else {"train_images": 200}
+    places = {"runs": str(tmp_path / "runs"), "checkpoints": str(tmp_path / "checkpoints"), "data_root": str(cifar10_root)}
+    record = train(RunParameters.check(given | places)).record
+    check_record(record, model, epochs=2)
+    assert record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT and record.info.parameters["optimizer"] == "sgd"
+    assert ("photograph_maps" in record.attention) == (model == "sa-learned-content")
 
 
 # --- processes and the command line ---------------------------------------------------------------------------------

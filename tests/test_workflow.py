@@ -1,0 +1,60 @@
+"""The sweep over models and seeds, where Snakemake is installed."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_runs import check_record
+
+from attnconv.models import MODELS
+from attnconv.runs import find_runs
+
+pytest.importorskip("snakemake", reason='the extra "workflow" is not installed')
+ROOT = Path(__file__).parents[1]
+
+
+def snakemake(directory, *words):
+    """In a copy of what the workflow uses, since Snakemake locks its working directory."""
+    for name in ("notebooks", "workflow"):
+        shutil.copytree(ROOT / name, directory / name, dirs_exist_ok=True)
+    command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--profile", "workflow/profiles/local"]
+    return subprocess.run([*command, *words], capture_output=True, text=True, cwd=directory)
+
+
+def test_the_dry_run_plans_every_model(tmp_path):
+    run = snakemake(tmp_path, "--dry-run")
+    assert run.returncode == 0, run.stderr
+    planned = set(re.findall(r"wildcards: model=([a-z0-9-]+), seed=0", run.stdout))
+    assert planned == set(MODELS) and re.search(r"train +7", run.stdout)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_picture_of_the_graph_is_current(tmp_path):
+    run = snakemake(tmp_path, "--rulegraph", "dot")
+    rules = set(re.findall(r'label *= *"(\w+)"', run.stdout))
+    edges = len(re.findall(r"\d+ *-> *\d+", run.stdout))
+    picture = (ROOT / "workflow" / "graph.svg").read_text()
+    assert rules == set(re.findall(r"<text [^>]*>(\w+)</text>", picture)) == {"data", "train", "report", "all"}
+    assert edges == picture.count('class="edge"')
+
+
+def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
+    quick = ("dataset=digits", "epochs=1", "train_images=100", "hidden=8")
+    run = snakemake(tmp_path, "--config", "models=[sa-quadratic]", "seeds=[0,1]", *quick)
+    assert run.returncode == 0, run.stderr[-3000:]
+    records, problems = find_runs(tmp_path / "data" / "runs")
+    assert len(records) == 2 and not problems
+    for record in records:
+        check_record(record, "sa-quadratic", epochs=1)
+    report = (tmp_path / "data" / "cache" / "report-digits.md").read_text()
+    assert "sa-quadratic--digits--seed0 | finished" in report and "sa-quadratic--digits--seed1 | finished" in report
+    again = snakemake(tmp_path, "--config", "models=[sa-quadratic]", "seeds=[0,1]", *quick)
+    assert "Nothing to be done" in again.stderr + again.stdout
+    failed = snakemake(tmp_path, "--config", "models=[sa-learned]", *quick, "batch_size=0")
+    assert failed.returncode != 0
+    notebook = tmp_path / "data" / "cache" / "notebooks" / "sa-learned--digits--seed0.ipynb"
+    assert "batch_size = 0: Input should be greater than or equal to 1" in notebook.read_text()
+    assert len(find_runs(tmp_path / "data" / "runs")[0]) == 2
