@@ -36,7 +36,7 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== unit and property tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/rendered
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
 		--nbval-sanitize-with tests/nbval.cfg notebooks

@@ -7,14 +7,11 @@ the machine's moods. Usage: python benchmarks/attention.py [--channels 32] [--re
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
-import threading
-import time
 
-import psutil
 import torch
+from measure import PeakMemory, seconds
 
 from attnconv import attention, conv_to_attention
 from attnconv.checks import largest_gap
@@ -33,23 +30,6 @@ def dense_forward(layer, x):
     return output.unflatten(1, (height, width))[:, 1:-1, 1:-1].movedim(-1, 1)
 
 
-class PeakMemory(threading.Thread):
-    """Samples the resident memory of this process; `added` is its highest value above the start, in MiB."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.process, self.done = psutil.Process(), threading.Event()
-        self.start_size = self.highest = self.process.memory_info().rss
-
-    def run(self):
-        while not self.done.wait(0.0005):
-            self.highest = max(self.highest, self.process.memory_info().rss)
-
-    @property
-    def added(self):
-        return (self.highest - self.start_size) / 2**20
-
-
 @torch.no_grad()
 def measure(way, side, channels, repeats):
     """Median seconds, added MiB and the gap to the convolution, as JSON on stdout."""
@@ -59,13 +39,9 @@ def measure(way, side, channels, repeats):
     forward = {"dense": lambda: dense_forward(layer, x), "separable": lambda: layer(x), "convolution": lambda: conv(x)}[way]
     memory = PeakMemory()
     memory.start()
-    output, times = forward(), []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        forward()
-        times.append(time.perf_counter() - start)
+    output, median = forward(), seconds(forward, repeats, warm_up=0)
     memory.done.set()
-    print(json.dumps({"seconds": statistics.median(times), "mib": memory.added, "gap": largest_gap(output, conv(x))}))
+    print(json.dumps({"seconds": median, "mib": memory.added, "gap": largest_gap(output, conv(x))}))
 
 
 def dense_gib(side):

@@ -18,7 +18,7 @@ def seeded():
 
 @pytest.fixture(scope="session")
 def cifar10_root(tmp_path_factory):
-    """A folder with CIFAR-10 in ImageFolder layout. Tests that use it share a worker: `pytest.mark.xdist_group("cifar10")`."""
+    """A folder with CIFAR-10 in ImageFolder layout, unpacked once by each worker."""
     if not UNPACK.exists():
         pytest.skip("no copy of CIFAR-10 at hand (shared/cifar10/unpack.py beside the checkout)")
     root = tmp_path_factory.mktemp("cifar10-root")

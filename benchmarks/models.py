@@ -1,0 +1,232 @@
+"""Images per second, peak memory and share of the hardware's peak of each model: this engine against a literal one.
+
+The engine is `attnconv.train` itself with the paper's network and recipe: its data on the device, and on a GPU bfloat16,
+compiled, as CUDA graphs. The literal one is the same network written plainly: dense attention probabilities for each image,
+float32, not compiled, images from a DataLoader with torchvision's transforms. Each measurement runs in a process of its own,
+the two in turn, so that they share the machine's moods. Prints a Markdown table; with --write also keeps it in
+benchmarks/results/. The images are noise.
+
+Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N] [--repeats N] [--write NAME]
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import torchvision.transforms as T
+from measure import PeakMemory, peak_rate, seconds
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnconv import build_model
+from attnconv.attention import spatial_softmax
+from attnconv.checkpoints import Checkpoints
+from attnconv.config import RunParameters
+from attnconv.data import CIFAR10_CLASSES, Dataset
+from attnconv.encodings import learned_content_scores
+from attnconv.grid import relative_shifts
+from attnconv.layers import ContentAttention
+from attnconv.models import MODELS
+from attnconv.runs import provenance
+from attnconv.train import Processes, Training, _optimizer
+
+WAYS = ("engine", "literal")
+
+
+class LiteralAttention(torch.nn.Module):
+    """The layer as its formulas say: scores for each pair of pixels, probabilities for each image, then the values."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, X):
+        batch, height, width, _ = X.shape
+        if isinstance(self.layer, ContentAttention):
+            queries, keys = self.layer.queries_and_keys(X)
+            A = learned_content_scores(queries, keys, self.layer.embedding, self.layer.dim_key**-0.5)
+            dropout = self.layer.dropout
+        else:
+            A = self.layer.encoding.scores(relative_shifts(height, width, device=X.device)).expand(batch, -1, -1, -1, -1, -1)
+            dropout = self.layer.dropout.p
+        probabilities = F.dropout(spatial_softmax(A), dropout, self.training).flatten(4).flatten(2, 3)  # (B, N_h, T, T)
+        heads = probabilities @ X.flatten(1, 2).unsqueeze(1)  # (B, N_h, T, D)
+        return self.layer.value(heads.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
+
+
+def literal_model(name):
+    model = build_model(name)
+    for block in getattr(model, "blocks", []):
+        block.attention = LiteralAttention(block.attention)
+    return model
+
+
+def noise(count):
+    """Images and labels of CIFAR-10's shape."""
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
+    labels = torch.from_numpy(rng.integers(0, 10, count))
+    normalisation = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
+    return Dataset("cifar10", images, labels, images, labels, classes=CIFAR10_CLASSES, **normalisation)
+
+
+def engine(name, device, batch_size, folder):
+    """What trains one batch, what classifies one, and the FLOPs of each per image."""
+    places = {"runs": folder, "checkpoints": folder, "resume": False}
+    parameters = RunParameters(model=name, dataset="cifar10", device=device, batch_size=batch_size, **places)
+    if name == "sa-generalized-pruned":  # the network as published, without training its parent first
+        parameters = parameters.model_copy(update={"model": "sa-generalized"})
+    dataset, processes = noise(batch_size), Processes.join(device)
+    training = Training(parameters.on(device), dataset, processes, Checkpoints(Path(folder)), None)
+    if name == "sa-generalized-pruned":
+        training.model = build_model(name).to(training.device)
+        training.optimizer = _optimizer(training.model, training.parameters, training.device)
+        training._prepare()
+    training.bar.disable = True
+    index = torch.arange(batch_size, device=training.device)
+    corner, mirrored = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device), index % 2 == 0
+
+    def train_batch():
+        training.step = 0
+        training._train_step(index, corner, mirrored, batch_size)
+
+    def classify_batch():
+        training.evaluate()
+
+    plain = literal_counts(training.model, training.device)
+    return train_batch, classify_batch, plain
+
+
+def literal(name, device, batch_size, folder):
+    """The same, literally: float32, DataLoader."""
+    dataset, model = noise(20 * batch_size), literal_model(name).to(device)
+    steps = [T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), T.ToTensor()]
+    transform = T.Compose([*steps, T.Normalize(dataset.mean, dataset.std)])
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(dataset.train_labels)
+
+        def __getitem__(self, i):
+            return transform(dataset.train_images[i]), dataset.train_labels[i]
+
+    loader = torch.utils.data.DataLoader(Images(), batch_size, shuffle=True, num_workers=2, persistent_workers=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    batches = iter(())
+
+    def next_batch():
+        nonlocal batches
+        batch = next(batches, None)
+        if batch is None:
+            batches = iter(loader)
+            batch = next(batches)
+        return (part.to(device) for part in batch)
+
+    def train_batch():
+        model.train()
+        images, labels = next_batch()
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def classify_batch():
+        model.eval()
+        images, _ = next_batch()
+        model(images).argmax(dim=1)
+
+    return train_batch, classify_batch, literal_counts(model, torch.device(device))
+
+
+def literal_counts(model, device):
+    """FLOPs per image that torch counts in a training step and in a classification, uncompiled."""
+    images, count = torch.zeros(2, 3, 32, 32, device=device), {}
+    with FlopCounterMode(display=False) as counter:
+        model.train()(images).sum().backward()
+    count["train"] = counter.get_total_flops() / 2
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.eval()(images)
+    count["classify"] = counter.get_total_flops() / 2
+    model.zero_grad()
+    return count
+
+
+def measure(way, name, device, batch_size, repeats):
+    """One way, one model: JSON on stdout."""
+    torch.manual_seed(0)
+    cuda = device == "cuda"
+    dtype = torch.bfloat16 if cuda and way == "engine" else torch.float32
+    memory = PeakMemory()
+    with tempfile.TemporaryDirectory() as folder:
+        train_batch, classify_batch, flops = {"engine": engine, "literal": literal}[way](name, device, batch_size, folder)
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        memory.start()
+        train = seconds(train_batch, repeats, device, warm_up=20 if cuda else 1)
+        mib = torch.cuda.max_memory_allocated() / 2**20 if cuda else memory.added
+        memory.done.set()
+        classify = seconds(classify_batch, repeats, device, warm_up=5 if cuda else 1)
+    found = {"train": batch_size / train, "classify": batch_size / classify, "mib": mib}
+    rate = peak_rate(device, dtype)
+    print(json.dumps(found | {"share": found["train"] * flops["train"] / rate, "flops": flops["train"], "peak": rate}))
+
+
+def row(name, found):
+    ours, theirs = found["engine"], found["literal"]
+    cells = [name]
+    for kind in ("train", "classify"):
+        cells += [f"{ours[kind]:,.1f}", f"{theirs[kind]:,.1f}", f"{ours[kind] / theirs[kind]:.1f}"]
+    cells += [f"{ours['mib']:,.0f} / {theirs['mib']:,.0f}", f"{ours['flops'] / 1e9:.1f} / {theirs['flops'] / 1e9:.1f}"]
+    cells += [f"{ours['share']:.0%} of {ours['peak'] / 1e12:.2f}", f"{theirs['share']:.0%} of {theirs['peak'] / 1e12:.2f}"]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+HEAD = (
+    "| model | training, images/s: engine | literal | ratio | classification, images/s: engine | literal | ratio"
+    " | peak memory, MiB: engine / literal | GFLOP per image trained: engine / literal"
+    " | share of peak, TFLOP/s: engine | literal |\n" + "|---" * 11 + "|\n"
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, help="default: 100, the recipe's, on a GPU, 20 on a CPU")
+    parser.add_argument("--repeats", type=int, help="default: 50 on a GPU, 3 on a CPU")
+    parser.add_argument("--write", metavar="NAME", help="keep the table in benchmarks/results/NAME.md")
+    parser.add_argument("--one", nargs=2, metavar=("WAY", "MODEL"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    cuda = options.device == "cuda"
+    batch_size, repeats = options.batch_size or (100 if cuda else 20), options.repeats or (50 if cuda else 3)
+    if options.one:
+        return measure(*options.one, options.device, batch_size, repeats)
+    where = provenance(torch.device(options.device), 1)
+    text = (
+        f"{where['hardware']['device']}, {torch.get_num_threads()} CPU threads, torch {torch.__version__},"
+        f" Python {platform.python_version()}, batches of {batch_size}, medians of {repeats}, commit {where['git_commit']}.\n\n"
+    )
+    print(text + HEAD, end="", flush=True)
+    text += HEAD
+    for name in options.models:
+        found = {}
+        for way in WAYS:
+            words = ["--device", options.device, "--batch-size", str(batch_size), "--repeats", str(repeats), "--one", way, name]
+            done = subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=True)
+            found[way] = json.loads(done.stdout.splitlines()[-1])
+        text += row(name, found)
+        print(row(name, found), end="", flush=True)
+    if options.write:
+        path = Path(__file__).parent / "results" / f"{options.write}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
