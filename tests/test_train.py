@@ -230,8 +230,10 @@ def test_compiled_training_is_the_same_training(tmp_path):
         assert compiled.record.metrics[0][name] == pytest.approx(plain.record.metrics[0][name], rel=1e-4)
 
 
-def test_bfloat16_is_close_to_float32(tmp_path):
-    runs = [train(small(tmp_path / p, precision=p), DIGITS) for p in ("float32", "bfloat16")]
+@pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-learned-content", "resnet18"])
+def test_bfloat16_is_close_to_float32(model, tmp_path):
+    values = {"model": model, "train_images": 100, "epochs": 1}
+    runs = [train(small(tmp_path / p, precision=p, **values), DIGITS) for p in ("float32", "bfloat16")]
     losses = [run.record.metrics[0]["train_loss"] for run in runs]
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=2e-2)
 

@@ -12,9 +12,9 @@ def main(arguments: list[str] | None = None) -> int:
     train_parser = commands.add_parser("train", help="train one model, or go on with an interrupted run", allow_abbrev=False)
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
-        train_parser.add_argument(
-            f"--{name}", f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=f"default: {default}"
-        )
+        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))  # with _ as in the notebook, or with -
+        text = f"{field.description} (default: {default})"
+        train_parser.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
     data_parser = commands.add_parser("data", help="find or download a data set, check it, keep its decoded copy")
     data_parser.add_argument("--dataset", default="cifar10")
     data_parser.add_argument("--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data")

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from .data import REPOSITORY
 from .models import MODELS
 
+DATASETS = ("digits", "cifar10")
 RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 
 
@@ -134,52 +135,58 @@ class RunParameters(Parameters):
     """
 
     # what is trained, on what, for how long
-    model: Annotated[str, _one_of(tuple(MODELS))] = "sa-quadratic"
-    dataset: Annotated[str, _one_of(("digits", "cifar10"))] = "digits"
-    seed: int = Field(0, ge=0, lt=2**32)
-    epochs: int = Field(ge=1, le=10_000)
-    train_images: int | None = Field(None, ge=1)  # the first so many; None: all
-    test_images: int | None = Field(None, ge=1)
+    model: Annotated[str, _one_of(tuple(MODELS))] = Field("sa-quadratic", description=f"one of {', '.join(MODELS)}")
+    dataset: Annotated[str, _one_of(DATASETS)] = Field("digits", description="digits or cifar10")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout")
+    epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
+    train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+    test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
 
     # how it is trained
-    batch_size: int = Field(ge=1)  # of all processes together
-    optimizer: Literal["sgd", "adamw"]  # SGD with momentum 0.9, or AdamW
-    learning_rate: float = Field(gt=0, le=1)
-    weight_decay: float = Field(1e-4, ge=0, le=1)  # of everything but centres, spreads and roots
-    schedule: Literal["cosine", "multistep", "constant"]
-    schedule_every: Literal["epoch", "step"]  # the published code sets the rate once per epoch, so the first epoch's is 0
-    warm_up: float = Field(ge=0, lt=1)  # share of the run over which the rate rises linearly from 0
-    position_rate: float = Field(gt=0)  # learning rate of centres, spreads and roots, relative to the others'
-    augment: bool  # random crops after padding by 4, and mirroring
+    batch_size: int = Field(ge=1, description="of all processes together")
+    optimizer: Literal["sgd", "adamw"] = Field(description="sgd (momentum 0.9) or adamw")
+    learning_rate: float = Field(gt=0, le=1, description="its highest value")
+    weight_decay: float = Field(1e-4, ge=0, le=1, description="of everything but centres, spreads and roots")
+    schedule: Literal["cosine", "multistep", "constant"] = Field(description="cosine, multistep or constant, after the warm-up")
+    schedule_every: Literal["epoch", "step"] = Field(description="epoch (as published: the first epoch's rate is 0) or step")
+    warm_up: float = Field(ge=0, lt=1, description="share of the run over which the rate rises linearly from 0")
+    position_rate: float = Field(gt=0, description="learning rate of centres, spreads and roots, relative to the others'")
+    augment: bool = Field(description="random crops after padding by 4, and mirroring")
 
     # the network (self-attention models)
-    num_layers: int = Field(ge=1)
-    hidden: int = Field(ge=2)
-    intermediate: int = Field(ge=1)
-    pooling: int = Field(ge=1)
-    dropout: float = Field(ge=0, lt=1)
-    attention_dropout: float = Field(ge=0, lt=1)
-    center_std: float = Field(ge=0)  # the text's N(0, 2 I) would be sqrt(2)
-    alpha_form: Literal["square", "direct"] = "square"
-    learned_dim: int | None = Field(None, ge=1)  # None: hidden without content, hidden / 2 with; the text says 200 for both
-    share_encoding: bool = False  # the text shares r_delta between layers (2.3), the code does not
+    num_layers: int = Field(ge=1, description="attention layers")
+    hidden: int = Field(ge=2, description="hidden dimension D")
+    intermediate: int = Field(ge=1, description="hidden dimension of each block's perceptron")
+    pooling: int = Field(ge=1, description="pixels a side that become one token")
+    dropout: float = Field(ge=0, lt=1, description="of each block's two outputs")
+    attention_dropout: float = Field(ge=0, lt=1, description="of the attention probabilities")
+    center_std: float = Field(ge=0, description="standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)")
+    alpha_form: Literal["square", "direct"] = Field(
+        "square", description="alpha = spread^2 / 2 (square), or trained itself (direct)"
+    )
+    learned_dim: int | None = Field(None, ge=1, description="numbers per row and column shift; None: hidden, with content half")
+    share_encoding: bool = Field(False, description="one r_delta for all layers, as the text says (2.3)")
 
-    # sa-generalized-pruned: which heads of the trained sa-generalized go, and how long that one trains if it is not there yet
-    max_condition: float = Field(1e3, gt=0)  # the text's is 1e5
-    min_eigenvalue: float = Field(1e-5, ge=0)
-    parent_epochs: int | None = Field(None, ge=1, le=10_000)  # None: three times as many, as in the paper
+    # sa-generalized-pruned: which heads of the trained sa-generalized go
+    max_condition: float = Field(1e3, gt=0, description="heads above this condition number are pruned; the text's is 1e5")
+    min_eigenvalue: float = Field(1e-5, ge=0, description="heads below this largest eigenvalue are pruned")
+    parent_epochs: int | None = Field(
+        None, ge=1, le=10_000, description="of sa-generalized, where it has to be trained first; None: three times as many"
+    )
 
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 on a CPU
+    precision: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, float32 on a CPU")
 
     # where and how it is computed: the same run, up to rounding
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"  # auto: reduce-overhead on a GPU
-    processes: int = Field(1, ge=1)  # of this machine; from a shell rather torchrun or accelerate launch
-    checkpoint_every: int = Field(ge=0)  # epochs; 0: no checkpoints
-    resume: bool  # go on from a checkpoint of the same run; False: start afresh and replace what is there
-    runs: str = ""  # folder of the records; empty: the repository's data/runs
-    checkpoints: str = ""  # folder of the checkpoints; empty: the repository's data/cache/checkpoints
-    data_root: str = ""  # folder of the data; empty: that of ATTNCONV_DATA, else the repository's data
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
+        "auto", description="torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"
+    )
+    processes: int = Field(1, ge=1, description="of this machine, training together; or use torchrun or accelerate launch")
+    checkpoint_every: int = Field(ge=0, description="epochs between checkpoints; 0: none, not even when stopped")
+    resume: bool = Field(description="go on from a checkpoint of this run; False: start afresh and replace what is there")
+    runs: str = Field("", description="folder of the records; empty: the repository's data/runs")
+    checkpoints: str = Field("", description="folder of the checkpoints; empty: the repository's data/cache/checkpoints")
+    data_root: str = Field("", description="folder of the data; empty: that of ATTNCONV_DATA, else the repository's data")
 
     @model_validator(mode="before")
     @classmethod

@@ -88,7 +88,7 @@ def _device_type(device: str) -> str:
 
 def launch(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     """Train with `parameters.processes` processes of this machine; from a notebook too (Accelerate's launcher)."""
-    if parameters.processes == 1:
+    if parameters.processes == 1 or "WORLD_SIZE" in os.environ:  # torchrun or accelerate launch has started them
         return train(parameters, dataset)
     _device_type(parameters.device)
     notebook_launcher(train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port())
