@@ -47,8 +47,9 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
 
-benchmark: $(READY) ## time and memory: dense attention, separable attention, convolution
+benchmark: $(READY) ## time and memory, against literal implementations: one layer, then whole models (half an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
+	@$(BIN)/python benchmarks/models.py
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000

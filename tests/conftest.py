@@ -1,3 +1,4 @@
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,15 @@ def seeded():
     """Every test starts from the same random numbers, in float32, on one thread."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def small_files():
+    """Writing more than 1 KiB to a file fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture(scope="session")

@@ -162,6 +162,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
     assert load_run(parameters.record_folder).info.status == "stopped"
 
 
+def test_a_full_disk_stops_no_run_before_its_end(tmp_path, small_files):
+    """No file can grow above 1 KiB: neither checkpoints nor records can be written."""
+    parameters = small(tmp_path)
+    with pytest.warns(UserWarning) as warned, pytest.raises(OSError, match="File too large"):
+        train(parameters, DIGITS)
+    messages = [str(warning.message) for warning in warned]
+    assert sum("could not be written" in message and "there is none yet" in message for message in messages) == 2
+    assert any("the partial record" in message for message in messages)
+    assert not list(parameters.checkpoint_folder.iterdir())
+
+
 def test_pruning_starts_from_the_trained_model(tmp_path):
     parameters = small(tmp_path, model="sa-generalized-pruned", epochs=1, max_condition=1.2, schedule="constant", parent_epochs=2)
     pruned = train(parameters, DIGITS)

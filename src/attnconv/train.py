@@ -393,8 +393,12 @@ class Training:
         return self.epoch * len(self.train_batches) + min(self.step * self.parameters.batch_size, len(self.train_batches))
 
     def _write_partial(self, status: str) -> None:
-        if self.processes.is_main:
+        if not self.processes.is_main:
+            return
+        try:
             self._write(status, None)
+        except OSError as error:  # a full disk: the run can still end well
+            warnings.warn(f"the partial record in {self.parameters.record_folder} could not be written ({error})", stacklevel=2)
 
     def write_record(self, status: str) -> RunRecord:
         """The whole record, on the main process; the others wait for it."""
