@@ -20,7 +20,7 @@ from attnconv.data import CIFAR10_FINGERPRINT, Batches
 from attnconv.maps import content_probabilities, query_pixels
 from attnconv.models import MODELS
 from attnconv.runs import LARGEST_RECORD, load_run
-from attnconv.train import Interrupted, evaluate, load_model, train
+from attnconv.train import Interrupted, _lay_out_as_parameters, evaluate, train
 
 DIGITS = load_dataset("digits")
 
@@ -67,7 +67,7 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
     for _ in interruptions:
         with pytest.raises(
-            Interrupted, match=r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same command"
+            Interrupted, match=r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same command goes on"
         ):
             train(parameters, DIGITS)
         assert load_run(parameters.record_folder).info.status == "stopped"
@@ -97,7 +97,7 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, ca
     killed = train(parameters, DIGITS)
     assert results(killed) == results(whole)
     assert "resumed at epoch" in capsys.readouterr().out
-    assert not list(parameters.record_folder.glob(".*.tmp"))
+    assert not [path for path in (tmp_path / "killed").rglob("*") if path.name.endswith(".tmp")]
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_does_not(tmp_path):
@@ -128,7 +128,7 @@ def test_a_finished_run_is_shown_not_repeated(tmp_path, capsys):
     first = train(parameters, DIGITS)
     again = train(parameters, DIGITS)
     assert "finished at epoch 2 of 2" in capsys.readouterr().out and results(again) == results(first)
-    assert again.record.info.times_resumed == 0
+    assert again.record.info == first.record.info, "the record tells where it was trained, not where it was looked at"
     Checkpoints(parameters.checkpoint_folder).clear()
     shown = train(parameters, DIGITS)
     assert "is finished: this is its record" in capsys.readouterr().out
@@ -187,10 +187,20 @@ def test_pruning_starts_from_the_trained_model(tmp_path):
         kept = [head for head in range(9) if head not in parent["removed_heads"][layer - 1]]
         assert after.shape == (2, 9 - count, 2) and torch.equal(after[0], before[-1][kept])
     assert pruned.record.info.parameter_count == record.info.parameter_count - sum(removed) * (8 * 8 + 6)
-    again = load_model(parameters, DIGITS)
-    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), pruned.model.parameters(), strict=True))
-    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint of sa-learned--digits--seed0 in .*; run it first"):
-        load_model(small(tmp_path, model="sa-learned"), DIGITS)
+    for values in ({"hidden": 16}, {"parent_epochs": 1}):  # another network, or another training: that parent will not do
+        with pytest.raises(ValueError, match="is of a run with other parameters"):
+            other = {"model": "sa-generalized-pruned", "epochs": 1, "parent_epochs": 2, "checkpoints": parameters.checkpoints}
+            Checkpoints(parameters.checkpoint_folder).clear()
+            (parameters.record_folder / "run.json").unlink(missing_ok=True)
+            train(small(tmp_path, **other | values), DIGITS)
+
+
+def test_pruning_digits_can_be_repeated(tmp_path):
+    """The quick recipe keeps no checkpoints and starts afresh; what the parent leaves must not stand in the way."""
+    quick = {"checkpoint_every": 0, "resume": False, "epochs": 1, "parent_epochs": 1}
+    train(small(tmp_path, model="sa-generalized", **quick | {"parent_epochs": None}), DIGITS)
+    runs = [train(small(tmp_path, model="sa-generalized-pruned", **quick), DIGITS) for _ in range(2)]
+    assert results(runs[0]) == results(runs[1])
 
 
 def test_snapshots_follow_the_training(tmp_path):
@@ -249,6 +259,23 @@ def test_bfloat16_is_close_to_float32(model, tmp_path):
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=2e-2)
 
 
+def test_optimizer_state_is_laid_out_as_the_parameters():
+    """Fused SGD on a GPU wants equal strides; a file has none."""
+    conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(conv.parameters(), lr=0.1, momentum=0.9)
+    conv(torch.randn(2, 3, 5, 5)).sum().backward()
+    optimizer.step()
+    state = {
+        i: {name: value.contiguous() for name, value in entry.items()} for i, entry in optimizer.state_dict()["state"].items()
+    }
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    assert optimizer.state[conv.weight]["momentum_buffer"].stride() != conv.weight.stride()
+    before = optimizer.state[conv.weight]["momentum_buffer"].clone()
+    _lay_out_as_parameters(optimizer)
+    after = optimizer.state[conv.weight]["momentum_buffer"]
+    assert after.stride() == conv.weight.stride() and torch.equal(after, before)
+
+
 def test_a_gpu_that_is_not_there(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is one")
@@ -300,6 +327,47 @@ def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
         assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
         assert ours["test_accuracy"] == theirs["test_accuracy"]
+
+
+def test_two_processes_stop_and_go_on(tmp_path):
+    """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the launcher."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "attnconv")
+    values = {"epochs": 3, "dropout": 0.0, "attention_dropout": 0.0, "batch_size": 2, "checkpoint_every": 100}
+    whole = train(small(tmp_path / "whole", **values), DIGITS).record
+    parameters = small(tmp_path / "parts", **values)
+    program = "from attnconv import train\nimport os, signal, sys\n"
+    program += "def step(self, *batch, real=train.Training._train_step):\n    real(self, *batch)\n"
+    program += (
+        "    if (self.epoch, self.step) == (1, 60): os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    program += "train.Training._train_step = step\nfrom attnconv.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+    (tmp_path / "stopped.py").write_text(program)
+    stopped = command_line(*as_words(parameters), launcher=(*torchrun[:-2], str(tmp_path / "stopped.py")))
+    assert stopped.returncode != 0 and "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written" in stopped.stderr
+    assert load_run(parameters.record_folder).info.status == "stopped"
+    shell = command_line(*as_words(parameters), launcher=torchrun)
+    assert shell.returncode == 0 and "resumed at epoch 1 of 3, step 100" in shell.stdout, shell.stderr[-3000:]
+    parts = load_run(parameters.record_folder)
+    for ours, theirs in zip(whole.metrics, parts.metrics, strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+        assert ours["train_accuracy"] == pytest.approx(theirs["train_accuracy"], abs=0.01)
+
+
+def test_processes_with_folders_of_their_own_are_refused(tmp_path):
+    """One finds a checkpoint and the other does not."""
+    parameters = small(tmp_path / "0", epochs=2)
+    train(small(tmp_path / "0", epochs=2), DIGITS)
+    Checkpoints(parameters.checkpoint_folder).paths()[0].unlink()  # the last one: it is at the first epoch again
+    (parameters.record_folder / "run.json").unlink()
+    program = "import os, sys\nfrom attnconv.__main__ import main\n"
+    program += f"folder = '{tmp_path}/' + os.environ['RANK']\n"
+    program += "sys.exit(main(sys.argv[1:] + ['--runs', folder, '--checkpoints', folder + '/checkpoints']))\n"
+    (tmp_path / "apart.py").write_text(program)
+    words = [str(word) for word in as_words(parameters)]
+    words = [w for i, w in enumerate(words) if not {w, words[i - 1]} & {"--runs", "--checkpoints"}]
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "apart.py"))
+    shell = command_line(*words, launcher=torchrun)
+    assert shell.returncode != 0 and "the processes found different checkpoints (steps done: [7, 0])" in shell.stderr
 
 
 def test_a_notebook_launches_two_processes(tmp_path):

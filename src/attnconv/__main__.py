@@ -43,6 +43,8 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if run.record is None:  # the first of several processes speaks for all
+        return 0
     info = run.record.info
     print(
         f"{parameters.name}: {info.epochs_done} epochs, test accuracy {info.final_test_accuracy:.4f}"

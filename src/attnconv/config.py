@@ -176,7 +176,7 @@ class RunParameters(Parameters):
 
     precision: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, float32 on a CPU")
 
-    # where and how it is computed: the same run, up to rounding
+    # where and how it is computed: the same run, up to rounding and to which numbers dropout draws
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
         "auto", description="torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"
@@ -230,8 +230,9 @@ class RunParameters(Parameters):
     def parent(self) -> Self:
         """Of a pruned run: the run of the generalised model that it starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
-        own = self.model_dump(exclude=set(MODEL_RECIPES[self.model, self.dataset]) | {"parent_epochs"})
-        return type(self).check(own | {"model": "sa-generalized", "epochs": epochs, "resume": True})
+        apart = {"parent_epochs", "max_condition", "min_eigenvalue", *MODEL_RECIPES[self.model, self.dataset]}
+        changed = {"model": "sa-generalized", "epochs": epochs, "checkpoint_every": self.checkpoint_every or epochs}
+        return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
         """The learning rate of a step of an epoch, both from 0, with `steps` steps per epoch."""

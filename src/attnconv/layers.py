@@ -34,6 +34,8 @@ def attend_densely(probabilities: Tensor, X: Tensor) -> Tensor:
     """Averages of an image under any attention: `(N_h, H, W, H, W)`, `(B, H, W, D)` -> `(B, H, W, N_h, D)`. Equation (6)."""
     heads, height, width = probabilities.shape[:3]
     matrix = probabilities.permute(1, 2, 0, 3, 4).flatten(3).flatten(0, 2)  # (T * N_h, T), one matrix for the whole batch
+    if torch.is_autocast_enabled(X.device.type):  # before it is expanded: cast afterwards, it would be written out per image
+        matrix = matrix.to(torch.get_autocast_dtype(X.device.type))
     averages = torch.bmm(matrix.expand(len(X), -1, -1), X.flatten(1, 2))
     return averages.unflatten(1, (height, width, heads))
 

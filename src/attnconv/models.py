@@ -131,11 +131,16 @@ def self_attention_net(
 
 
 def resnet18(in_channels: int = 3, num_classes: int = 10) -> nn.Module:
-    """ResNet18 in its CIFAR form: torchvision's, with a 3 x 3 stem of stride 1 and without the first max-pooling."""
+    """ResNet18 in its CIFAR form: torchvision's, with a 3 x 3 stem of stride 1 and without the first max-pooling.
+
+    Its weights start as torch's layers do by themselves, as in the published code; torchvision would start them otherwise.
+    """
     model = torchvision.models.resnet18(num_classes=num_classes)
     model.conv1 = nn.Conv2d(in_channels, 64, kernel_size=3, padding=1, bias=False)
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.reset_parameters()
     model.in_channels = in_channels
     return model
 
@@ -184,8 +189,7 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
 
 # --- pruning, appendix E --------------------------------------------------------------------------------------------
 
-PUBLISHED_CRITERION = {"max_condition": 1e3, "min_eigenvalue": 1e-5}  # of the published code
-PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}  # of appendix E
+PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}  # of appendix E; the defaults are the published code's
 
 
 def degenerate_heads(encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5) -> Tensor:
@@ -203,7 +207,7 @@ def prune_degenerate_heads(
     """A copy of a generalised quadratic model without its degenerate heads, and which heads each layer lost (from 0).
 
     The heads that are left see what they saw, through the values that they had; b_out stays. The default criterion is the
-    published code's, `PUBLISHED_CRITERION`; `PAPER_CRITERION` is the text's. TypeError for a model of another encoding.
+    published code's; `PAPER_CRITERION` is the text's. TypeError for a model of another encoding.
     """
     encodings = [getattr(attention, "encoding", None) for attention in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(encoding, GeneralizedQuadraticEncoding) for encoding in encodings):

@@ -21,7 +21,7 @@ class DamagedFile(ValueError):
 def write_file(path: Path, content: bytes) -> None:
     """Write a file so that at any moment it is the old one or the new one. OSError (a full disk) leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -32,6 +32,12 @@ def write_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what a process left that was killed while it wrote."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:

@@ -14,14 +14,16 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from accelerate import PartialState, notebook_launcher
+from accelerate.utils import is_cuda_available
 from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
@@ -31,19 +33,22 @@ from .data import Batches, Dataset, load_dataset, load_photograph
 from .maps import content_maps, single_maps
 from .models import build_model, prune_degenerate_heads, snapshot
 from .runs import RunRecord, load_run, provenance, write_run
-from .store import DamagedFile
+from .store import DamagedFile, remove_temporary
 
 POSITION_PARAMETERS = ("centers", "spread", "root")
 SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
+OF_PARENT = ("dataset", "seed", "epochs", "train_images", "num_layers", "hidden", "intermediate", "pooling")  # must be as asked
 FOLDERS = {"runs", "checkpoints", "data_root"}  # of one machine: not for the record
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its record and, where its weights are at hand, the trained model, in evaluation mode on the CPU."""
+    """A finished run: its record (None on all but the first of several processes) and, where its weights are at hand, the
+    trained model, in evaluation mode on the CPU."""
 
-    record: RunRecord
+    record: RunRecord | None
     model: nn.Module | None
+    metrics: list[dict[str, float]]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -64,10 +69,11 @@ class Processes:
 
     @classmethod
     def join(cls, device: str) -> "Processes":
+        kind = _device_type(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available())
+            state = PartialState(cpu=kind == "cpu")
             return cls(state.process_index, state.num_processes, state.device)
-        return cls(0, 1, torch.device(_device_type(device)))
+        return cls(0, 1, torch.device(kind))
 
     @property
     def is_main(self) -> bool:
@@ -81,9 +87,10 @@ class Processes:
 
 
 def _device_type(device: str) -> str:
-    if device == "cuda" and not torch.cuda.is_available():
+    there = is_cuda_available()  # asks the driver without starting CUDA, which forked processes could not use any more
+    if device == "cuda" and not there:
         raise ValueError("device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return ("cuda" if there else "cpu") if device == "auto" else device
 
 
 def launch(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
@@ -91,8 +98,12 @@ def launch(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     if parameters.processes == 1 or "WORLD_SIZE" in os.environ:  # torchrun or accelerate launch has started them
         return train(parameters, dataset)
     _device_type(parameters.device)
-    notebook_launcher(train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port())
-    return Run(load_run(parameters.record_folder), None)
+    try:
+        notebook_launcher(train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port())
+    except SignalException as interruption:  # it has told the processes and waited for them
+        raise Interrupted(f"stopped by {interruption.sigval.name}", interruption.sigval) from None
+    record = load_run(parameters.record_folder)
+    return Run(record, None, record.metrics)
 
 
 def _free_port() -> str:
@@ -112,7 +123,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     checkpoints = Checkpoints(parameters.checkpoint_folder)
     found = _what_is_there(parameters, checkpoints)
     if isinstance(found, RunRecord):
-        return Run(found, None)
+        return Run(found, None, found.metrics)
     dataset = dataset or load_dataset(parameters.dataset, parameters.data_root or None)
     training = Training(parameters, dataset, processes, checkpoints, found)
     try:
@@ -120,7 +131,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
             training.run(received)
     finally:
         training.bar.close()
-    return Run(training.write_record("finished"), copy.deepcopy(training.model).cpu().eval())
+    return Run(training.finish(), copy.deepcopy(training.model).cpu().eval(), training.metrics)
 
 
 def _what_is_there(parameters: RunParameters, checkpoints: Checkpoints) -> tuple | RunRecord | None:
@@ -176,6 +187,9 @@ class Training:
         self.train_batches = Batches(used, used.train_images, used.train_labels, self.device, padding)
         self.test_batches = Batches(used, used.test_images, used.test_labels, self.device)
         self.steps = math.ceil(len(self.train_batches) / parameters.batch_size)  # per epoch
+        if processes.is_main:
+            remove_temporary(checkpoints.folder)
+            remove_temporary(parameters.record_folder)
         self.epoch = self.step = 0  # done: whole epochs, and steps of the next one
         self.metrics: list[dict[str, float]] = []
         self.snapshots: dict[int, dict[str, Tensor]] = {}  # by number of epochs done
@@ -189,6 +203,7 @@ class Training:
             self._restore(*found)
         else:
             self.snapshots[0] = snapshot(self.model)
+        self._expect_one_position()
         self.snapshot_every = _snapshot_every(self.snapshots[0], parameters.epochs)
         self._prepare()
         total, done = parameters.epochs * len(self.train_batches), self._images_done()
@@ -212,8 +227,10 @@ class Training:
         """Compiled and parallel forms of the model; they share its weights."""
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True
-            torch.set_float32_matmul_precision("highest" if self.parameters.precision == "float32" else "high")
+            torch.backends.cudnn.allow_tf32 = self.parameters.precision != "float32"
         mode = self.parameters.compile
+        if mode != "off":
+            torch.compiler.reset()  # another model's compiled code counts towards a limit
         self.forward = self.model if mode == "off" else torch.compile(self.model, mode=mode, dynamic=False)
         self.network = DistributedDataParallel(self.forward) if self.processes.count > 1 else self.forward
         if self.parent and "test_accuracy_after_pruning" not in self.parent:
@@ -228,15 +245,15 @@ class Training:
             self._write_partial("running")
         while self.epoch < self.parameters.epochs:
             start = time.perf_counter()
-            before = self.seconds
+            before, trained = self.seconds, self.training_seconds
             for batch in self._batches_left():
                 self._train_step(*batch)
                 self.seconds = before + time.perf_counter() - start
+                self.training_seconds = trained + time.perf_counter() - start
                 if self._agreed_to_stop(received):
                     self._stop(received)
             self._check_losses()  # waits for the device, so that the clock is right
-            trained = time.perf_counter() - start
-            self.training_seconds += trained
+            self.training_seconds = trained + time.perf_counter() - start
             self._finish_epoch(before, start)
             last = self.epoch == self.parameters.epochs
             if every and (self.epoch % every == 0 or last):
@@ -317,7 +334,6 @@ class Training:
         shown = {"loss": f"{entry['train_loss']:.3f}", "accuracy": f"{test_accuracy:.4f}"}
         self.bar.set_postfix(epoch=f"{self.epoch}/{self.parameters.epochs}", **shown)
 
-    @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
         """Mean cross-entropy and accuracy on the test images, shared between the processes."""
         return evaluate(self.forward, self.test_batches, self._autocast, self.processes)
@@ -340,16 +356,21 @@ class Training:
         written = "checkpoints are off"
         if self.parameters.checkpoint_every:
             written = "a checkpoint was written" if self._checkpoint() else "no checkpoint could be written"
+            written += (
+                "; the same command goes on from the last one" if self.parameters.resume else "; resume = True goes on from it"
+            )
         self._write_partial("stopped")
+        if self.processes.count > 1:
+            torch.distributed.barrier()  # a process that ends is taken as a failure, and the others are killed
         number = received[0] if received else signal.SIGTERM
         name, where = signal.Signals(number).name, f"epoch {self.epoch + 1}, step {self.step}"
-        raise Interrupted(f"stopped by {name} in {where}; {written}; the same command goes on from there", number)
+        raise Interrupted(f"stopped by {name} in {where}; {written}", number)
 
     def _checkpoint(self) -> bool:
-        """On the main process: everything that the rest of the run depends on."""
+        """Everything that the rest of the run depends on; the first process writes it."""
+        losses, hits = self.processes.total(self.losses.clone()), self.processes.total(self.hits.clone())
         if not self.processes.is_main:
             return True
-        losses, hits = self.losses.clone(), self.hits.clone()
         tensors = {f"model.{name}": value for name, value in _weights(self.model).items()}
         tensors |= {"epoch.losses": losses, "epoch.hits": hits}
         state = self.optimizer.state_dict()["state"]
@@ -379,8 +400,10 @@ class Training:
         state = {int(i): entry for i, entry in _split(parts.get("optimizer", {})).items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.losses.copy_(parts["epoch"]["losses"])
-        self.hits.copy_(parts["epoch"]["hits"])
+        _lay_out_as_parameters(self.optimizer)
+        if self.processes.is_main:  # they are sums over the processes
+            self.losses.copy_(parts["epoch"]["losses"])
+            self.hits.copy_(parts["epoch"]["hits"])
         snapshots = _split(parts.get("snapshot", {}))
         self.snapshots = {epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]}
         finished = self.epoch == self.parameters.epochs
@@ -388,6 +411,19 @@ class Training:
         if self.processes.is_main:
             at = f"epoch {self.epoch} of {self.parameters.epochs}" + (f", step {self.step}" if self.step else "")
             print(f"{self.parameters.name}: {'finished' if finished else 'resumed'} at {at} ({path})", flush=True)
+
+    def _expect_one_position(self) -> None:
+        """ValueError when several processes go on from different steps, as when they do not share the folder of checkpoints."""
+        if self.processes.count == 1:
+            return
+        done = torch.zeros(self.processes.count, dtype=torch.int64, device=self.device)
+        done[self.processes.index] = self.epoch * self.steps + self.step
+        positions = self.processes.total(done).tolist()
+        if len(set(positions)) > 1:
+            raise ValueError(
+                f"the processes found different checkpoints (steps done: {positions}): their folders must be one, shared between"
+                f" the machines; name it by checkpoints (now {self.parameters.checkpoint_folder})"
+            )
 
     def _images_done(self) -> int:
         return self.epoch * len(self.train_batches) + min(self.step * self.parameters.batch_size, len(self.train_batches))
@@ -400,13 +436,17 @@ class Training:
         except OSError as error:  # a full disk: the run can still end well
             warnings.warn(f"the partial record in {self.parameters.record_folder} could not be written ({error})", stacklevel=2)
 
-    def write_record(self, status: str) -> RunRecord:
-        """The whole record, on the main process; the others wait for it."""
+    def finish(self) -> RunRecord | None:
+        """The whole record, written by the first process unless it is there; None on the others."""
+        record = None
         if self.processes.is_main:
-            self._write(status, self._attention())
+            with suppress(FileNotFoundError, DamagedFile):
+                record = load_run(self.parameters.record_folder)
+            if not record or record.info.status != "finished" or record.info.epochs_done != len(self.metrics):
+                record = self._write("finished", self._attention())
         if self.processes.count > 1:
             torch.distributed.barrier()
-        return load_run(self.parameters.record_folder)
+        return record
 
     def _write(self, status: str, attention: dict[str, Tensor] | None) -> RunRecord:
         done = len(self.metrics) * len(self.train_batches)
@@ -453,6 +493,7 @@ def evaluate(model: nn.Module, batches: Batches, autocast=None, processes: Proce
     sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses, of the hits
     for index in mine.split(500 if device.type == "cuda" else 100):
         images, labels = batches.plain(index)
+        torch.compiler.cudagraph_mark_step_begin()
         if autocast:
             with autocast():
                 logits = model(images).float()
@@ -479,9 +520,8 @@ def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Modu
     """The trained sa-generalized without its degenerate heads, and where it came from. It is trained first if need be."""
     parent = parameters.parent()
     found = Checkpoints(parent.checkpoint_folder).read()
-    if found and found[2]["epoch"] == found[2]["parameters"]["epochs"]:
-        trained, metadata = RunParameters.check(found[2]["parameters"]), found[2]
-        model = _build(trained, dataset)
+    if found and _is_finished(found[2]) and all(found[2]["parameters"][name] == getattr(parent, name) for name in OF_PARENT):
+        model, metrics = _build(parent, dataset), found[2]["metrics"]
         _set_weights(model, _split(found[1])["model"])
     else:
         print(f"{parameters.name} starts from {parent.name}, which is trained first: {parent.epochs} epochs", flush=True)
@@ -491,21 +531,15 @@ def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Modu
                 f"{parent.name} has a record in {run.record.folder} but no checkpoint in {parent.checkpoint_folder}: its weights"
                 " are not at hand; repeat it with resume = False, or name the folder of its checkpoint by checkpoints"
             )
-        model, trained, metadata = run.model, parent, {"metrics": run.record.metrics}
+        model, metrics = run.model, run.metrics
     criterion = {"max_condition": parameters.max_condition, "min_eigenvalue": parameters.min_eigenvalue}
     pruned, removed = prune_degenerate_heads(model, **criterion)
-    origin = {"run": trained.name, "epochs": trained.epochs, "test_accuracy": metadata["metrics"][-1]["test_accuracy"]}
+    origin = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": metrics[-1]["test_accuracy"]}
     return pruned, origin | {"removed_heads": removed} | criterion
 
 
-def load_model(parameters: RunParameters, dataset: Dataset) -> nn.Module:
-    """The trained model of a run from its newest checkpoint, in evaluation mode. FileNotFoundError when there is none."""
-    found = Checkpoints(parameters.checkpoint_folder).read()
-    if not found:
-        raise FileNotFoundError(f"there is no checkpoint of {parameters.name} in {parameters.checkpoint_folder}; run it first")
-    model = _build(parameters, dataset, found[2]["heads"])
-    _set_weights(model, _split(found[1])["model"])
-    return model.eval()
+def _is_finished(metadata: dict[str, Any]) -> bool:
+    return metadata["epoch"] == metadata["parameters"]["epochs"]
 
 
 def _optimizer(model: nn.Module, parameters: RunParameters, device: torch.device) -> torch.optim.Optimizer:
@@ -521,6 +555,14 @@ def _optimizer(model: nn.Module, parameters: RunParameters, device: torch.device
         if parameters.optimizer == "sgd"
         else torch.optim.AdamW(groups, **options)
     )
+
+
+def _lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """A file keeps no strides, but fused optimisers want those of the parameter (channels last, on a GPU)."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if value.shape == parameter.shape:
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -558,15 +600,21 @@ def _seed(*parts: int | str) -> int:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The SIGINTs and SIGTERMs that arrive meanwhile, so that the step under way can finish. A second one acts at once."""
+    """The SIGINTs and SIGTERMs that arrive meanwhile, so that the step under way can finish and be saved.
+
+    One stop may arrive twice (from the scheduler and through the launcher); a SIGINT two seconds later acts at once.
+    """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
+    first = time.monotonic()
 
     def remember(number: int, frame) -> None:
-        if received:
+        nonlocal first
+        if received and number == signal.SIGINT and time.monotonic() - first > 2:
             raise KeyboardInterrupt
+        first = first if received else time.monotonic()
         received.append(number)
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
