@@ -18,6 +18,14 @@ def test_what_was_written_is_read(tmp_path):
     assert all(torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
 
 
+def test_what_was_read_does_not_change_with_the_file(tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, TENSORS, {})
+    tensors, _ = read_tensors(path)
+    path.write_bytes(bytes(path.stat().st_size))  # in place
+    assert torch.equal(tensors["a"], TENSORS["a"])
+
+
 def test_every_damaged_byte_is_found(tmp_path):
     path = tmp_path / "x.safetensors"
     write_tensors(path, TENSORS, {"epoch": 3})

@@ -53,7 +53,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # copied, since safetensors maps the file: what is verified here must not change with it
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if digest(tensors, header["metadata"]) != header["sha256"]:
             raise DamagedFile(f"{path} is damaged: its content does not match its digest")
         return tensors, json.loads(header["metadata"])
