@@ -235,13 +235,18 @@ def learned_content_scores(queries: Tensor, keys: Tensor, embedding: LearnedShif
     Queries and keys are `(B, N_h, H, W, D_k)` with D_k = 2 * dim of the embedding. The first two terms of equation (8);
     a bias in the queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
     """
-    height, width, dim = queries.shape[-3:]
-    row, column = (embedding.axis(a, axis_shifts(size, queries.device)) for a, size in enumerate((height, width)))
-    q_row, q_column = queries.split(dim // 2, dim=-1)
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
-    rows = torch.einsum("bhijd,ikd->bhijk", q_row, row).unsqueeze(-1)
-    columns = torch.einsum("bhijd,jld->bhijl", q_column, column).unsqueeze(-2)
-    return scale * (content + rows + columns)
+    rows, columns = learned_shift_scores(queries, embedding)
+    return scale * (content + rows.unsqueeze(-1) + columns.unsqueeze(-2))
+
+
+def learned_shift_scores(queries: Tensor, embedding: LearnedShiftEmbedding) -> tuple[Tensor, Tensor]:
+    """q . r_delta, the second term of equation (8), as a part for each key row `(B, N_h, H, W, H)` and one for each key
+    column `(B, N_h, H, W, W)`; queries as in `learned_content_scores`."""
+    shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
+    row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))
+    q_row, q_column = queries.split(embedding.dim, dim=-1)
+    return torch.einsum("bhijd,ikd->bhijk", q_row, row), torch.einsum("bhijd,jld->bhijl", q_column, column)
 
 
 class RelativeBias(PositionEncoding):

@@ -14,8 +14,8 @@ from .encodings import (
     QuadraticEncoding,
     SeparableEncoding,
     learned_content_scores,
+    learned_shift_scores,
 )
-from .grid import axis_shifts
 
 
 def attend_separably(rows: Tensor, columns: Tensor, X: Tensor) -> Tensor:
@@ -100,22 +100,14 @@ class ContentAttention(nn.Module):
         _expect_images(X, self.dim_in)
         batch, height, width, _ = X.shape
         queries, keys = self.queries_and_keys(X)
-        queries = torch.cat([queries, self._position_scores(queries)], dim=-1).flatten(2, 3)
+        # by key row and by key column, against each key's one-hot row and column: so q . r_delta becomes a product of queries
+        # and keys, and no (T, T) bias is stored per image and head
+        queries = torch.cat([queries, *learned_shift_scores(queries, self.embedding)], dim=-1).flatten(2, 3)
         keys = torch.cat([keys.flatten(2, 3), self._positions(keys).expand(batch, self.num_heads, -1, -1)], dim=-1)
         values = X.flatten(1, 2).unsqueeze(1).expand(-1, self.num_heads, -1, -1)
         dropout = self.dropout if self.training else 0.0
         averages = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=self.dim_key**-0.5)
         return self.value(averages.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
-
-    def _position_scores(self, queries: Tensor) -> Tensor:
-        """q . r_delta by key row and by key column: `(B, N_h, H, W, H + W)`. With `_positions` it makes q . r_delta a product
-        of queries and keys, so that no (T, T) bias is stored per image and head."""
-        by_axis = queries.split(self.embedding.dim, dim=-1)
-        shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
-        rows, columns = (self.embedding.axis(axis, delta) for axis, delta in enumerate(shifts))
-        return torch.cat(
-            [torch.einsum("bhijd,ikd->bhijk", by_axis[0], rows), torch.einsum("bhijd,jld->bhijl", by_axis[1], columns)], dim=-1
-        )
 
     def _positions(self, keys: Tensor) -> Tensor:
         """The row and the column of each key pixel, one-hot: `(T, H + W)`."""
