@@ -99,7 +99,7 @@ def engine(name, device, batch_size, folder):
     def classify_batch():
         training.evaluate()
 
-    plain = literal_counts(training.model, training.device)
+    plain = counted_flops(training.model, training.device)
     return train_batch, classify_batch, plain
 
 
@@ -141,10 +141,10 @@ def literal(name, device, batch_size, folder):
         images, _ = next_batch()
         model(images).argmax(dim=1)
 
-    return train_batch, classify_batch, literal_counts(model, torch.device(device))
+    return train_batch, classify_batch, counted_flops(model, torch.device(device))
 
 
-def literal_counts(model, device):
+def counted_flops(model, device):
     """FLOPs per image that torch counts in a training step and in a classification, uncompiled."""
     images, count = torch.zeros(2, 3, 32, 32, device=device), {}
     with FlopCounterMode(display=False) as counter:

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,6 +203,7 @@ class Training:
             self._restore(*found)
         else:
             self.snapshots[0] = snapshot(self.model)
+        self.finished_before = self.epoch == parameters.epochs
         self._expect_one_position()
         self.snapshot_every = _snapshot_every(self.snapshots[0], parameters.epochs)
         self._prepare()
@@ -440,9 +441,10 @@ class Training:
         """The whole record, written by the first process unless it is there; None on the others."""
         record = None
         if self.processes.is_main:
-            with suppress(FileNotFoundError, DamagedFile):
-                record = load_run(self.parameters.record_folder)
-            if not record or record.info.status != "finished" or record.info.epochs_done != len(self.metrics):
+            if self.finished_before:  # then the record that is there is this run's, and tells where it was trained
+                with suppress(FileNotFoundError, DamagedFile):
+                    record = load_run(self.parameters.record_folder)
+            if not record or record.info.status != "finished":
                 record = self._write("finished", self._attention())
         if self.processes.count > 1:
             torch.distributed.barrier()
@@ -483,7 +485,7 @@ class Training:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Batches, autocast=None, processes: Processes | None = None) -> tuple[float, float]:
+def evaluate(model: nn.Module, batches: Batches, autocast=nullcontext, processes: Processes | None = None) -> tuple[float, float]:
     """Mean cross-entropy, and the share of images whose largest logit is at the label. Leaves the model's mode as it was."""
     training = model.training
     model.eval()
@@ -494,11 +496,8 @@ def evaluate(model: nn.Module, batches: Batches, autocast=None, processes: Proce
     for index in mine.split(500 if device.type == "cuda" else 100):
         images, labels = batches.plain(index)
         torch.compiler.cudagraph_mark_step_begin()
-        if autocast:
-            with autocast():
-                logits = model(images).float()
-        else:
-            logits = model(images)
+        with autocast():
+            logits = model(images).float()
         sums += torch.stack([F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(dim=1) == labels).sum()])
     model.train(training)
     sums = processes.total(sums) if processes else sums
