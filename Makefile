@@ -11,7 +11,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 unexport MPLBACKEND
 # Threads that wait give their core away, so that other work on the machine does not stall a training cell.
 export OMP_WAIT_POLICY := passive
-.PHONY: help env book test outputs benchmark serve clean
+.PHONY: help env book test outputs readme benchmark serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
+
+readme: $(READY) ## write the README's table, from the run records, and its picture
+	@$(BIN)/python -m attnconv readme
 
 benchmark: $(READY) ## time and memory, against literal implementations: one layer, then whole models (half an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py

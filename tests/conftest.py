@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from synthetic import write_records
 
 # A lossless copy of CIFAR-10 with the program that unpacks it, where one lies beside the checkout.
 UNPACK = Path(__file__).parents[2] / "shared" / "cifar10" / "unpack.py"
@@ -34,3 +35,11 @@ def cifar10_root(tmp_path_factory):
     root = tmp_path_factory.mktemp("cifar10-root")
     subprocess.run([sys.executable, str(UNPACK), "folder", str(root / "cifar10")], check=True)
     return root
+
+
+@pytest.fixture(scope="session")
+def paper_records(tmp_path_factory):
+    """A folder with a record of each model, as of the paper tier; not to be changed."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_records(folder)
+    return folder

@@ -20,11 +20,13 @@ def main(arguments: list[str] | None = None) -> int:
     data_parser.add_argument("--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data")
     runs_parser = commands.add_parser("runs", help="a table of the run records")
     runs_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
+    readme_parser = commands.add_parser("readme", help="write the README's table from the run records, and its picture")
+    readme_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
     given, unknown = parser.parse_known_args(arguments)
     try:
         if unknown and given.command != "train":
             raise ValueError(f"unknown argument {unknown[0]}")
-        return {"train": _train, "data": _data, "runs": _runs}[given.command](given, unknown)
+        return {"train": _train, "data": _data, "runs": _runs, "readme": _readme}[given.command](given, unknown)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -74,9 +76,19 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
 
     records, problems = find_runs(given.runs)
     print(results_table(records), end="")
-    for problem in problems:
+    for problem in problems.values():
         print(f"error: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
+    from .pages import Records
+    from .report import update_picture, update_readme
+
+    changed = update_readme(Records.read(given.runs or ""))
+    update_picture()
+    print("README.md: " + ("written anew" if changed else "up to date"))
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,15 +11,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-import torchvision
 from PIL import Image, UnidentifiedImageError
-from sklearn.datasets import load_digits, load_sample_image
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -28,6 +25,7 @@ from .store import DamagedFile, digest, read_tensors, write_tensors
 CHECKOUT = Path(__file__).parents[2]
 REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()  # installed elsewhere: the current folder
 PHOTOGRAPHS = ("china", "flower")
+IMAGE_SIZES = {"digits": 8, "cifar10": 32}  # pixels a side
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN, CIFAR10_STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)  # of "train"
@@ -87,11 +85,26 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     if name == "digits":
         return _digits()
     if name == "cifar10":
-        return _cifar10(Path(root or os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data"))
+        return _cifar10(Path(root) if root else _default_root())
     raise ValueError(f"unknown dataset {name!r}, expected digits or cifar10")
 
 
+@cache
+def dataset_at_hand(name: str) -> Dataset | None:
+    """The data set if this machine has it, in the folders where `load_dataset` looks; None where it would be downloaded."""
+    folder = _default_root()
+    sources = (folder / "cache" / "cifar10.safetensors", folder / "cifar-10-batches-py", folder / "cifar10")
+    return load_dataset(name) if name != "cifar10" or any(source.exists() for source in sources) else None
+
+
+def _default_root() -> Path:
+    return Path(os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data")
+
+
 def _digits() -> Dataset:
+    from sklearn.datasets import load_digits  # here, as torchvision below: importing them takes seconds
+    from sklearn.model_selection import train_test_split
+
     bunch = load_digits()
     images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(1)  # 17 grey levels
     labels = torch.as_tensor(bunch.target).long()
@@ -169,6 +182,8 @@ def _check_split(images: np.ndarray, labels: np.ndarray, split: str, source: Pat
 
 
 def _read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    import torchvision
+
     try:
         parts = {split: torchvision.datasets.CIFAR10(root, train=split == "train") for split in CIFAR10_COUNTS}
     except RuntimeError as error:  # torchvision compares each file's MD5
@@ -210,6 +225,8 @@ def _read_image(path: Path) -> np.ndarray:
 
 def _download(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The original archive, checked by its MD5, through a temporary folder: what is kept is the decoded copy."""
+    import torchvision
+
     try:
         with tempfile.TemporaryDirectory() as folder, _network_timeout(20):
             torchvision.datasets.CIFAR10(folder, download=True)
@@ -279,6 +296,8 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
 
     With `size` it is reduced to that height and width by averaging.
     """
+    from sklearn.datasets import load_sample_image
+
     if name not in PHOTOGRAPHS:
         raise ValueError(f"unknown photograph {name!r}, expected {' or '.join(PHOTOGRAPHS)}")
     image = torch.as_tensor(load_sample_image(f"{name}.jpg").copy()).float() / 255

@@ -4,7 +4,8 @@ Colours: Okabe and Ito's for heads, which the colour-blind can tell apart, with 
 amounts, PuOr for signed values. Letters: N_h heads, H x W pixels.
 """
 
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,6 +13,16 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from .construction import conv_to_attention
+from .data import PHOTOGRAPHS, dataset_at_hand, load_photograph
+from .encodings import PositionEncoding, QuadraticEncoding
+from .expressivity import shift_targets
+from .grid import shift_set
+from .heads import heads_of, lost_mass
+from .layers import attention_probabilities
+from .published import TABLE_4
+from .runs import RunRecord
 
 HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C7A00", "#7F7F7F")
 DTYPE_STYLES = {
@@ -23,16 +34,32 @@ DTYPE_STYLES = {
 DPI = 120
 
 
-def _finish(figure: Figure) -> Figure:
+class LineFigure(Figure):
+    """A figure of lines: a page shows it as SVG, sharp at any size."""
+
+    def _repr_svg_(self) -> str:
+        file = io.StringIO()
+        with plt.rc_context({"svg.hashsalt": "attnconv"}):  # the same figure gives the same file
+            self.savefig(file, format="svg", metadata={"Date": None})
+        return file.getvalue()
+
+
+def _finish(figure: Figure, source: str = "") -> Figure:
+    """Close the figure, with a line under it that tells what it was drawn from."""
+    if source:
+        figure.supxlabel(source, x=0.99, ha="right", fontsize=7, color="0.35")
     plt.close(figure)  # the notebook shows what a cell returns; left open it would be shown twice
     return figure
 
 
-def _subplots(rows: int, columns: int, width: float, height: float, **options) -> tuple[Figure, np.ndarray]:
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width, height), dpi=DPI, squeeze=False, layout="constrained", facecolor="white", **options
-    )
+def _subplots(rows: int, columns: int, width: float, height: float, lines: bool = False, **options) -> tuple[Figure, np.ndarray]:
+    form = {"figsize": (width, height), "dpi": DPI, "layout": "constrained", "facecolor": "white"}
+    figure, axes = plt.subplots(rows, columns, squeeze=False, FigureClass=LineFigure if lines else Figure, **form, **options)
     return figure, axes
+
+
+def _color(head: int) -> str:
+    return HEAD_COLORS[head % len(HEAD_COLORS)]
 
 
 def _bare(ax: Axes) -> None:
@@ -49,8 +76,17 @@ def _mark(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
 # --- the paper's figures --------------------------------------------------------------------------------------------
 
 
-def figure_1(image: Tensor, probabilities: Tensor, query: Sequence[int]) -> Figure:
-    """Figure 1: an image `(H, W, 3)` with the query pixel, and where each head of `(N_h, H, W, H, W)` looks from it."""
+def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, query: Sequence[int] | None = None) -> Figure:
+    """Figure 1: an image `(H, W, 3)` with the query pixel, and where each head of `(N_h, H, W, H, W)` looks from it.
+
+    By default nine quadratic heads at the shifts of a 3 x 3 kernel, on a photograph.
+    """
+    image = load_photograph("flower", (12, 16)) if image is None else image
+    height, width = image.shape[:2]
+    query = query or (height // 2, width // 2)
+    if probabilities is None:
+        encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=2.0)
+        probabilities = attention_probabilities(encoding, height, width)
     heads = len(probabilities)
     side = int(np.ceil(np.sqrt(heads)))
     figure = plt.figure(figsize=(8, 4), dpi=DPI, layout="constrained", facecolor="white")
@@ -60,7 +96,7 @@ def figure_1(image: Tensor, probabilities: Tensor, query: Sequence[int]) -> Figu
     maps = probabilities[:, query[0], query[1]]  # (N_h, H, W)
     for head in range(heads):
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
-        ax.plot(column, row, "s", ms=9, mfc="none", mec=HEAD_COLORS[head % len(HEAD_COLORS)], mew=2)
+        ax.plot(column, row, "s", ms=9, mfc="none", mec=_color(head), mew=2)
     _mark(ax, query)
     ax.set_title("the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9)
     _bare(ax)
@@ -71,8 +107,65 @@ def figure_1(image: Tensor, probabilities: Tensor, query: Sequence[int]) -> Figu
             continue
         ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
         _mark(ax, query)
-        ax.set_title(f"head {head + 1}", fontsize=8, color=HEAD_COLORS[head % len(HEAD_COLORS)])
+        ax.set_title(f"head {head + 1}", fontsize=8, color=_color(head))
     return _finish(figure)
+
+
+FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
+FIGURE_13 = ("resnet18", "sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content")
+CURVE_STYLES = {
+    "resnet18": ("#000000", "-"),
+    "sa-quadratic": ("#0072B2", "-"),
+    "sa-generalized": ("#D55E00", "--"),
+    "sa-generalized-pruned": ("#A87900", "-"),
+    "sa-learned": ("#009E73", "-."),
+    "sa-learned-content": ("#B0508A", ":"),
+}
+
+
+def figure_2(records: Sequence[RunRecord]) -> Figure:
+    """Figure 2: test accuracy over the epochs, of ResNet18, the quadratic encoding, the learned one, and with content.
+
+    Takes the records that there are, several seeds too: their mean, and a band from the lowest to the highest. For runs of the
+    paper tier a triangle at the right edge stands at the published accuracy. A model without a record is named as not run.
+    """
+    return _accuracy_curves(records, FIGURE_2)
+
+
+def figure_13(records: Sequence[RunRecord]) -> Figure:
+    """Figure 13: as Figure 2, with the generalised quadratic encoding and, continuing it, the pruned model."""
+    return _accuracy_curves(records, FIGURE_13)
+
+
+def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str]) -> Figure:
+    figure, axes = _subplots(1, 1, 7, 3.8, lines=True)
+    ax = axes[0, 0]
+    quick = bool(records) and all(record.tier == "quick" for record in records)
+    shown = []
+    for model in models:
+        color, style = CURVE_STYLES[model]
+        runs = [record for record in records if record.info.parameters["model"] == model and record.metrics]
+        label = TABLE_4[model].label
+        if not runs:
+            ax.plot([], [], style, color=color, label=f"{label}: not run")
+        else:
+            shown += runs
+            epochs = min(len(record.metrics) for record in runs)
+            start = (runs[0].info.parent or {}).get("epochs", 0)  # a pruned model goes on where its parent ended
+            accuracy = np.array([[entry["test_accuracy"] for entry in record.metrics[:epochs]] for record in runs])
+            steps = start + np.arange(1, epochs + 1)
+            seeds = f" ({len(runs)} seeds)" if len(runs) > 1 else ""
+            ax.plot(steps, accuracy.mean(axis=0), style, color=color, lw=1.5, label=f"{label}{seeds}")
+            if len(runs) > 1:
+                ax.fill_between(steps, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.2, lw=0)
+        if not quick and TABLE_4[model].accuracy:
+            place = (1.0, TABLE_4[model].accuracy)
+            ax.plot(*place, marker=4, ms=8, color=color, transform=ax.get_yaxis_transform(), clip_on=False)
+    ax.set(xlabel="epoch", ylabel="test accuracy", ylim=None if quick else (0.5, 1.0))
+    ax.grid(color="0.92")
+    title = None if quick else "triangles: published accuracy"
+    ax.legend(fontsize=8, loc="lower right", title=title, title_fontsize=8)
+    return _finish(figure, " | ".join(record.source for record in shown[:2]) + (" | ..." if len(shown) > 2 else ""))
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
@@ -81,17 +174,60 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
 
 
-def _draw_heads(ax: Axes, encoding_scores: Callable[[Tensor], Tensor], half_window: float = 4.5) -> None:
+def figure_3(record: RunRecord, layer: int | None = None, panels: int = 5) -> Figure:
+    """Figure 3: one layer's heads at several moments of training; by default the fourth of six layers.
+
+    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on pixels, around the query (black square).
+    """
+    epochs = _with_centers(record).attention["epochs"].tolist()
+    wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # early epochs move more
+    moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
+    layer = layer or len(record.layers("centers")) // 2 + 1
+    encodings = [record.encodings(moment)[layer - 1] for moment in moments]
+    return _head_panels(encodings, [f"epoch {epochs[moment]}" for moment in moments], f"layer {layer} of {record.source}")
+
+
+def figure_4(record: RunRecord) -> Figure:
+    """Figure 4: the heads of each layer at the end of training; contours as in `figure_3`."""
+    encodings = _with_centers(record).encodings()
+    return _head_panels(encodings, [f"layer {layer + 1}" for layer in range(len(encodings))], record.source)
+
+
+def figure_12(record: RunRecord) -> Figure:
+    """Figure 12: as Figure 4, of the generalised quadratic encoding, whose heads may be ellipses."""
+    return figure_4(record)
+
+
+def figure_14(record: RunRecord) -> Figure:
+    """Figure 14: as Figure 4, of the network with 16 heads a layer."""
+    return figure_4(record)
+
+
+def _with_centers(record: RunRecord) -> RunRecord:
+    if not record.layers("centers"):
+        raise ValueError(f"{record.name} has no centres of attention; expected a run with a quadratic encoding")
+    return record
+
+
+def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str) -> Figure:
+    figure, axes = _subplots(1, len(encodings), 2.1 * len(encodings), 2.5, lines=True)
+    for ax, encoding, title in zip(axes.flat, encodings, titles, strict=True):
+        _draw_heads(ax, encoding)
+        ax.set_title(title, fontsize=9)
+    return _finish(figure, source)
+
+
+def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) -> None:
     """Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass around a central query."""
-    fine = torch.linspace(-half_window, half_window, 181)
+    fine = torch.linspace(-half_window, half_window, 109)
     pixels = torch.arange(-5, 6)
     with torch.no_grad():
-        on_pixels = encoding_scores(_mesh(pixels)).flatten(1)
-        on_fine = encoding_scores(_mesh(fine))
+        on_pixels = encoding.scores(_mesh(pixels)).flatten(1)
+        on_fine = encoding.scores(_mesh(fine))
     norm = on_pixels.logsumexp(dim=1)
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
         density = (on_fine[head] - norm[head]).numpy()
-        color = HEAD_COLORS[head % len(HEAD_COLORS)]
+        color = _color(head)
         for share, style in ((0.5, "solid"), (0.9, "dotted")):
             level = np.log(max(mass_threshold(log_mass.exp().double().numpy(), share), 1e-300))
             if density.min() < level <= density.max():
@@ -115,30 +251,115 @@ def _mesh(axis: Tensor) -> Tensor:
     return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
 
 
-def _isotropic(centers: Tensor, alpha: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda delta: -alpha[:, None, None] * (delta - centers[:, None, None]).square().sum(dim=-1)
+def figure_5(record: RunRecord, zoom: int = 7) -> Figure:
+    """Figure 5: learned position-only attention, layers below one another, heads side by side with the most local first.
+
+    The `zoom` x `zoom` pixels around the middle query pixel; each map on its own scale, its best shift's probability above it.
+    """
+    layers = heads_of(record)
+    rows = [[heads.maps[head] for head in heads.by_locality()] for heads in layers]
+    titles = [[f"{heads.mass[head]:.2f}" for head in heads.by_locality()] for heads in layers]
+    (row, column), reach = layers[0].query, zoom // 2
+    window = slice(max(row - reach, 0), row + reach + 1), slice(max(column - reach, 0), column + reach + 1)
+    query = row - window[0].start, column - window[1].start
+    return _map_table([[full[window] for full in line] for line in rows], query, record.source, titles)
 
 
-def figure_3(centers: Tensor, alpha: Tensor, moments: Sequence[str]) -> Figure:
-    """Figure 3: one layer's heads at several moments of training. centers `(moments, N_h, 2)`, alpha `(moments, N_h)`."""
-    figure, axes = _subplots(1, len(moments), 2.3 * len(moments), 2.6)
-    for ax, centers_then, alpha_then, title in zip(axes.flat, centers, alpha, moments, strict=True):
-        _draw_heads(ax, _isotropic(centers_then, alpha_then))
-        ax.set_title(title, fontsize=9)
-    return _finish(figure)
+def figure_6(record: RunRecord) -> Figure:
+    """Figure 6: attention with content, averaged over test images, from the query pixel in the middle."""
+    return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
-def figure_4(centers: Tensor, alpha: Tensor) -> Figure:
-    """Figure 4: the heads of each layer at the end of training. centers `(layers, N_h, 2)`, alpha `(layers, N_h)`."""
-    layers = [f"layer {layer + 1}" for layer in range(len(centers))]
-    return figure_3(centers, alpha, layers)
+def figure_7(record: RunRecord) -> Figure:
+    """Figure 7: as Figure 6, from another query pixel."""
+    return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
-def figure_11(W_conv: Tensor, E_q: Tensor, W_SA: Tensor, A_q: Tensor) -> Figure:
+def _with_content(record: RunRecord) -> RunRecord:
+    if "mean_maps" not in record.attention:
+        raise ValueError(f"{record.name} has no maps of single images; expected a run of sa-learned-content")
+    return record
+
+
+def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
+    attention = _with_content(record).attention
+    number = int((attention["queries"] == torch.tensor([row, column])).all(dim=1).nonzero())
+    return _map_table(attention["mean_maps"][:, :, number].float(), (row, column), record.source)
+
+
+def figure_8(record: RunRecord) -> Figure:
+    """Figure 8: attention with content on a single image, the first of the test set, or else a photograph; see `figure_10`."""
+    return _single_image(record, 0, "china", 4)
+
+
+def figure_9(record: RunRecord) -> Figure:
+    """Figure 9: as Figure 8, on the second image of the test set, or else another photograph."""
+    return _single_image(record, 1, "flower", 4)
+
+
+def figure_10(record: RunRecord) -> Figure:
+    """Figure 10: as Figure 8, on the third image of the test set, or else a photograph from a query pixel in its background.
+
+    The data set's own images are shown where this machine has the data that the record names; they are no part of the project.
+    """
+    return _single_image(record, 2, "china", 1)
+
+
+def _single_image(record: RunRecord, number: int, photograph: str, query: int) -> Figure:
+    attention, dataset = _with_content(record).attention, dataset_at_hand(record.info.dataset["name"])
+    if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
+        image, query = dataset.test_images[number].permute(1, 2, 0) / 255, 4
+        maps, name = attention["image_maps"][number], f"test image {number + 1} of {dataset.name}"
+    else:
+        image, maps = load_photograph(photograph, (32, 32)), attention["photograph_maps"][PHOTOGRAPHS.index(photograph)]
+        name = f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is not on this machine"
+    maps, position = maps[:, :, query].float(), attention["queries"][query].tolist()
+    figure = plt.figure(figsize=(10, 1.15 * len(maps) + 0.3), dpi=DPI, layout="constrained", facecolor="white")
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 3.4))
+    ax = left.subplots()
+    scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
+    ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")
+    _mark(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
+    ax.set_title("the image and the query pixel", fontsize=8)
+    _bare(ax)
+    _fill_maps(right.subplots(len(maps), maps.shape[1], squeeze=False), maps, position, None)
+    return _finish(figure, f"{name} | {record.source}")
+
+
+def _map_table(
+    rows: Sequence[Sequence[Tensor]], query: Sequence[int], source: str, titles: Sequence[Sequence[str]] | None = None
+) -> Figure:
+    """Maps of layers (rows) and heads (columns), each on its own scale."""
+    columns = max(len(line) for line in rows)
+    figure, axes = _subplots(len(rows), columns, 1.05 * columns + 0.3, (1.25 if titles else 1.1) * len(rows) + 0.3)
+    _fill_maps(axes, rows, query, titles)
+    return _finish(figure, source)
+
+
+def _fill_maps(axes: np.ndarray, rows: Sequence[Sequence[Tensor]], query: Sequence[int], titles) -> None:
+    for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
+        for head, ax in enumerate(line):
+            _bare(ax)
+            if head >= len(maps):
+                ax.set_axis_off()
+                continue
+            ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
+            _mark(ax, query)
+            if titles:
+                ax.set_title(titles[layer][head], fontsize=7, pad=2)
+        line[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
+
+
+def figure_11(
+    W_conv: Tensor | None = None, E_q: Tensor | None = None, W_SA: Tensor | None = None, A_q: Tensor | None = None
+) -> Figure:
     """Figure 11: the factorisations V_q^conv = W^conv E_q (top) and V_q^SA = W^SA A_q (bottom) of Lemma 3, computed.
 
-    W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`.
+    W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by default the paper's sizes:
+    a 2 x 2 kernel, five heads, two input and three output channels.
     """
+    if W_conv is None:
+        W_conv, E_q, W_SA, A_q = _factorisation()
     rows = (
         (W_conv, E_q, r"$W^{\mathrm{conv}}$", r"$E_q$", r"$V_q^{\mathrm{conv}}$"),
         (W_SA, A_q, r"$W^{\mathrm{SA}}$", r"$A_q$", r"$V_q^{\mathrm{SA}}$"),
@@ -161,6 +382,68 @@ def figure_11(W_conv: Tensor, E_q: Tensor, W_SA: Tensor, A_q: Tensor) -> Figure:
             _bare(ax)
         line[0].annotate("=", (1.0, 0.5), xytext=(4, 0), xycoords="axes fraction", textcoords="offset points", va="center")
     return _finish(figure)
+
+
+def _factorisation(height: int = 4, width: int = 6, query: tuple[int, int] = (1, 2)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all alike."""
+    generator = torch.Generator().manual_seed(0)
+    queries, targets = shift_targets(height, width, (2, 2))
+    E_q = targets[int((queries == torch.tensor(query)).all(dim=1).nonzero())]  # (4, T)
+    W_conv = torch.randn(6, 4, generator=generator).double()
+    basis = torch.cat([E_q, torch.full_like(E_q[:1], 1 / E_q.shape[1])])
+    blend = torch.rand(5, 5, generator=generator).double().softmax(dim=1)
+    A_q = blend @ basis
+    phi = torch.linalg.lstsq(A_q.mT, E_q.mT).solution.mT  # E_q = Phi A_q
+    return W_conv, E_q, W_conv @ phi, A_q
+
+
+# --- beyond the paper: the heads in numbers -------------------------------------------------------------------------
+
+
+def head_locality(record: RunRecord) -> Figure:
+    """Per layer and head, how close to Lemma 1: the probability of its best single shift, and how many pixels it sees.
+
+    A grey bar stands at the median.
+    """
+    layers = heads_of(record)
+    figure, axes = _subplots(1, 2, 8, 3.2, lines=True)
+    values = [[heads.mass for heads in layers], [heads.entropy.exp() for heads in layers]]
+    for ax, by_layer, label in zip(axes.flat, values, ("mass at the best shift", "effective pixels, exp(entropy)"), strict=True):
+        for layer, heads in enumerate(by_layer, start=1):
+            places = layer + np.linspace(-0.28, 0.28, len(heads))
+            for head, value in enumerate(heads.tolist()):
+                ax.plot(places[head], value, "o", ms=4, color=_color(head))
+            ax.plot([layer - 0.35, layer + 0.35], [heads.median()] * 2, color="0.35", lw=1)
+        ax.set(xlabel="layer", ylabel=label, xticks=range(1, len(layers) + 1))
+        ax.grid(color="0.92", axis="y")
+    axes[0, 0].set_ylim(-0.03, 1.03)
+    powers = [2**n for n in range(0, 12, 2) if 2**n <= 2 * layers[0].maps[0].numel()]
+    axes[0, 1].set(yscale="log", yticks=powers, yticklabels=powers)
+    axes[0, 1].minorticks_off()
+    return _finish(figure, record.source)
+
+
+def exactness(record: RunRecord) -> Figure:
+    """What softness costs: the mass that a quadratic head gives to other pixels, against alpha, for centres on a pixel and off
+    it; and below, each layer's trained alphas."""
+    trained = [alpha[-1] for alpha in record.layers("alpha")]
+    if not trained:
+        raise ValueError(f"{record.name} has no alpha; expected a run of sa-quadratic or sa-quadratic-16")
+    alphas = torch.logspace(-2, 2, 200)
+    figure, axes = _subplots(2, 1, 6.5, 4.6, lines=True, sharex=True, height_ratios=(2, 1))
+    upper, lower = axes[:, 0]
+    places = {"on a pixel": (0.0, 0.0), "a quarter off": (0.25, 0.0), "half-way": (0.5, 0.0)}
+    for number, (name, offset) in enumerate(places.items()):
+        upper.plot(alphas, lost_mass(alphas, offset), ("-", "--", "-.")[number], color=_color(number), label=name)
+    upper.set(ylabel="1 - mass at the best shift", yscale="log", xscale="log", ylim=(1e-16, 2))
+    upper.legend(fontsize=8, title="centre", title_fontsize=8)
+    for layer, alpha in enumerate(trained, start=1):
+        for head, value in enumerate(alpha.tolist()):
+            lower.plot(min(max(value, 0.01), 100), layer, "|", ms=9, mew=1.6, color=_color(head))
+    lower.set(xlabel=r"$\alpha$", ylabel="layer", yticks=range(1, len(trained) + 1), ylim=(len(trained) + 0.6, 0.4))
+    for ax in axes.flat:
+        ax.grid(color="0.92")
+    return _finish(figure, record.source)
 
 
 # --- the chapters' own figures --------------------------------------------------------------------------------------
@@ -188,13 +471,18 @@ def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
     return _finish(figure)
 
 
-def claim(image: Tensor, shifts: Tensor, query: Sequence[int], by_conv: Tensor, by_attention: Tensor) -> Figure:
-    """The theorem in one picture: what heads at `shifts` `(N_h, 2)` attend to, both layers' outputs `(H, W)`, the gap."""
+def claim() -> Figure:
+    """The theorem in one picture: the vertical Sobel filter on a photograph, by convolution and by nine heads, and the gap."""
+    sobel = torch.nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
+    sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
+    image, query = load_photograph("china", (72, 108)).double(), (40, 40)
+    grey = image.mean(dim=2)[None, None]
+    by_conv, by_attention = (layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel)))
     titles = ["one query, nine heads", "by convolution", "by self-attention", "difference"]
     figure = image_grid([image, by_conv, by_attention, by_attention - by_conv], titles)
     ax = figure.axes[0]
-    for head, (row, column) in enumerate((torch.tensor(query) + shifts).tolist()):
-        ax.plot(column, row, "o", ms=6, mfc="none", mec=HEAD_COLORS[head % len(HEAD_COLORS)], mew=1.8)
+    for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):  # spread six-fold, to be seen
+        ax.plot(column, row, "o", ms=6, mfc="none", mec=_color(head), mew=1.8)
     _mark(ax, query, size=4)
     return figure
 
@@ -232,7 +520,7 @@ def attention_maps(probabilities: Tensor, query: Sequence[int], titles: Sequence
 
 def alpha_curves(alphas: Sequence[float], curves: dict[str, Sequence[float]], derived: dict[str, float], ylabel: str) -> Figure:
     """A quantity against alpha, a line per dtype (keys of `curves`), with the derived threshold of each as a vertical line."""
-    figure, axes = _subplots(1, 1, 6.5, 3.6)
+    figure, axes = _subplots(1, 1, 6.5, 3.6, lines=True)
     ax = axes[0, 0]
     for name, values in curves.items():
         color, style = DTYPE_STYLES[name]
@@ -246,11 +534,11 @@ def alpha_curves(alphas: Sequence[float], curves: dict[str, Sequence[float]], de
 
 def head_paths(centers: Tensor) -> Figure:
     """How the centres moved: `(steps, N_h, 2)`, start as a ring, end as a disc, over the grid of pixel shifts."""
-    figure, axes = _subplots(1, 1, 4.6, 4.4)
+    figure, axes = _subplots(1, 1, 4.6, 4.4, lines=True)
     ax = axes[0, 0]
     reach = max(2.5, float(centers.abs().max()) + 0.4)
     for head in range(centers.shape[1]):
-        color = HEAD_COLORS[head % len(HEAD_COLORS)]
+        color = _color(head)
         rows, columns = centers[:, head].T.numpy()
         ax.plot(columns, rows, color=color, lw=1)
         ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=6)
@@ -274,12 +562,12 @@ def curves(
     series: dict[str, Sequence[float]], xlabel: str, ylabel: str, x: Sequence[float] | None = None, log: str = ""
 ) -> Figure:
     """Lines by name against a common x (1, 2, ... if None); `log` names the axes ("x", "y", "xy") that are logarithmic."""
-    figure, axes = _subplots(1, 1, 6, 3.2)
+    figure, axes = _subplots(1, 1, 6, 3.2, lines=True)
     ax = axes[0, 0]
     for number, (name, values) in enumerate(series.items()):
         steps = x if x is not None else range(1, len(values) + 1)
         style = ("-", "--", "-.", ":")[number % 4]
-        ax.plot(steps, values, style, color=HEAD_COLORS[number % len(HEAD_COLORS)], label=name)
+        ax.plot(steps, values, style, color=_color(number), label=name)
     ax.set(xlabel=xlabel, ylabel=ylabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     ax.grid(color="0.92")
     if len(series) > 1:

@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from .encodings import (
@@ -135,6 +134,8 @@ def resnet18(in_channels: int = 3, num_classes: int = 10) -> nn.Module:
 
     Its weights start as torch's layers do by themselves, as in the published code; torchvision would start them otherwise.
     """
+    import torchvision  # here, since importing it takes seconds that the other models need not wait
+
     model = torchvision.models.resnet18(num_classes=num_classes)
     model.conv1 = nn.Conv2d(in_channels, 64, kernel_size=3, padding=1, bias=False)
     model.maxpool = nn.Identity()

@@ -21,7 +21,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from .data import REPOSITORY
+from .data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, IMAGE_SIZES, REPOSITORY
+from .encodings import PositionEncoding, from_snapshot
 from .store import DamagedFile, read_tensors, write_file, write_tensors
 
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
@@ -72,6 +73,39 @@ class RunRecord:
             return read_tensors(path)[0]
         except DamagedFile as error:
             raise DamagedFile(f"{error}; {MEND}") from None
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """H, W: the pixels that the attention layers see, after the down-sampling at the input."""
+        size = IMAGE_SIZES[self.info.dataset["name"]] // self.info.parameters["pooling"]
+        return size, size
+
+    @property
+    def tier(self) -> str:
+        """ "paper" for a run on the whole of CIFAR-10, else "quick"."""
+        data, whole = self.info.dataset, {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
+        return "paper" if data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items() else "quick"
+
+    @property
+    def source(self) -> str:
+        """One line for a figure or a table: which run, how long, on what."""
+        info = self.info
+        seconds = info.wall_seconds
+        time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
+        return f"{self.name}, {info.epochs_done} epochs, {time} on {info.hardware['device']}"
+
+    def encodings(self, moment: int = -1) -> list[PositionEncoding]:
+        """Each layer's encoding at one of the moments `attention["epochs"]`; empty with content or without attention."""
+        by_layer: dict[str, dict[str, Tensor]] = {}
+        for key, values in self.attention.items():
+            layer, dot, name = key.partition(".")
+            if dot:
+                by_layer.setdefault(layer, {})[name] = values[moment]
+        return [from_snapshot(by_layer[f"layer{number}"]) for number in range(1, len(by_layer) + 1)]
 
     def layers(self, name: str) -> list[Tensor]:
         """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where the model has no such thing."""
@@ -127,15 +161,18 @@ def load_run(folder: str | Path) -> RunRecord:
     return RunRecord(folder, info, metrics)
 
 
-def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], list[str]]:
-    """All records of a folder (default: the repository's `data/runs`), by name, and a message for each damaged one."""
+def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
+    """All records of a folder (default: the repository's `data/runs`), by name, and for the name of each damaged one what is
+    wrong. The snapshots are checked too, not only the metrics."""
     folder = Path(folder) if folder else REPOSITORY / "data" / "runs"
-    records, problems = [], []
-    for path in sorted(folder.glob("*--*--seed*/run.json")):
+    records, problems = [], {}
+    for path in sorted(path for path in folder.glob("*--*--seed*") if path.is_dir()):
         try:
-            records.append(load_run(path.parent))
-        except DamagedFile as error:
-            problems.append(str(error))
+            record = load_run(path)
+            _ = record.attention
+            records.append(record)
+        except (DamagedFile, FileNotFoundError) as error:
+            problems[path.name] = str(error).replace(f"{folder}{os.sep}", "")
     return records, problems
 
 

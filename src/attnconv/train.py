@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
 from .checkpoints import Checkpoints
-from .config import PLACE, RunParameters
+from .config import MOMENTUM, PLACE, RunParameters
 from .data import Batches, Dataset, load_dataset, load_photograph
 from .maps import content_maps, single_maps
 from .models import build_model, prune_degenerate_heads, snapshot
@@ -550,7 +550,7 @@ def _optimizer(model: nn.Module, parameters: RunParameters, device: torch.device
         groups.append({"params": position, "weight_decay": 0.0, "factor": parameters.position_rate})
     options = {"lr": parameters.learning_rate, "fused": device.type == "cuda"}
     return (
-        torch.optim.SGD(groups, momentum=0.9, **options)
+        torch.optim.SGD(groups, momentum=MOMENTUM, **options)
         if parameters.optimizer == "sgd"
         else torch.optim.AdamW(groups, **options)
     )

@@ -37,7 +37,8 @@ PARSED = {path: Page(path) for path in PAGES}
 
 def test_the_book_was_built():
     names = {path.relative_to(HTML).as_posix() for path in PAGES}
-    assert {"book/intro.html", "book/errata.html", "notebooks/05-theorem-1.html", "notebooks/09-train.html"} <= names
+    assert {"book/intro.html", "book/errata.html", "notebooks/05-theorem-1.html", "notebooks/13-learned-encodings.html"} <= names
+    assert {"book/report.html", "book/records.html"} <= names
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(HTML).as_posix())
@@ -76,6 +77,28 @@ def test_chapters_show_results_and_no_tracebacks():
         assert "Traceback (most recent call last)" not in text
         assert 'class="output' in text and "<figcaption" in text, path.name
     assert not list(HTML.glob("reports/*")), "reports of failed notebooks"
+
+
+def test_every_figure_and_table_of_the_paper_is_shown():
+    text = "".join(path.read_text() for path in HTML.glob("notebooks/*.html"))
+    for number in range(1, 15):
+        assert text.count(f'id="fig-{number}"') == 1, number
+        assert text.count(f'id="fig-{number}-paper"') == (number not in (1, 11)), number
+    for number in range(1, 5):
+        assert text.count(f'id="table-{number}"') == 1, number
+
+
+def test_lines_are_drawn_as_svg_and_maps_as_png():
+    for chapter, name, ending in (("11-quadratic-encoding", "fig-4", "svg"), ("13-learned-encodings", "fig-5", "png")):
+        figure = (HTML / "notebooks" / f"{chapter}.html").read_text().partition(f'id="{name}"')[2].partition("</figure>")[0]
+        assert re.search(rf'<img[^>]* src="[^"]*\.{ending}"', figure), name
+
+
+def test_what_was_not_run_says_so_and_how_to_run_it():
+    text = (HTML / "book" / "records.html").read_text()
+    assert "python -m attnconv train --model sa-learned-content --dataset digits" in text, "the quick runs, ready to copy"
+    report = (HTML / "book" / "report.html").read_text()
+    assert 'id="claims"' in report and report.count("<td>reproduced</td>") >= 1
 
 
 def test_equations_carry_the_papers_numbers():

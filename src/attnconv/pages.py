@@ -1,0 +1,80 @@
+"""What the pages show of the run records: those of a model, the command that repeats one, and a note where there is none."""
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import PLACE, RunParameters
+from .runs import RunRecord, find_runs
+from .store import DamagedFile
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence in place of a figure or a number, and a command to copy. Shown as HTML in a page, as text elsewhere."""
+
+    text: str
+    command: str = ""
+
+    def _repr_html_(self) -> str:
+        command = f'<div class="highlight"><pre>{html.escape(self.command)}</pre></div>' if self.command else ""
+        return f'<div class="not-run"><p>{html.escape(self.text)}</p>{command}</div>'
+
+    def __repr__(self) -> str:
+        return f"{self.text} {self.command}".strip()
+
+
+def command_of(record: RunRecord) -> str:
+    """The command that repeats a run: its model and data, and each parameter that is not the recipe's."""
+    given = {name: value for name, value in record.info.parameters.items() if name not in PLACE}
+    usual = RunParameters.check({"model": given["model"], "dataset": given["dataset"]}).identity()
+    chosen = {name: value for name, value in given.items() if name in ("model", "dataset") or value != usual[name]}
+    return command(**chosen)
+
+
+def command(**parameters: Any) -> str:
+    """The command that trains with these parameters."""
+    return " ".join([".venv/bin/python -m attnconv train", *(f"--{name} {value}" for name, value in parameters.items())])
+
+
+@dataclass(frozen=True)
+class Records:
+    """The paper tier's run records: finished ones on the whole of CIFAR-10. What else there is, `state` tells."""
+
+    found: list[RunRecord]
+    problems: dict[str, str]
+
+    @classmethod
+    def read(cls, folder: str | Path = "") -> "Records":
+        """The records of a folder; by default the repository's `data/runs`."""
+        return cls(*find_runs(folder or None))
+
+    def of(self, *models: str) -> list[RunRecord]:
+        """The runs of some models, in their order and by seed."""
+        runs = [record for record in self.found if record.tier == "paper" and record.info.status == "finished"]
+        runs.sort(key=lambda record: record.info.parameters["seed"])
+        return [record for model in models for record in runs if record.name.startswith(f"{model}--")]
+
+    def state(self, model: str) -> str:
+        """Why a model has no record to show, or which of its records are left out: "not run", "damaged: ..."; "" if none is."""
+        damaged = [f"damaged: {text}" for name, text in self.problems.items() if name.startswith(f"{model}--cifar10--")]
+        partial = [
+            f"unfinished: {record.info.epochs_done} of {record.info.parameters['epochs']} epochs"
+            for record in self.found
+            if record.name.startswith(f"{model}--cifar10--") and record.tier == "paper" and record.info.status != "finished"
+        ]
+        return "; ".join(damaged + partial) or ("" if self.of(model) else "not run")
+
+    def show(self, draw: Callable[[RunRecord], Any], model: str) -> Any:
+        """A figure or table of a model's first run; a note when there is none, or none that can be read."""
+        if runs := self.of(model):
+            try:
+                return draw(runs[0])
+            except DamagedFile as error:  # between reading and drawing
+                return Note(f"{runs[0].name} is damaged: {error}")
+        return Note(
+            f"Paper tier, {model} on CIFAR-10: {self.state(model)}. With a GPU this command makes the record:",
+            command(model=model, dataset="cifar10"),
+        )

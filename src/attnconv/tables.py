@@ -1,0 +1,334 @@
+"""One function per table of the paper, and those beyond it: published beside measured, each with its source.
+
+A table shows itself as HTML in a page and as Markdown elsewhere. Numbers are computed or read from run records; `-` stands for
+what does not exist, a word for what has not been run.
+"""
+
+import html
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from . import encodings
+from .config import MOMENTUM, RunParameters
+from .cost import Cost, cost_of
+from .grid import axis_shifts, relative_shifts
+from .heads import heads_of, lemma_3_residual
+from .models import build_model
+from .pages import Records, command_of
+from .published import TABLE_1, TABLE_2, TABLE_4
+from .runs import RunRecord
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under a header. `name` is its anchor in a page, `caption` ends with its source."""
+
+    name: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
+        body = "".join(self._line(row) for row in self.rows)
+        return (
+            f'<div class="table-scroll" tabindex="0" role="region" aria-label="{html.escape(self.name)}"><table class="table"'
+            f' id="{self.name}"><caption>{html.escape(self.caption)}</caption><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+    def _line(self, row: Sequence[str]) -> str:
+        first, *others = (html.escape(cell) for cell in row)
+        return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>"
+
+    def markdown(self) -> str:
+        """The table in Markdown, its caption below."""
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        return "".join("| " + " | ".join(line) + " |\n" for line in lines) + f"\n{self.caption}\n"
+
+    def __repr__(self) -> str:
+        return self.markdown()
+
+
+# --- Tables 1 and 4: accuracy and cost ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of a model's runs: mean test accuracy after the last epoch, its sample standard deviation, mean of the best epochs'."""
+
+    last: float
+    spread: float | None
+    best: float
+    seeds: int
+    epochs: str
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord]) -> "Accuracy | None":
+        if not runs:
+            return None
+        last = [record.info.final_test_accuracy for record in runs]
+        best = [record.info.best_test_accuracy for record in runs]
+        epochs = sorted({record.info.epochs_done for record in runs})
+        spread = statistics.stdev(last) if len(runs) > 1 else None
+        return cls(statistics.mean(last), spread, statistics.mean(best), len(runs), " or ".join(map(str, epochs)))
+
+    def __str__(self) -> str:
+        return f"{self.last:.4f}" + (f" ± {self.spread:.4f}" if self.spread is not None else "")
+
+
+@cache
+def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
+    """The cost of a model of Table 4, for 32 x 32 images; `heads` per layer where a run pruned other heads than the paper."""
+    return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
+
+
+def heads_left(record: RunRecord) -> tuple[int, ...]:
+    """Of a pruned run: how many of nine heads each layer kept."""
+    return tuple(9 - len(removed) for removed in record.info.parent["removed_heads"])
+
+
+def table_1(records: Records) -> Table:
+    """Table 1: test accuracy on CIFAR-10 and model sizes."""
+    return _accuracies("Table 1", "Test accuracy on CIFAR-10 and model sizes", TABLE_1, records)
+
+
+def table_4(records: Records) -> Table:
+    """Table 4: accuracy, parameters and FLOPs of all models; and of the one of appendix F, for which the paper prints none."""
+    return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", tuple(TABLE_4), records)
+
+
+def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
+    header = ["model", "published", "a replication", "measured, last epoch", "difference", "best epoch", "seeds", "epochs"]
+    header += ["parameters (published)", "FLOPs as published (published)", "FLOPs, every product"]
+    rows = [_accuracy_row(model, records) for model in models]
+    source = (
+        "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation); the replication of Varma"
+    )
+    source += " and Prabhu (2020), one seed; cost_of"
+    return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
+
+
+def _accuracy_row(model: str, records: Records) -> list[str]:
+    published, runs = TABLE_4[model], records.of(model)
+    ours, state = Accuracy.of(runs), records.state(model)
+    cost = cost_in_table(model, heads_left(runs[0]) if runs and model == "sa-generalized-pruned" else None)
+    accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
+    replicated = f"{published.replicated:.4f}" if published.replicated else "-"
+    size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
+    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.2f} G{flops}", f"{cost.flops / 1e9:.2f} G"]
+    if not ours:
+        return [published.label, accuracy, replicated, state, "-", "-", "-", "-", *cost_cells]
+    difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"
+    measured = f"{ours} ({state})" if state else str(ours)
+    return [
+        published.label,
+        accuracy,
+        replicated,
+        measured,
+        difference,
+        f"{ours.best:.4f}",
+        str(ours.seeds),
+        ours.epochs,
+        *cost_cells,
+    ]
+
+
+def summary(records: Records) -> Table:
+    """The README's table: published and measured accuracy, conditions, size."""
+    rows = []
+    for model, published in TABLE_4.items():
+        runs = records.of(model)
+        ours = Accuracy.of(runs)
+        conditions = f"{ours.seeds} seed{'s' * (ours.seeds > 1)}, {ours.epochs} epochs" if ours else "-"
+        accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
+        measured = str(ours) if ours else f"**{records.state(model)}**"
+        rows.append([f"{published.label} (`{model}`)", accuracy, measured, conditions, f"{cost_in_table(model).parameters:,}"])
+    caption = (
+        "Test accuracy on CIFAR-10: published (one seed), and measured here (last epoch). Source: the run records in data/runs."
+    )
+    return Table("summary", caption, ["model", "published", "measured", "conditions", "parameters"], rows)
+
+
+def quick_results(runs: Sequence[RunRecord]) -> Table:
+    """The quick tier's counterpart of Table 4: what was trained on digits while the book was built."""
+    rows = [
+        [
+            TABLE_4[record.info.parameters["model"]].label,
+            f"{record.info.final_test_accuracy:.3f}",
+            str(record.info.epochs_done),
+            f"{record.info.parameter_count:,}",
+            f"{record.info.wall_seconds:.0f} s",
+        ]
+        for record in runs
+    ]
+    settings = runs[0].info
+    caption = (
+        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says that the seven models run and"
+        f" learn, nothing about the paper's numbers. Source: trained here, on {settings.hardware['device']}."
+    )
+    return Table("quick-results", caption, ["model", "test accuracy", "epochs", "parameters", "training"], rows)
+
+
+# --- Table 2: hyper-parameters --------------------------------------------------------------------------------------
+
+
+def table_2(records: Records) -> Table:
+    """Table 2: the self-attention networks' parameters as printed, as this project's recipe has them, and as used in runs."""
+    recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
+    model = build_model("sa-quadratic")
+    elsewhere = {
+        "number of heads": str(model.attentions[0].encoding.num_heads),
+        "layer normalization epsilon": f"{model.blocks[0].attention_norm.eps:g}",
+        "momentum": f"{MOMENTUM:g}",
+    }
+    runs = {name: records.of(name) for name in TABLE_4 if name != "resnet18"}
+    columns = {name: found[0].info.parameters for name, found in runs.items() if found}
+    rows = []
+    for label, printed, parameter in TABLE_2:
+        ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
+        used = [str(parameters[parameter]) if parameter else elsewhere[label] for parameters in columns.values()]
+        rows.append([label, printed, ours, *used])
+    caption = (
+        "Table 2. Parameters of the self-attention networks. Source: the paper; config.PAPER_RECIPE and the model itself; "
+        + ("the parameters in the run records." if columns else "no run record yet.")
+    )
+    return Table("table-2", caption, ["parameter", "paper", "recipe here", *columns], rows)
+
+
+# --- Table 3: who uses which encoding -------------------------------------------------------------------------------
+
+
+def _sinusoids() -> torch.Tensor:
+    return encodings.sinusoidal_encoding(6, dim=8)
+
+
+def _relative_sinusoids() -> torch.Tensor:
+    return encodings.sinusoidal_encoding(11, dim=8)[axis_shifts(6) + 5]  # r_delta: the vector of the shift, not of the place
+
+
+def _learned() -> torch.Tensor:
+    return encodings.LearnedAbsoluteEncoding(6, dim=8)()
+
+
+def _learned_relative() -> torch.Tensor:
+    return encodings.LearnedShiftEmbedding(4, 4, 4)(relative_shifts(4, 4))
+
+
+def _quadratic() -> torch.Tensor:
+    return encodings.quadratic_encoding(relative_shifts(4, 4).float())
+
+
+# Model, what it encodes, then: sinusoids, learned, quadratic, relative as in Table 3; and what makes such an encoding here.
+ENCODING_USERS: tuple[tuple[str, str, str, tuple[tuple[str, Callable[[], torch.Tensor]], ...]], ...] = (
+    ("Vaswani et al. (2017)", "text", "x---", (("sinusoidal_encoding", _sinusoids),)),
+    ("Radford et al. (2018)", "text", "-x--", (("LearnedAbsoluteEncoding", _learned),)),
+    ("Devlin et al. (2018)", "text", "-x--", (("LearnedAbsoluteEncoding", _learned),)),
+    ("Dai et al. (2019)", "text", "x--x", (("sinusoidal_encoding of shifts", _relative_sinusoids),)),
+    ("Yang et al. (2019)", "text", "x--x", (("sinusoidal_encoding of shifts", _relative_sinusoids),)),
+    ("Bello et al. (2019)", "images", "-x-x", (("LearnedShiftEmbedding", _learned_relative),)),
+    ("Ramachandran et al. (2019)", "images", "-x-x", (("LearnedShiftEmbedding", _learned_relative),)),
+    (
+        "the paper",
+        "images",
+        "-xxx",
+        (("LearnedShiftEmbedding", _learned_relative), ("quadratic_encoding", _quadratic)),
+    ),
+)
+
+
+def table_3() -> Table:
+    """Table 3: types of positional encoding, each made here: the last column is the shape of what the named function returned."""
+    rows = []
+    for user, what, marks, made in ENCODING_USERS:
+        executed = "; ".join(f"{name}: {' × '.join(map(str, make().shape))}" for name, make in made)
+        rows.append([user, what, *("yes" if mark == "x" else "-" for mark in marks), executed])
+    caption = (
+        "Table 3. Types of positional encoding. Source: the paper; the last column is executed, a shape for six words or for"
+        " 4 × 4 pixels, shifts between all pairs where the encoding is relative."
+    )
+    header = ["model", "applied to", "sinusoids", "learned", "quadratic", "relative", "made here by encodings.py"]
+    return Table("table-3", caption, header, rows)
+
+
+# --- beyond the paper -----------------------------------------------------------------------------------------------
+
+
+def lemma_1_table(record: RunRecord) -> Table:
+    """Per layer: how many heads nearly meet Lemma 1, how many shifts of a 3 x 3 kernel they cover, and Lemma 3's residual.
+
+    The residual is of attention that does not depend on the image; with content there is none.
+    """
+    header = ["layer", "heads with mass ≥ 0.9 at one shift", "≥ 0.5", "median mass", "median effective pixels"]
+    header += ["centre to nearest pixel, median", "of 9 shifts, covered", "largest residual of Lemma 3"]
+    rows, encodings_then = [], record.encodings()
+    for number, heads in enumerate(heads_of(record)):
+        off = f"{heads.off_pixel.median():.2f}" if heads.centers is not None else "-"
+        residual = f"{lemma_3_residual(encodings_then[number], *record.grid).max():.2f}" if encodings_then else "-"
+        counts = [f"{int((heads.mass >= share).sum())} of {len(heads.mass)}" for share in (0.9, 0.5)]
+        middle = [f"{heads.mass.median():.2f}", f"{heads.entropy.exp().median():.1f}", off]
+        rows.append([str(number + 1), *counts, *middle, str(heads.covered(3)), residual])
+    caption = (
+        "How close each layer is to Lemmas 1 and 3, seen from the middle pixel; a shift of the 3 × 3 kernel is covered by a head"
+        f" with at least half of its mass there. Source: {record.source}."
+    )
+    return Table(f"lemma-1-{record.name}", caption, header, rows)
+
+
+def pruning_table(record: RunRecord) -> Table:
+    """What pruning degenerate heads removes and costs, from the record of a pruned run."""
+    parent, parameters = record.info.parent, record.info.parameters
+    builder = partial(_network, parameters)
+    removed = [len(heads) for heads in parent["removed_heads"]]
+    heads = record.layers("centers")
+    whole, pruned = cost_of(builder(9), _size(record)), cost_of(builder([len(layer[-1]) for layer in heads]), _size(record))
+    rows = [["test accuracy", f"{parent['test_accuracy']:.4f}", f"{parent['test_accuracy_after_pruning']:.4f}"]]
+    rows[0].append(f"{record.info.final_test_accuracy:.4f}")
+    for name, before, after in (
+        ("heads", 9 * len(removed), 9 * len(removed) - sum(removed)),
+        ("parameters", whole.parameters, pruned.parameters),
+        ("FLOPs as published", whole.flops_paper, pruned.flops_paper),
+        ("FLOPs, every product", whole.flops, pruned.flops),
+    ):
+        rows.append([name, f"{before:,}", f"{after:,}", f"{after:,} ({after / before - 1:+.1%})"])
+    caption = (
+        f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest eigenvalue below"
+        f" {parent['min_eigenvalue']:g}; heads removed per layer: {removed}. Source: {record.source}."
+    )
+    after = f"after {record.info.epochs_done} more epochs"
+    return Table(f"pruning-{record.name}", caption, ["", "before", "just after", after], rows)
+
+
+def _network(parameters: dict[str, Any], heads: int | list[int]) -> torch.nn.Module:
+    names = ("num_layers", "hidden", "intermediate", "pooling")
+    digits = {"in_channels": 1, "image_size": 8} if parameters["dataset"] == "digits" else {}
+    return build_model("sa-generalized", num_heads=heads, **{name: parameters[name] for name in names}, **digits)
+
+
+def _size(record: RunRecord) -> int:
+    return record.grid[0] * record.info.parameters["pooling"]
+
+
+# --- the records themselves -----------------------------------------------------------------------------------------
+
+
+def records_table(runs: Sequence[RunRecord], name: str) -> Table:
+    """Every run: what it was, where it ran, and the command that repeats it."""
+    header = ["record", "epochs", "test accuracy, last (best)", "images/s", "minutes", "on", "data", "commit", "to repeat it"]
+    rows = []
+    for record in runs:
+        info = record.info
+        speed = f"{info.images_per_second:,.0f}" if info.images_per_second else "-"
+        commit = info.git_commit[:10] + "+" * info.git_commit.endswith("+") if info.git_commit else "not known"
+        accuracy = f"{info.final_test_accuracy:.4f} ({info.best_test_accuracy:.4f})" if info.epochs_done else "-"
+        epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
+        data = f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}"
+        where = f"{info.hardware['device']}, torch {info.versions['torch']}"
+        minutes = f"{info.wall_seconds / 60:.1f}"
+        rows.append([record.name, epochs, accuracy, speed, minutes, where, data, commit, command_of(record)])
+    return Table(name, "Run records. A commit with + had changes on top. Source: run.json of each.", header, rows)

@@ -1,0 +1,77 @@
+"""Run records as the paper tier would leave them, made without training, to draw and tabulate."""
+
+import torch
+
+from attnconv.config import RunParameters
+from attnconv.data import CIFAR10_FINGERPRINT
+from attnconv.maps import query_pixels
+from attnconv.models import MODELS, build_model, snapshot
+from attnconv.runs import write_run
+from attnconv.train import FOLDERS
+
+SMALL = {"hidden": 16, "intermediate": 16}
+CIFAR10 = {"name": "cifar10", "fingerprint": CIFAR10_FINGERPRINT, "train_images": 50_000, "test_images": 10_000}
+
+
+def content_attention(heads=9, layers=6, size=16):
+    """What a record of a content model holds, at random."""
+    queries = query_pixels(size, size)
+
+    def maps(*shape):
+        return torch.rand(*shape, size * size).softmax(dim=-1).unflatten(-1, (size, size)).half()
+
+    shifts = torch.rand(layers, heads, 2 * size - 1, 2 * size - 1) / 100
+    images = {"image_maps": maps(3, layers, heads, 9), "photograph_maps": maps(2, layers, heads, 9)}
+    return {"queries": queries, "mean_maps": maps(layers, heads, 9), "shift_probabilities": shifts} | images
+
+
+def attention_of(model, seed=0):
+    """What a record of the model holds, of untrained heads at three moments."""
+    torch.manual_seed(seed)
+    if model == "sa-learned-content":
+        return content_attention()
+    if model == "resnet18":
+        return {}
+    moments = [snapshot(build_model(model, **SMALL)) for _ in range(3)]
+    stacked = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
+    return {"epochs": torch.tensor([0, 1, 3])} | stacked
+
+
+def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="finished", **changes):
+    """A record of three epochs that ends at this accuracy; one epoch before it was a tenth of a point better."""
+    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "seed": seed, "epochs": 3, "precision": "bfloat16"})
+    info = {
+        "status": status,
+        "parameters": parameters.model_dump(exclude=FOLDERS),
+        "dataset": CIFAR10,
+        "parameter_count": 12,
+        "wall_seconds": 600.0,
+        "images_per_second": 20_000.0,
+        "times_resumed": 0,
+        "git_commit": "0123456789abcdef",
+        "versions": {"torch": "2.11.0"},
+        "hardware": {"device": "an imagined GPU", "processes": 1},
+    }
+    if model == "sa-generalized-pruned":
+        info["parent"] = {
+            "run": f"sa-generalized--cifar10--seed{seed}",
+            "epochs": 9,
+            "test_accuracy": accuracy + 0.002,
+            "test_accuracy_after_pruning": accuracy / 2,
+            "removed_heads": [[0, 1], [2, 3, 4, 5], [6], [0, 8], [0, 1, 2, 3, 4, 5], []],
+            "max_condition": 1000.0,
+            "min_eigenvalue": 1e-5,
+        }
+    reached = (accuracy / 2, accuracy + 0.001, accuracy)
+    usual = {"lr": 0.1, "train_accuracy": 0.5, "test_loss": 1.0}
+    metrics = [
+        {"epoch": n, "train_loss": 2 / n, "test_accuracy": a, "seconds": 9.0 * n} | usual for n, a in enumerate(reached, start=1)
+    ]
+    name = f"{model}--cifar10--seed{seed}"
+    attention = attention_of(model, seed) if attention is None else attention
+    return write_run(folder / name, info | changes, metrics, attention if status == "finished" else None)
+
+
+def write_records(folder, accuracy=0.9):
+    """One record of each model."""
+    return {model: write_record(folder, model, accuracy) for model in MODELS}

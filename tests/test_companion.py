@@ -1,0 +1,105 @@
+"""All figures and tables of the paper are in the book: a function, a cell, a caption, a text for those who do not see it, a
+source; and a record that is missing or damaged gives a page that says so."""
+
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from attnconv import figures, tables
+
+ROOT = Path(__file__).parents[1]
+CELLS = [
+    cell for path in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"
+]
+COMPUTED = (1, 11)  # of the formulas alone; all others show training
+
+
+def cells_with(call):
+    return [cell for cell in CELLS if re.search(rf"\b{re.escape(call)}\b", cell.source)]
+
+
+@pytest.mark.parametrize("number", range(1, 15))
+def test_each_figure(number):
+    function = getattr(figures, f"figure_{number}")
+    assert inspect.getdoc(function).startswith(f"Figure {number}: ")
+    shown = {}
+    for cell in cells_with(f"figures.figure_{number}"):
+        if cell.metadata["mystnb"]["figure"]["name"] == "fig-heads":
+            continue  # chapter 9 draws its own run
+        caption, alt = cell.metadata["mystnb"]["figure"]["caption"], cell.metadata["mystnb"]["image"]["alt"]
+        assert f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40, caption
+        shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
+    assert "Quick tier" in shown.pop(f"fig-{number}")
+    if number not in COMPUTED:
+        assert "Paper tier" in shown.pop(f"fig-{number}-paper")
+    assert not shown
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_each_table(number):
+    function = getattr(tables, f"table_{number}")
+    assert inspect.getdoc(function).startswith(f"Table {number}: ")
+    assert len(cells_with(f"tables.table_{number}")) == 1
+    table = function(*([] if number == 3 else [tables.Records([], {})]))
+    assert table.name == f"table-{number}" and table.caption.startswith(f"Table {number}. ") and "Source: " in table.caption
+    assert f"<caption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
+
+
+CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole
+    "11-quadratic-encoding": ("sa-quadratic", ["sa-quadratic-16"]),
+    "13-learned-encodings": ("sa-learned-content", ["sa-learned"]),
+}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_damaged_and_a_deleted_record_give_a_page_that_says_so(chapter, paper_records, tmp_path):
+    damaged, whole = CHAPTERS[chapter]
+    for model in [damaged, *whole]:
+        shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
+    (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(b"damaged")
+    outputs = execute(chapter, tmp_path)
+    notes = [text for text in outputs if "not-run" in text]
+    assert notes and all(f"{damaged} on CIFAR-10: damaged: " in text and "attention.safetensors" in text for text in notes)
+    assert str(tmp_path) not in "".join(notes)
+    asked = [model for cell in code_of(chapter) for model in re.findall(r'records\.show\([^"]*"([a-z0-9-]+)"', cell)]
+    assert len(notes) == sum(model not in whole for model in asked) < len(asked), "the whole ones are shown"
+
+
+def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_path):
+    for model in ("resnet18", "sa-quadratic", "sa-learned"):
+        shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
+    metrics = tmp_path / "runs" / "sa-quadratic--cifar10--seed0" / "metrics.csv"
+    metrics.write_text(metrics.read_text().replace("0.9", "0.99"))
+    (tmp_path / "runs" / "sa-learned--cifar10--seed0" / "run.json").unlink()
+    table = next(text for text in execute("10-results", tmp_path) if 'id="table-4"' in text)
+    rows = {row.split("</th>")[0]: row for row in table.split('<th scope="row">')[1:]}
+    assert "<td>0.9000</td>" in rows["ResNet18"]
+    assert "damaged: " in rows["SA quadratic"] and "metrics.csv" in rows["SA quadratic"] and "0.99" not in rows["SA quadratic"]
+    assert "damaged: " in rows["SA learned"] and "run.json" in rows["SA learned"]
+    assert "not run" in rows["SA learned + content"]
+
+
+def code_of(chapter):
+    return [cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", 4).cells if cell.cell_type == "code"]
+
+
+def execute(chapter, folder):
+    """The texts of a chapter's outputs, HTML first, with the records of `folder/runs`."""
+    output = folder / "out.ipynb"
+    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{chapter}.ipynb"), str(output)]
+    run = subprocess.run([*command, "-p", "runs", str(folder / "runs")], capture_output=True, text=True, cwd=ROOT / "notebooks")
+    assert run.returncode == 0, run.stderr[-3000:]
+    notebook = json.loads(output.read_text())
+    found = []
+    for cell in notebook["cells"]:
+        for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+            text = data.get("text/html") or data.get("text/plain") or ""
+            found.append("".join(text))
+    return found

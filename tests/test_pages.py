@@ -1,0 +1,97 @@
+"""Records as the pages see them: which count, what stands where there is none, and the command that repeats a run."""
+
+import shutil
+
+import pytest
+from synthetic import CIFAR10, write_record
+
+from attnconv import __main__ as command_line
+from attnconv import figures
+from attnconv.config import RunParameters
+from attnconv.models import MODELS
+from attnconv.pages import Note, Records, command_of
+from attnconv.runs import load_run
+
+
+@pytest.fixture
+def folder(paper_records, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(paper_records, tmp_path / "runs")
+
+
+def test_records_are_found_by_model_and_seed(folder):
+    write_record(folder, "resnet18", seed=10)
+    write_record(folder, "resnet18", seed=9)
+    records = Records.read(folder)
+    assert [record.name for record in records.of("sa-learned", "resnet18")] == [
+        "sa-learned--cifar10--seed0",
+        *(f"resnet18--cifar10--seed{seed}" for seed in (0, 9, 10)),
+    ]
+    assert not any(records.state(model) for model in MODELS)
+
+
+def test_what_is_not_a_finished_run_on_all_of_cifar10_is_not_shown(tmp_path):
+    write_record(tmp_path, "sa-quadratic", status="stopped", attention={})
+    write_record(tmp_path, "sa-generalized", dataset=CIFAR10 | {"train_images": 2000})
+    write_record(tmp_path, "sa-learned", dataset=CIFAR10 | {"fingerprint": "0" * 64})
+    records = Records.read(tmp_path)
+    assert not records.of(*MODELS)
+    assert records.state("sa-quadratic") == "unfinished: 3 of 3 epochs"
+    assert records.state("sa-generalized") == records.state("sa-learned") == records.state("resnet18") == "not run"
+
+
+@pytest.mark.parametrize("file", ["run.json", "metrics.csv", "attention.safetensors"])
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "changed"])
+def test_a_damaged_record_is_named_and_not_drawn(folder, file, damage):
+    path = folder / "sa-quadratic--cifar10--seed0" / file
+    content = path.read_bytes()
+    if damage == "deleted":
+        path.unlink()
+    else:
+        middle = len(content) // 2
+        changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes(content[:middle] if damage == "truncated" else changed)
+    records = Records.read(folder)
+    if (file, damage) == ("run.json", "changed"):  # a digit or a letter of it: what it holds decides, at the latest when drawn
+        shown = records.show(figures.figure_4, "sa-quadratic")
+        assert isinstance(shown, Note) or records.of("sa-quadratic")
+        return
+    assert records.state("sa-quadratic").startswith("damaged: ") and str(folder) not in records.state("sa-quadratic")
+    note = records.show(figures.figure_4, "sa-quadratic")
+    assert isinstance(note, Note) and "damaged" in note.text and "sa-quadratic--cifar10--seed0" in note.text
+    assert records.of("sa-learned"), "the others are still there"
+
+
+def test_a_record_that_is_damaged_after_it_was_found(folder):
+    records = Records.read(folder)
+    fresh = load_run(folder / "sa-quadratic--cifar10--seed0")  # its snapshots have not been read yet
+    (folder / "sa-quadratic--cifar10--seed0" / "attention.safetensors").write_bytes(b"no")
+    note = Records([fresh], records.problems).show(figures.figure_4, "sa-quadratic")
+    assert isinstance(note, Note) and "is damaged" in note.text
+
+
+def test_a_note_is_html_that_can_be_copied_from():
+    note = Records([], {}).show(figures.figure_4, "sa-quadratic")
+    assert repr(note) == (
+        "Paper tier, sa-quadratic on CIFAR-10: not run. With a GPU this command makes the record:"
+        " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
+    )
+    assert "<pre>.venv/bin/python -m attnconv train" in note._repr_html_()
+    assert "&lt;b&gt;" in Note("<b>")._repr_html_()
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_the_command_repeats_the_run(model, tmp_path, monkeypatch):
+    record = write_record(tmp_path, model, seed=3)
+    command = command_of(record)
+    assert "--epochs 3" in command and "--seed 3" in command and "--learning_rate" not in command
+    given = {}
+
+    def remember(texts):
+        given.update(texts)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(RunParameters, "from_texts", remember)
+    assert command_line.main(command.split()[3:]) == 2
+    monkeypatch.undo()
+    assert RunParameters.from_texts(given).identity() == RunParameters.check(record.info.parameters).identity()

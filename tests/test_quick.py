@@ -1,0 +1,58 @@
+"""The quick tier's runs are made once, and again when the code changes."""
+
+import pytest
+
+from attnconv import quick
+from attnconv.runs import load_run
+
+
+@pytest.fixture
+def fast(tmp_path, monkeypatch):
+    """Runs of a second, in a folder of their own."""
+    monkeypatch.setattr(quick, "REPOSITORY", tmp_path)
+    short = {"epochs": 1, "train_images": 60, "test_images": 20, "num_layers": 1}
+    monkeypatch.setattr(quick, "QUICK_RECIPE", quick.QUICK_RECIPE | short)
+    monkeypatch.setattr(
+        quick,
+        "QUICK_MODEL_RECIPES",
+        {"sa-generalized": {"checkpoint_every": 1}, "sa-generalized-pruned": {"parent_epochs": 1}},
+    )
+    return tmp_path / "data" / "cache"
+
+
+def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
+    first = quick.quick_run("sa-quadratic")
+    again = quick.quick_run("sa-quadratic")
+    assert again.metrics == first.metrics and again.info == first.info, "not trained a second time"
+    assert quick.quick_run("sa-quadratic", seed=1).metrics != first.metrics
+    assert capsys.readouterr().out == "", "what a run says names folders of this machine"
+    monkeypatch.setattr(quick, "_digest", lambda: "other")
+    assert quick.quick_run("sa-quadratic").info.wall_seconds != first.info.wall_seconds
+    assert [path.name for path in fast.iterdir()] == ["quick-other"], "what other code made is removed"
+
+
+def test_the_digest_follows_the_code(monkeypatch, tmp_path):
+    before = quick._digest()
+    quick._digest.cache_clear()
+    for name in ("a.py", "quick.py"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(quick, "__file__", str(tmp_path / "quick.py"))
+    other = quick._digest()
+    quick._digest.cache_clear()
+    (tmp_path / "a.py").write_text("changed")
+    assert len({before, other, quick._digest()}) == 3
+    quick._digest.cache_clear()
+
+
+def test_the_pruned_run_starts_from_the_quick_generalised_one(fast):
+    pruned = quick.quick_run("sa-generalized-pruned")
+    parent = quick.quick_run("sa-generalized")
+    assert pruned.info.parent["test_accuracy"] == parent.info.final_test_accuracy
+    assert load_run(parent.folder).info.epochs_done == 1
+
+
+def test_two_at_a_time_are_the_same_runs(tmp_path, monkeypatch):
+    """In other processes, which know nothing of this one's changes: the real recipe, of the shortest run."""
+    records = quick.quick_runs(["sa-quadratic", "sa-learned"])
+    assert [record.info.parameters["model"] for record in records] == ["sa-quadratic", "sa-learned"]
+    assert records[0].metrics == quick.quick_run("sa-quadratic").metrics

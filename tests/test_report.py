@@ -1,0 +1,204 @@
+"""The rules behind the verdicts, on records that were made to meet them or to fail, and the README's part."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from synthetic import content_attention, write_record, write_records
+
+from attnconv import report
+from attnconv.__main__ import main
+from attnconv.models import MODELS
+from attnconv.pages import Records
+from attnconv.published import TABLE_4
+
+ROOT = Path(__file__).parents[1]
+
+
+def verdicts(folder):
+    return {(row[1], row[0]): row[-1] for row in report.claims_table(Records.read(folder)).rows}
+
+
+def verdict(folder, part):
+    found = [value for (place, claim), value in verdicts(folder).items() if part in claim]
+    assert len(found) == 1, part
+    return found[0]
+
+
+def test_nothing_is_claimed_without_a_run(tmp_path):
+    known = {claim: value for (_, claim), value in verdicts(tmp_path).items() if value != "not run"}
+    assert known == {
+        "parameters and FLOPs of the six models": "reproduced",
+        "pruning reduces size and cost by a fourth": "differs",
+    }
+    assert len(verdicts(tmp_path)) == len(report.CLAIMS) >= 20
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "expected"), [(0.938, "reproduced"), (0.9335, "reproduced"), (0.93, "differs"), (0.9465, "exceeded")]
+)
+def test_accuracy(accuracy, expected, tmp_path):
+    write_record(tmp_path, "sa-quadratic", accuracy)
+    assert verdict(tmp_path, "SA quadratic: accuracy 0.938") == expected
+    assert verdict(tmp_path, "as accurate as ResNet18") == "not run", "it needs both"
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.02])
+def test_comparisons_of_accuracy(gap, tmp_path):
+    for model, accuracy in (("resnet18", 0.93 + gap), ("sa-quadratic", 0.93), ("sa-generalized", 0.93 + gap)):
+        write_record(tmp_path, model, accuracy)
+    write_record(tmp_path, "sa-learned", 0.9)
+    write_record(tmp_path, "sa-learned-content", 0.9 - gap)
+    pruned = write_record(tmp_path, "sa-generalized-pruned", 0.92)
+    assert verdict(tmp_path, "as accurate as ResNet18") == ("differs" if gap else "reproduced")
+    assert verdict(tmp_path, "bring no improvement") == ("differs" if gap else "reproduced")
+    assert verdict(tmp_path, "harder to train") == ("reproduced" if gap else "differs")
+    parent = pruned.info.parent | {"test_accuracy": 0.92 + gap}
+    write_record(tmp_path, "sa-generalized-pruned", 0.92, parent=parent)
+    assert verdict(tmp_path, "recovers") == ("differs" if gap else "reproduced")
+
+
+def test_convergence(tmp_path):
+    write_record(tmp_path, "resnet18", 0.95)
+    write_record(tmp_path, "sa-quadratic", 0.85)
+    assert verdict(tmp_path, "faster to converge") == "reproduced", "the other never gets there"
+    write_record(tmp_path, "sa-quadratic", 0.95)
+    assert verdict(tmp_path, "faster to converge") == "differs", "both in the same epoch"
+
+
+def quadratic(places, alphas, heads=9):
+    """Six layers whose heads stand at places[layer], with alphas[layer]."""
+    attention = {"epochs": torch.tensor([0, 3])}
+    for layer, (centers, alpha) in enumerate(zip(places, alphas, strict=True), start=1):
+        attention[f"layer{layer}.centers"] = torch.as_tensor(centers).float().expand(2, heads, 2).clone()
+        attention[f"layer{layer}.alpha"] = torch.full((2, heads), float(alpha))
+    return attention
+
+
+def grid(side, step=1):
+    axis = step * (torch.arange(side) - side // 2)
+    return torch.cartesian_prod(axis, axis)
+
+
+def test_the_grid_of_layer_4_and_the_reach_of_deeper_layers(tmp_path):
+    good = quadratic([grid(3)] * 2 + [grid(3, 2)] * 4, [5] * 6)
+    write_record(tmp_path, "sa-quadratic", attention=good)
+    assert verdict(tmp_path, "single pixels that form a grid") == "reproduced"
+    assert verdict(tmp_path, "layers 1 and 2 are local") == "reproduced"
+    bad = quadratic([grid(3, 2)] * 2 + [torch.zeros(9, 2)] * 4, [5] * 6)  # all on one pixel
+    write_record(tmp_path, "sa-quadratic", attention=bad)
+    assert verdict(tmp_path, "single pixels that form a grid") == "differs"
+    assert verdict(tmp_path, "layers 1 and 2 are local") == "differs"
+    soft = quadratic([grid(3)] * 6, [0.2] * 6)
+    write_record(tmp_path, "sa-quadratic", attention=soft)
+    assert verdict(tmp_path, "single pixels that form a grid") == "differs"
+
+
+def test_sixteen_heads(tmp_path):
+    write_record(tmp_path, "sa-quadratic-16", attention=quadratic([grid(4)] * 6, [5, 5, 5, 0.1, 0.1, 0.1], 16))
+    assert verdict(tmp_path, "16 heads do not overlap") == "reproduced"
+    assert verdict(tmp_path, "with 16 heads, local ones") == "reproduced"
+    write_record(tmp_path, "sa-quadratic-16", attention=quadratic([torch.zeros(16, 2)] * 6, [0.1, 0.1, 0.1, 5, 5, 5], 16))
+    assert verdict(tmp_path, "16 heads do not overlap") == "differs"
+    assert verdict(tmp_path, "with 16 heads, local ones") == "differs"
+
+
+@pytest.mark.parametrize("like_the_paper", [True, False])
+def test_learned_encodings(like_the_paper, tmp_path):
+    attention = {"epochs": torch.tensor([0, 3])}
+    shifts = torch.arange(-15, 16.0)
+    for layer in range(1, 7):
+        if like_the_paper and layer <= 3:  # four single pixels; five rows that are symmetric and wide
+            rows = torch.stack([-5 * (shifts - head) ** 2 for head in range(4)] + [-(shifts**2)] * 5)
+            columns = torch.stack([-5 * (shifts - 1) ** 2] * 4 + [-0.05 * shifts**2] * 5)
+        else:
+            rows, columns = torch.zeros(9, 31), 0.2 * shifts.expand(9, 31)
+        attention[f"layer{layer}.row_scores"] = rows.expand(2, 9, 31).clone()
+        attention[f"layer{layer}.column_scores"] = columns.expand(2, 9, 31).clone()
+    write_record(tmp_path, "sa-learned", attention=attention)
+    expected = "reproduced" if like_the_paper else "differs"
+    assert verdict(tmp_path, "fewer of layer 3") == expected
+    assert verdict(tmp_path, "horizontally symmetric") == expected
+
+
+@pytest.mark.parametrize(("layers", "expected"), [([1, 2], "reproduced"), ([2], "partly"), ([], "differs")])
+def test_content_at_a_constant_shift(layers, expected, tmp_path):
+    attention = content_attention()
+    for layer in layers:
+        attention["shift_probabilities"][layer, 0, 15, 16] = 0.9
+    write_record(tmp_path, "sa-learned-content", attention=attention)
+    assert verdict(tmp_path, "one shift whatever image and query") == expected
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"), [([1, 1, 1, 4, 4, 4], "reproduced"), ([4, 4, 4, 1, 1, 1], "partly"), ([1] * 6, "differs")]
+)
+def test_non_isotropic_heads(ratios, expected, tmp_path):
+    attention = {"epochs": torch.tensor([0, 3])}
+    for layer, ratio in enumerate(ratios, start=1):
+        attention[f"layer{layer}.centers"] = torch.zeros(2, 9, 2)
+        attention[f"layer{layer}.precision"] = torch.diag(torch.tensor([float(ratio) ** 2, 1.0])).expand(2, 9, 2, 2).clone()
+    write_record(tmp_path, "sa-generalized", attention=attention)
+    assert verdict(tmp_path, "become non-isotropic") == expected
+
+
+def test_every_claim_can_be_judged(paper_records):
+    table = report.claims_table(Records.read(paper_records))
+    assert {row[-1] for row in table.rows} <= {"reproduced", "partly", "differs", "exceeded"}
+    assert all("1 seed, 3 epochs" in row[3] for row in table.rows if "computed" not in row[3])
+
+
+def test_computing_time(tmp_path):
+    write_record(tmp_path, "resnet18")
+    write_record(tmp_path, "sa-learned", hardware={"device": "an imagined GPU", "processes": 2})
+    assert report.compute_table(Records.read(tmp_path).of(*MODELS)).rows == [["an imagined GPU", "2", "6", "0.50"]]
+
+
+# --- the README -----------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_equals_the_records():
+    text = (ROOT / "README.md").read_text()
+    assert report.readme_part(Records.read()) in text, "run: make readme"
+
+
+def test_the_readme_opens_with_claim_picture_and_table():
+    text = (ROOT / "README.md").read_text()
+    places = [text.index(part) for part in ("**The claim.**", "(book/claim.png)", report.MARKS[0], "## ")]
+    assert places == sorted(places)
+
+
+def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
+    report.update_picture(tmp_path / "claim.png")
+    there, drawn = imread(ROOT / "book" / "claim.png"), imread(tmp_path / "claim.png")
+    assert there.shape == drawn.shape and np.abs(there - drawn).mean() < 0.01, "run: make readme"
+
+
+def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
+    path = Path(shutil.copy(ROOT / "README.md", tmp_path))
+    write_records(tmp_path / "runs")
+    monkeypatch.setattr(report, "README", path)
+    records = Records.read(tmp_path / "runs")
+    assert report.update_readme(records, path) and not report.update_readme(records, path), "the second time nothing changes"
+    text = path.read_text()
+    for model, row in TABLE_4.items():
+        accuracy = re.search(rf"\| {re.escape(row.label)} \(`{model}`\) \| [0-9.-]+ \| ([0-9.]+) \| 1 seed, 3 epochs", text)[1]
+        assert float(accuracy) == records.of(model)[0].info.final_test_accuracy
+    assert "not run" not in report.readme_part(records) and text.count(report.MARKS[1]) == 1
+    path.write_text(text.replace(report.MARKS[1], ""))
+    with pytest.raises(ValueError, match="lacks the marks"):
+        report.update_readme(records, path)
+
+
+def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
+    path = Path(shutil.copy(ROOT / "README.md", tmp_path))
+    monkeypatch.setattr(report, "README", path)
+    monkeypatch.setattr(report, "PICTURE", tmp_path / "claim.png")
+    write_record(tmp_path / "runs", "resnet18")
+    assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
+    assert "| 0.9000 | 1 seed, 3 epochs |" in path.read_text() and (tmp_path / "claim.png").exists()
+    assert "written anew" in capsys.readouterr().out

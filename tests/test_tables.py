@@ -1,0 +1,134 @@
+"""Tables against the records and models that they are made of."""
+
+import html.parser
+import statistics
+
+import pytest
+from synthetic import write_record
+
+from attnconv import build_model, cost_of, tables
+from attnconv.models import MODELS
+from attnconv.pages import Records
+from attnconv.published import TABLE_4
+from attnconv.runs import load_run
+
+
+def columns(table, name):
+    """The cells of a column by the first cell of their row."""
+    index = list(table.header).index(name)
+    return {row[0]: row[index] for row in table.rows}
+
+
+def test_table_4_without_records_says_so_and_shows_the_published():
+    table = tables.table_4(Records([], {}))
+    assert set(columns(table, "measured, last epoch").values()) == {"not run"}
+    assert columns(table, "published")["SA learned + content"] == "0.871"
+    assert len(table.rows) == 7 and [row[0] for row in table.rows[:2]] == ["ResNet18", "SA quadratic"]
+    assert [row[0] for row in tables.table_1(Records([], {})).rows] == [TABLE_4[model].label for model in tables.TABLE_1]
+
+
+def test_table_4_is_the_records(tmp_path):
+    accuracies = [0.90, 0.93, 0.915]
+    for seed, accuracy in enumerate(accuracies):
+        write_record(tmp_path, "resnet18", accuracy, seed)
+    write_record(tmp_path, "sa-learned", 0.9)
+    (tmp_path / "sa-learned-content--cifar10--seed0").mkdir()
+    table = tables.table_4(Records.read(tmp_path))
+    measured = columns(table, "measured, last epoch")
+    mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
+    assert measured["ResNet18"] == f"{mean:.4f} ± {spread:.4f}" and measured["SA learned"] == "0.9000"
+    assert columns(table, "difference")["ResNet18"] == f"{mean - 0.938:+.4f}"
+    assert columns(table, "best epoch")["ResNet18"] == f"{mean + 0.001:.4f}"
+    assert columns(table, "seeds")["ResNet18"] == "3" and columns(table, "epochs")["ResNet18"] == "3"
+    assert measured["SA learned + content"].startswith("damaged: ") and measured["SA quadratic"] == "not run"
+
+
+def test_sizes_and_costs_are_the_models():
+    table = tables.table_4(Records([], {}))
+    for model, row in TABLE_4.items():
+        cost = cost_of(build_model(model))
+        size = columns(table, "parameters (published)")[row.label]
+        assert size.split()[0].replace(",", "") == str(cost.parameters) and row.parameters in size
+        assert columns(table, "FLOPs, every product")[row.label] == f"{cost.flops / 1e9:.2f} G"
+
+
+def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
+    record = write_record(tmp_path, "sa-generalized-pruned")
+    removed = [[0], [], [1, 2], [], [], []]
+    (tmp_path / "other").mkdir()
+    other = write_record(tmp_path / "other", "sa-generalized-pruned", parent=record.info.parent | {"removed_heads": removed})
+    sizes = [
+        columns(tables.table_4(Records([each], {})), "parameters (published)")[TABLE_4["sa-generalized-pruned"].label]
+        for each in (record, other)
+    ]
+    assert sizes[0].startswith("9,686,916 ") and sizes[1].startswith(f"{12_087_006 - 3 * 160_006:,} ")
+    pruning = tables.pruning_table(record)
+    assert columns(pruning, "before")["heads"] == "54" and columns(pruning, "just after")["heads"] == "39"
+    assert columns(pruning, "before")["parameters"] == "12,087,006" and "(-19.9%)" in pruning.rows[2][-1]
+    assert pruning.rows[0][1:] == ["0.9020", "0.4500", "0.9000"]
+
+
+def test_table_2_has_each_parameter_as_printed_as_planned_and_as_used(tmp_path):
+    write_record(tmp_path, "sa-quadratic")
+    table = tables.table_2(Records.read(tmp_path))
+    planned, used = columns(table, "recipe here"), columns(table, "sa-quadratic")
+    for label, printed, _ in tables.TABLE_2:
+        same = {"cosine decay": "cosine", "layer normalization epsilon": "1e-12"}.get(label, printed)
+        assert planned[label] == same, label
+    assert used["number of epochs"] == "3" and used["learning rate"] == "0.1" and used["momentum"] == "0.9"
+
+
+def test_table_3_makes_every_encoding():
+    table = tables.table_3()
+    assert len(table.rows) == 8 and all(row[-1].count(" × ") for row in table.rows)
+    marks = {row[0]: [cell == "yes" for cell in row[2:6]] for row in table.rows}
+    assert marks["Dai et al. (2019)"] == [True, False, False, True] and marks["the paper"] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "resnet18"])
+def test_lemma_1_table(model, paper_records):
+    record = load_run(paper_records / f"{model}--cifar10--seed0")
+    table = tables.lemma_1_table(record)
+    assert len(table.rows) == 6 and record.name in table.caption
+    assert (table.rows[0][-1] == "-") == (model == "sa-learned-content")
+    assert (table.rows[0][-3] == "-") == model.startswith("sa-learned")
+
+
+def test_records_table_leads_to_the_command(paper_records):
+    runs = Records.read(paper_records).of(*MODELS)
+    rows = tables.records_table(runs, "all").rows
+    assert len(rows) == 7 and all(row[-1].startswith(".venv/bin/python -m attnconv train --model ") for row in rows)
+    assert rows[0][2] == "0.9000 (0.9010)" and rows[0][4] == "10.0" and rows[0][7] == "0123456789"
+
+
+class Reader(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.cells, self.caption = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1] in ("td", "th"):
+            self.cells[-1] += data
+        elif self.open[-1] == "caption":
+            self.caption += data
+
+
+def test_a_table_is_the_same_in_html_and_in_markdown():
+    table = tables.Table("t", "What <it> is. Source: here.", ["a", "b"], [["x < y", "2"], ["&", "3"]])
+    page = Reader(table._repr_html_())
+    assert not page.open and page.cells == ["a", "b", "x < y", "2", "&", "3"] and page.caption == table.caption
+    assert repr(table) == "| a | b |\n| --- | --- |\n| x < y | 2 |\n| & | 3 |\n\nWhat <it> is. Source: here.\n"
+
+
+def test_quick_results(tmp_path):
+    table = tables.quick_results([write_record(tmp_path, "sa-learned")])
+    assert table.rows == [["SA learned", "0.900", "3", "12", "600 s"]] and "an imagined GPU" in table.caption
