@@ -49,7 +49,7 @@ def test_each_table(number):
     assert len(cells_with(f"tables.table_{number}")) == 1
     table = function(*([] if number == 3 else [tables.Records([], {})]))
     assert table.name == f"table-{number}" and table.caption.startswith(f"Table {number}. ") and "Source: " in table.caption
-    assert f"<caption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
+    assert f"<figcaption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
 
 
 CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole
@@ -65,7 +65,7 @@ def test_a_damaged_and_a_deleted_record_give_a_page_that_says_so(chapter, paper_
         shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
     (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(b"damaged")
     outputs = execute(chapter, tmp_path)
-    notes = [text for text in outputs if "not-run" in text]
+    notes = [text for text in outputs if 'class="note"' in text]
     assert notes and all(f"{damaged} on CIFAR-10: damaged: " in text and "attention.safetensors" in text for text in notes)
     assert str(tmp_path) not in "".join(notes)
     asked = [model for cell in code_of(chapter) for model in re.findall(r'records\.show\([^"]*"([a-z0-9-]+)"', cell)]

@@ -58,7 +58,7 @@ def test_a_damaged_record_is_named_and_not_drawn(folder, file, damage):
         return
     assert records.state("sa-quadratic").startswith("damaged: ") and str(folder) not in records.state("sa-quadratic")
     note = records.show(figures.figure_4, "sa-quadratic")
-    assert isinstance(note, Note) and "damaged" in note.text and "sa-quadratic--cifar10--seed0" in note.text
+    assert isinstance(note, Note) and "damaged" in repr(note) and "sa-quadratic--cifar10--seed0" in repr(note)
     assert records.of("sa-learned"), "the others are still there"
 
 
@@ -67,7 +67,7 @@ def test_a_record_that_is_damaged_after_it_was_found(folder):
     fresh = load_run(folder / "sa-quadratic--cifar10--seed0")  # its snapshots have not been read yet
     (folder / "sa-quadratic--cifar10--seed0" / "attention.safetensors").write_bytes(b"no")
     note = Records([fresh], records.problems).show(figures.figure_4, "sa-quadratic")
-    assert isinstance(note, Note) and "is damaged" in note.text
+    assert isinstance(note, Note) and "is damaged" in repr(note)
 
 
 def test_a_note_is_html_that_can_be_copied_from():
@@ -77,7 +77,7 @@ def test_a_note_is_html_that_can_be_copied_from():
         " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
     )
     assert "<pre>.venv/bin/python -m attnconv train" in note._repr_html_()
-    assert "&lt;b&gt;" in Note("<b>")._repr_html_()
+    assert "&lt;b&gt;" in Note.of("<b>")._repr_html_()
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))

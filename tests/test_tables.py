@@ -8,7 +8,7 @@ from synthetic import write_record
 
 from attnconv import build_model, cost_of, tables
 from attnconv.models import MODELS
-from attnconv.pages import Records
+from attnconv.pages import Records, commands_of
 from attnconv.published import TABLE_4
 from attnconv.runs import load_run
 
@@ -39,7 +39,7 @@ def test_table_4_is_the_records(tmp_path):
     assert measured["ResNet18"] == f"{mean:.4f} ± {spread:.4f}" and measured["SA learned"] == "0.9000"
     assert columns(table, "difference")["ResNet18"] == f"{mean - 0.938:+.4f}"
     assert columns(table, "best epoch")["ResNet18"] == f"{mean + 0.001:.4f}"
-    assert columns(table, "seeds")["ResNet18"] == "3" and columns(table, "epochs")["ResNet18"] == "3"
+    assert columns(table, "conditions")["ResNet18"] == "3 seeds, 3 epochs"
     assert measured["SA learned + content"].startswith("damaged: ") and measured["SA quadratic"] == "not run"
 
 
@@ -49,7 +49,7 @@ def test_sizes_and_costs_are_the_models():
         cost = cost_of(build_model(model))
         size = columns(table, "parameters (published)")[row.label]
         assert size.split()[0].replace(",", "") == str(cost.parameters) and row.parameters in size
-        assert columns(table, "FLOPs, every product")[row.label] == f"{cost.flops / 1e9:.2f} G"
+        assert columns(table, "FLOPs, G, every product")[row.label] == f"{cost.flops / 1e9:.2f}"
 
 
 def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
@@ -97,7 +97,9 @@ def test_lemma_1_table(model, paper_records):
 def test_records_table_leads_to_the_command(paper_records):
     runs = Records.read(paper_records).of(*MODELS)
     rows = tables.records_table(runs, "all").rows
-    assert len(rows) == 7 and all(row[-1].startswith(".venv/bin/python -m attnconv train --model ") for row in rows)
+    commands = commands_of(runs).lines
+    assert [row[0] for row in rows] == [name for name, _ in commands] and len(rows) == 7
+    assert all(text.startswith(".venv/bin/python -m attnconv train --model ") for _, text in commands)
     assert rows[0][2] == "0.9000 (0.9010)" and rows[0][4] == "10.0" and rows[0][7] == "0123456789"
 
 
@@ -118,7 +120,7 @@ class Reader(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.open[-1] in ("td", "th"):
             self.cells[-1] += data
-        elif self.open[-1] == "caption":
+        elif self.open[-1] == "figcaption":
             self.caption += data
 
 

@@ -161,11 +161,16 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str]) -> Fig
         if not quick and TABLE_4[model].accuracy:
             place = (1.0, TABLE_4[model].accuracy)
             ax.plot(*place, marker=4, ms=8, color=color, transform=ax.get_yaxis_transform(), clip_on=False)
-    ax.set(xlabel="epoch", ylabel="test accuracy", ylim=None if quick else (0.5, 1.0))
+    ax.set(xlabel="epoch", ylabel="test accuracy", ylim=None if quick else (0.5, 1.0), xlim=None if shown else (0, 300))
     ax.grid(color="0.92")
     title = None if quick else "triangles: published accuracy"
     ax.legend(fontsize=8, loc="lower right", title=title, title_fontsize=8)
-    return _finish(figure, " | ".join(record.source for record in shown[:2]) + (" | ..." if len(shown) > 2 else ""))
+    return _finish(figure, _sources(shown))
+
+
+def _sources(records: Sequence[RunRecord]) -> str:
+    others = f", and {len(records) - 1} other records" if len(records) > 1 else ""
+    return records[0].source + others if records else ""
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
@@ -210,8 +215,12 @@ def _with_centers(record: RunRecord) -> RunRecord:
 
 
 def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str) -> Figure:
-    figure, axes = _subplots(1, len(encodings), 2.1 * len(encodings), 2.5, lines=True)
-    for ax, encoding, title in zip(axes.flat, encodings, titles, strict=True):
+    rows = 2 if len(encodings) > 5 else 1  # six panels in a row would be too small to read
+    columns = -(-len(encodings) // rows)
+    figure, axes = _subplots(rows, columns, 2.5 * columns, 2.7 * rows + 0.1, lines=True)
+    for ax in axes.flat[len(encodings) :]:
+        ax.set_axis_off()
+    for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
         _draw_heads(ax, encoding)
         ax.set_title(title, fontsize=9)
     return _finish(figure, source)

@@ -1,7 +1,7 @@
 """What the pages show of the run records: those of a model, the command that repeats one, and a note where there is none."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,28 @@ from .store import DamagedFile
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence in place of a figure or a number, and a command to copy. Shown as HTML in a page, as text elsewhere."""
+    """Sentences, each with a command to copy or none, in place of a figure or beside a table. HTML in a page, else text."""
 
-    text: str
-    command: str = ""
+    lines: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, text: str, command: str = "") -> "Note":
+        return cls(((text, command),))
 
     def _repr_html_(self) -> str:
-        command = f'<div class="highlight"><pre>{html.escape(self.command)}</pre></div>' if self.command else ""
-        return f'<div class="not-run"><p>{html.escape(self.text)}</p>{command}</div>'
+        return f'<div class="note">{"".join(self._line(*line) for line in self.lines)}</div>'
+
+    def _line(self, text: str, command: str) -> str:
+        copied = f'<div class="highlight"><pre>{html.escape(command)}</pre></div>' if command else ""
+        return f"<p>{html.escape(text)}</p>{copied}"
 
     def __repr__(self) -> str:
-        return f"{self.text} {self.command}".strip()
+        return "\n".join(f"{text} {command}".strip() for text, command in self.lines)
+
+
+def commands_of(runs: Sequence[RunRecord]) -> Note:
+    """For each run the command that repeats it."""
+    return Note(tuple((record.name, command_of(record)) for record in runs))
 
 
 def command_of(record: RunRecord) -> str:
@@ -73,8 +84,8 @@ class Records:
             try:
                 return draw(runs[0])
             except DamagedFile as error:  # between reading and drawing
-                return Note(f"{runs[0].name} is damaged: {error}")
-        return Note(
+                return Note.of(f"{runs[0].name} is damaged: {error}")
+        return Note.of(
             f"Paper tier, {model} on CIFAR-10: {self.state(model)}. With a GPU this command makes the record:",
             command(model=model, dataset="cifar10"),
         )

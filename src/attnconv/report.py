@@ -319,17 +319,13 @@ def claims_table(records: Records) -> Table:
             found, verdict, ran = "-", "not run", "; ".join(f"{model}: {records.state(model)}" for model in missing)
         else:
             found, verdict = claim.judge(runs)
-            ran = ", ".join(f"{model}, {_conditions(runs[model])}" for model in claim.needs) or "computed, no training needed"
+            used = [f"{model}, {Accuracy.of(runs[model]).conditions}" for model in claim.needs]
+            ran = ", ".join(used) or "computed, no training needed"
         rows.append([claim.text, claim.place, claim.rule, ran, found, verdict])
     header = ["claim", "place", "rule, fixed before the runs", "what we ran", "what we found", "verdict"]
     return Table(
         "claims", "The experimental claims. Source: the rules of report.py over the run records in data/runs.", header, rows
     )
-
-
-def _conditions(runs: Sequence[RunRecord]) -> str:
-    accuracy = Accuracy.of(runs)
-    return f"{accuracy.seeds} seed{'s' * (accuracy.seeds > 1)}, {accuracy.epochs} epochs"
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:

@@ -19,7 +19,7 @@ from .cost import Cost, cost_of
 from .grid import axis_shifts, relative_shifts
 from .heads import heads_of, lemma_3_residual
 from .models import build_model
-from .pages import Records, command_of
+from .pages import Records
 from .published import TABLE_1, TABLE_2, TABLE_4
 from .runs import RunRecord
 
@@ -37,9 +37,9 @@ class Table:
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
         body = "".join(self._line(row) for row in self.rows)
         return (
-            f'<div class="table-scroll" tabindex="0" role="region" aria-label="{html.escape(self.name)}"><table class="table"'
-            f' id="{self.name}"><caption>{html.escape(self.caption)}</caption><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
+            f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0" role="region"'
+            f' aria-label="{html.escape(self.name)}"><table class="table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+            f"</table></div><figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
     def _line(self, row: Sequence[str]) -> str:
@@ -78,6 +78,10 @@ class Accuracy:
         spread = statistics.stdev(last) if len(runs) > 1 else None
         return cls(statistics.mean(last), spread, statistics.mean(best), len(runs), " or ".join(map(str, epochs)))
 
+    @property
+    def conditions(self) -> str:
+        return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
+
     def __str__(self) -> str:
         return f"{self.last:.4f}" + (f" ± {self.spread:.4f}" if self.spread is not None else "")
 
@@ -104,8 +108,8 @@ def table_4(records: Records) -> Table:
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
-    header = ["model", "published", "a replication", "measured, last epoch", "difference", "best epoch", "seeds", "epochs"]
-    header += ["parameters (published)", "FLOPs as published (published)", "FLOPs, every product"]
+    header = ["model", "published", "replication", "measured, last epoch", "difference", "best epoch", "conditions"]
+    header += ["parameters (published)", "FLOPs, G, as published (published)", "FLOPs, G, every product"]
     rows = [_accuracy_row(model, records) for model in models]
     source = (
         "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation); the replication of Varma"
@@ -121,9 +125,9 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
     accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
     replicated = f"{published.replicated:.4f}" if published.replicated else "-"
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
-    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.2f} G{flops}", f"{cost.flops / 1e9:.2f} G"]
+    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.2f}{flops}", f"{cost.flops / 1e9:.2f}"]
     if not ours:
-        return [published.label, accuracy, replicated, state, "-", "-", "-", "-", *cost_cells]
+        return [published.label, accuracy, replicated, state, "-", "-", "-", *cost_cells]
     difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"
     measured = f"{ours} ({state})" if state else str(ours)
     return [
@@ -133,8 +137,7 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
         measured,
         difference,
         f"{ours.best:.4f}",
-        str(ours.seeds),
-        ours.epochs,
+        ours.conditions,
         *cost_cells,
     ]
 
@@ -145,7 +148,7 @@ def summary(records: Records) -> Table:
     for model, published in TABLE_4.items():
         runs = records.of(model)
         ours = Accuracy.of(runs)
-        conditions = f"{ours.seeds} seed{'s' * (ours.seeds > 1)}, {ours.epochs} epochs" if ours else "-"
+        conditions = ours.conditions if ours else "-"
         accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
         measured = str(ours) if ours else f"**{records.state(model)}**"
         rows.append([f"{published.label} (`{model}`)", accuracy, measured, conditions, f"{cost_in_table(model).parameters:,}"])
@@ -318,8 +321,8 @@ def _size(record: RunRecord) -> int:
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Every run: what it was, where it ran, and the command that repeats it."""
-    header = ["record", "epochs", "test accuracy, last (best)", "images/s", "minutes", "on", "data", "commit", "to repeat it"]
+    """Every run: how it went, on what, and from which code. `pages.commands_of` has the commands that repeat them."""
+    header = ["record", "epochs", "test accuracy, last (best)", "images/s", "minutes", "on", "data", "commit"]
     rows = []
     for record in runs:
         info = record.info
@@ -329,6 +332,5 @@ def records_table(runs: Sequence[RunRecord], name: str) -> Table:
         epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
         data = f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}"
         where = f"{info.hardware['device']}, torch {info.versions['torch']}"
-        minutes = f"{info.wall_seconds / 60:.1f}"
-        rows.append([record.name, epochs, accuracy, speed, minutes, where, data, commit, command_of(record)])
+        rows.append([record.name, epochs, accuracy, speed, f"{info.wall_seconds / 60:.1f}", where, data, commit])
     return Table(name, "Run records. A commit with + had changes on top. Source: run.json of each.", header, rows)
