@@ -10,36 +10,58 @@ from attnconv import attention_probabilities
 from attnconv.encodings import QuadraticEncoding, from_snapshot
 from attnconv.grid import shift_set
 from attnconv.heads import Heads, heads_of, lemma_3_residual, lost_mass
+from attnconv.maps import mean_by_shift
 from attnconv.models import MODELS, build_model
 from attnconv.runs import load_run
 
 
-def one_hot_maps(shifts, size=7):
-    maps = torch.zeros(len(shifts), size, size, dtype=torch.float64)
-    for head, (row, column) in enumerate(shifts):
-        maps[head, size // 2 + row, size // 2 + column] = 1.0
-    return maps
+def of(encoding, size=7):
+    """Heads of an encoding, as a record would give them."""
+    probabilities = attention_probabilities(encoding.double(), size, size)
+    return Heads(probabilities[:, size // 2, size // 2], mean_by_shift(probabilities), encoding.centers)
+
+
+def test_mean_by_shift_against_a_loop():
+    probabilities = torch.rand(2, 3, 4, 12).double().softmax(dim=-1).unflatten(-1, (3, 4))
+    found = mean_by_shift(probabilities)
+    assert found.shape == (2, 5, 7)
+    for row in range(-2, 3):
+        for column in range(-3, 4):
+            pairs = [(i, j) for i in range(3) for j in range(4) if 0 <= i + row < 3 and 0 <= j + column < 4]
+            mean = sum(probabilities[:, i, j, i + row, j + column] for i, j in pairs) / len(pairs)
+            assert torch.allclose(found[:, row + 2, column + 3], mean, atol=1e-12)
 
 
 def test_hard_heads_meet_lemma_1():
-    shifts = shift_set((3, 3)).tolist()
-    heads = Heads(one_hot_maps(shifts), torch.tensor(shifts).double())
-    assert heads.shifts.tolist() == shifts and (heads.mass == 1).all() and (heads.entropy == 0).all()
+    shifts = shift_set((3, 3))
+    heads = of(QuadraticEncoding.from_alpha(shifts.double(), 60.0))
+    assert heads.shifts.tolist() == shifts.tolist() and heads.alone.all()
+    assert torch.allclose(heads.mass, torch.ones(9).double()) and (heads.entropy < 1e-20).all()
     assert heads.covered(3) == 9 and heads.covered(5) == 9 and (heads.off_pixel == 0).all()
-    assert torch.allclose(heads.distance, torch.tensor(shifts).double().norm(dim=1))
+    assert torch.allclose(heads.distance, shifts.double().norm(dim=1))
 
 
-def test_two_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
-    maps = one_hot_maps([(0, 1), (0, 1), (3, 3), (-1, 0)])
-    maps[3] = 0.6 / 49 + 0.4 * maps[3]
-    heads = Heads(maps)
-    assert heads.covered(3) == 1 and heads.covered(7) == 2 and heads.covered(3, least_mass=0.4) == 2
-    assert heads.off_pixel.isnan().all() and heads.by_locality().tolist() == [0, 1, 2, 3]
+def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
+    centers = torch.tensor([[0.0, 1.0], [0.0, 1.0], [3.0, 3.0], [-1.0, 0.0]]).double()
+    heads = of(from_snapshot({"centers": centers, "alpha": torch.tensor([30.0, 30.0, 30.0, 0.9]).double()}), 13)
+    assert heads.covered(3) == 1 and heads.covered(7) == 2 and heads.covered(3, least_mass=0.2) == 2
+    assert heads.alone.tolist() == [False, False, True, True] and heads.by_locality().tolist()[-1] == 3
+
+
+def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
+    """Its map from the middle has all mass on one pixel of the border: from other queries that is another shift."""
+    outside = of(QuadraticEncoding.from_alpha(torch.tensor([[20.0, 20.0]]).double(), 0.5), 16)
+    assert outside.maps.max() > 0.99 and outside.mass < 0.1
+    corner = torch.zeros(1, 16, 16, 16, 16).double()
+    corner[..., 0, 0] = 1.0  # always the same pixel
+    assert Heads(corner[:, 8, 8], mean_by_shift(corner)).mass < 0.1
 
 
 def test_uniform_heads():
-    heads = Heads(torch.full((1, 6, 8), 1 / 48, dtype=torch.float64))
+    uniform = torch.full((1, 6, 8, 6, 8), 1 / 48, dtype=torch.float64)
+    heads = Heads(uniform[:, 3, 4], mean_by_shift(uniform))
     assert heads.query == (3, 4) and math.isclose(heads.mass.item(), 1 / 48) and math.isclose(heads.entropy.item(), math.log(48))
+    assert heads.off_pixel.isnan().all()
     pairs = [(i - 3, j - 4) for i in range(6) for j in range(8)]
     assert math.isclose(heads.distance.item(), sum(math.hypot(*pair) for pair in pairs) / 48)
 

@@ -9,7 +9,7 @@ from attnconv import __main__ as command_line
 from attnconv import figures
 from attnconv.config import RunParameters
 from attnconv.models import MODELS
-from attnconv.pages import Note, Records, command_of
+from attnconv.pages import Note, Records, command_of, other_than_the_recipe
 from attnconv.runs import load_run
 
 
@@ -30,14 +30,25 @@ def test_records_are_found_by_model_and_seed(folder):
     assert not any(records.state(model) for model in MODELS)
 
 
-def test_what_is_not_a_finished_run_on_all_of_cifar10_is_not_shown(tmp_path):
+def test_what_is_not_a_finished_run_of_the_recipe_on_all_of_cifar10_is_not_shown(tmp_path):
     write_record(tmp_path, "sa-quadratic", status="stopped", attention={})
     write_record(tmp_path, "sa-generalized", dataset=CIFAR10 | {"train_images": 2000})
     write_record(tmp_path, "sa-learned", dataset=CIFAR10 | {"fingerprint": "0" * 64})
+    parameters = write_record(tmp_path, "sa-learned-content").info.parameters
+    write_record(tmp_path, "sa-learned-content", parameters=parameters | {"hidden": 64, "optimizer": "adamw"})
     records = Records.read(tmp_path)
     assert not records.of(*MODELS)
-    assert records.state("sa-quadratic") == "unfinished: 3 of 3 epochs"
-    assert records.state("sa-generalized") == records.state("sa-learned") == records.state("resnet18") == "not run"
+    assert records.state("sa-quadratic") == "unfinished: 3 of 3 epochs" and records.state("resnet18") == "not run"
+    assert records.state("sa-generalized") == "left out: 2,000 + 10,000 images, not the whole of CIFAR-10"
+    assert records.state("sa-learned").startswith("left out: ")
+    assert records.state("sa-learned-content") == "left out: another recipe, optimizer = adamw, hidden = 64"
+    assert "left out: another recipe" in repr(records.show(figures.figure_6, "sa-learned-content"))
+
+
+def test_a_shorter_schedule_and_another_seed_are_of_the_recipe(tmp_path):
+    write_record(tmp_path, "resnet18", seed=5)
+    records = Records.read(tmp_path)
+    assert other_than_the_recipe(records.of("resnet18")[0]) == {"seed": 5, "epochs": 3, "precision": "bfloat16"}
 
 
 @pytest.mark.parametrize("file", ["run.json", "metrics.csv", "attention.safetensors"])
@@ -58,6 +69,7 @@ def test_a_damaged_record_is_named_and_not_drawn(folder, file, damage):
         return
     assert records.state("sa-quadratic").startswith("damaged: ") and str(folder) not in records.state("sa-quadratic")
     note = records.show(figures.figure_4, "sa-quadratic")
+    assert repr(note).endswith("--resume False"), "the record that is there must not stop the run"
     assert isinstance(note, Note) and "damaged" in repr(note) and "sa-quadratic--cifar10--seed0" in repr(note)
     assert records.of("sa-learned"), "the others are still there"
 
@@ -95,3 +107,13 @@ def test_the_command_repeats_the_run(model, tmp_path, monkeypatch):
     assert command_line.main(command.split()[3:]) == 2
     monkeypatch.undo()
     assert RunParameters.from_texts(given).identity() == RunParameters.check(record.info.parameters).identity()
+
+
+def test_the_command_of_a_quick_run_has_its_threads_and_a_folder_of_its_own(tmp_path):
+    parameters = RunParameters.check({"model": "sa-learned", "device": "cpu", "epochs": 2}).model_dump()
+    record = write_record(
+        tmp_path, "sa-learned", parameters=parameters, hardware={"device": "a CPU", "threads": 1, "processes": 1}
+    )
+    assert command_of(record) == (
+        "OMP_NUM_THREADS=1 .venv/bin/python -m attnconv train --model sa-learned --dataset digits --epochs 2 --runs repeated"
+    )

@@ -1,8 +1,11 @@
 """The quick tier's runs are made once, and again when the code changes."""
 
+import os
+
 import pytest
 
 from attnconv import quick
+from attnconv.quick import DIGEST
 from attnconv.runs import load_run
 
 
@@ -26,22 +29,23 @@ def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
     assert again.metrics == first.metrics and again.info == first.info, "not trained a second time"
     assert quick.quick_run("sa-quadratic", seed=1).metrics != first.metrics
     assert capsys.readouterr().out == "", "what a run says names folders of this machine"
-    monkeypatch.setattr(quick, "_digest", lambda: "other")
+    (first.folder / "attention.safetensors").write_bytes(b"damaged")
+    assert quick.quick_run("sa-quadratic").attention, "made anew"
+    monkeypatch.setattr(quick, "DIGEST", "other")
     assert quick.quick_run("sa-quadratic").info.wall_seconds != first.info.wall_seconds
-    assert [path.name for path in fast.iterdir()] == ["quick-other"], "what other code made is removed"
+    old = fast / f"quick-{DIGEST}"
+    assert old.exists(), "another build may be using it"
+    os.utime(old, (0, 0))
+    quick.quick_run("sa-quadratic")
+    assert [path.name for path in fast.iterdir()] == ["quick-other"], "what other code made on another day is removed"
 
 
-def test_the_digest_follows_the_code(monkeypatch, tmp_path):
-    before = quick._digest()
-    quick._digest.cache_clear()
-    for name in ("a.py", "quick.py"):
-        (tmp_path / name).write_text(name)
-    monkeypatch.setattr(quick, "__file__", str(tmp_path / "quick.py"))
-    other = quick._digest()
-    quick._digest.cache_clear()
+def test_the_digest_follows_the_code(tmp_path):
+    (tmp_path / "a.py").write_text("a")
+    before = quick._digest(tmp_path)
+    assert quick._digest(tmp_path) == before
     (tmp_path / "a.py").write_text("changed")
-    assert len({before, other, quick._digest()}) == 3
-    quick._digest.cache_clear()
+    assert len({before, quick._digest(tmp_path), DIGEST}) == 3
 
 
 def test_the_pruned_run_starts_from_the_quick_generalised_one(fast):

@@ -39,7 +39,8 @@ def test_nothing_is_claimed_without_a_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "expected"), [(0.938, "reproduced"), (0.9335, "reproduced"), (0.93, "differs"), (0.9465, "exceeded")]
+    ("accuracy", "expected"),
+    [(0.938, "reproduced"), (0.933, "reproduced"), (0.943, "reproduced"), (0.93, "differs"), (0.9465, "exceeded")],
 )
 def test_accuracy(accuracy, expected, tmp_path):
     write_record(tmp_path, "sa-quadratic", accuracy)
@@ -60,6 +61,8 @@ def test_comparisons_of_accuracy(gap, tmp_path):
     parent = pruned.info.parent | {"test_accuracy": 0.92 + gap}
     write_record(tmp_path, "sa-generalized-pruned", 0.92, parent=parent)
     assert verdict(tmp_path, "recovers") == ("differs" if gap else "reproduced")
+    assert verdict(tmp_path, "initially hurts") == "reproduced"
+    assert verdict(tmp_path, "similarly to the learned") == "reproduced"
 
 
 def test_convergence(tmp_path):
@@ -68,14 +71,18 @@ def test_convergence(tmp_path):
     assert verdict(tmp_path, "faster to converge") == "reproduced", "the other never gets there"
     write_record(tmp_path, "sa-quadratic", 0.95)
     assert verdict(tmp_path, "faster to converge") == "differs", "both in the same epoch"
+    write_record(tmp_path, "sa-quadratic", 0.85)
+    write_record(tmp_path, "resnet18", 0.85, seed=1)
+    assert verdict(tmp_path, "faster to converge") == "undecided", "one seed that never gets there is enough"
 
 
 def quadratic(places, alphas, heads=9):
     """Six layers whose heads stand at places[layer], with alphas[layer]."""
     attention = {"epochs": torch.tensor([0, 3])}
     for layer, (centers, alpha) in enumerate(zip(places, alphas, strict=True), start=1):
-        attention[f"layer{layer}.centers"] = torch.as_tensor(centers).float().expand(2, heads, 2).clone()
-        attention[f"layer{layer}.alpha"] = torch.full((2, heads), float(alpha))
+        # at the start all heads are sharp and on the query pixel
+        attention[f"layer{layer}.centers"] = torch.stack([torch.zeros(heads, 2), torch.as_tensor(centers).float()])
+        attention[f"layer{layer}.alpha"] = torch.stack([torch.full((heads,), 5.0), torch.full((heads,), float(alpha))])
     return attention
 
 
@@ -112,17 +119,25 @@ def test_learned_encodings(like_the_paper, tmp_path):
     attention = {"epochs": torch.tensor([0, 3])}
     shifts = torch.arange(-15, 16.0)
     for layer in range(1, 7):
-        if like_the_paper and layer <= 3:  # four single pixels; five rows that are symmetric and wide
-            rows = torch.stack([-5 * (shifts - head) ** 2 for head in range(4)] + [-(shifts**2)] * 5)
-            columns = torch.stack([-5 * (shifts - 1) ** 2] * 4 + [-0.05 * shifts**2] * 5)
+        if like_the_paper and layer <= 3:  # single pixels; rows that are symmetric and wide
+            single = 4 if layer < 3 else 2
+            rows = torch.stack([-5 * (shifts - head) ** 2 for head in range(single)] + [-(shifts**2)] * (9 - single))
+            columns = torch.stack([-5 * (shifts - 1) ** 2] * single + [-0.05 * shifts**2] * (9 - single))
         else:
             rows, columns = torch.zeros(9, 31), 0.2 * shifts.expand(9, 31)
-        attention[f"layer{layer}.row_scores"] = rows.expand(2, 9, 31).clone()
-        attention[f"layer{layer}.column_scores"] = columns.expand(2, 9, 31).clone()
+        attention[f"layer{layer}.row_scores"] = torch.stack([torch.zeros(9, 31), rows])  # at the start all pixels are alike
+        attention[f"layer{layer}.column_scores"] = torch.stack([torch.zeros(9, 31), columns])
     write_record(tmp_path, "sa-learned", attention=attention)
     expected = "reproduced" if like_the_paper else "differs"
     assert verdict(tmp_path, "fewer of layer 3") == expected
     assert verdict(tmp_path, "horizontally symmetric") == expected
+
+
+def test_untrained_heads_reproduce_nothing_of_what_training_should_do(paper_records):
+    """The rules ask for more than chance: the synthetic records hold heads as they are drawn at the start."""
+    found = verdicts(paper_records)
+    for part in ("single pixels that form a grid", "fewer of layer 3", "horizontally symmetric", "become non-isotropic"):
+        assert [value for (_, claim), value in found.items() if part in claim] == ["differs"], part
 
 
 @pytest.mark.parametrize(("layers", "expected"), [([1, 2], "reproduced"), ([2], "partly"), ([], "differs")])
@@ -134,8 +149,26 @@ def test_content_at_a_constant_shift(layers, expected, tmp_path):
     assert verdict(tmp_path, "one shift whatever image and query") == expected
 
 
+@pytest.mark.parametrize("uses", [True, False])
+def test_use_of_content(uses, tmp_path):
+    attention = content_attention()
+    attention["image_maps"][:] = attention["image_maps"][:1]
+    if uses:
+        maps = torch.zeros(3, 6, 4, 9, 256)
+        maps[0, ..., 0] = maps[1, ..., 1] = maps[2, ..., 2] = 1.0
+        attention["image_maps"][:, :, :4] = maps.unflatten(-1, (16, 16)).half()
+    write_record(tmp_path, "sa-learned-content", attention=attention)
+    assert verdict(tmp_path, "other heads use the content") == ("reproduced" if uses else "differs")
+
+
 @pytest.mark.parametrize(
-    ("ratios", "expected"), [([1, 1, 1, 4, 4, 4], "reproduced"), ([4, 4, 4, 1, 1, 1], "partly"), ([1] * 6, "differs")]
+    ("ratios", "expected"),
+    [
+        ([1, 1, 1, 4, 4, 4], "reproduced"),
+        ([4, 4, 4, 1, 1, 1], "partly"),
+        ([1, 1, 1, 1.5, 1.5, 1.5], "differs"),
+        ([1] * 6, "differs"),
+    ],
 )
 def test_non_isotropic_heads(ratios, expected, tmp_path):
     attention = {"epochs": torch.tensor([0, 3])}

@@ -75,7 +75,14 @@ def test_table_2_has_each_parameter_as_printed_as_planned_and_as_used(tmp_path):
     for label, printed, _ in tables.TABLE_2:
         same = {"cosine decay": "cosine", "layer normalization epsilon": "1e-12"}.get(label, printed)
         assert planned[label] == same, label
-    assert used["number of epochs"] == "3" and used["learning rate"] == "0.1" and used["momentum"] == "0.9"
+    assert used["number of epochs"] == "3" and used["learning rate"] == "0.1" and used["momentum"] == "-", "no record has it"
+
+
+def test_table_2_counts_the_heads_of_each_record(paper_records):
+    table = tables.table_2(Records.read(paper_records))
+    heads = {model: columns(table, model)["number of heads"] for model in list(MODELS) if model != "resnet18"}
+    expected = dict.fromkeys(heads, "9") | {"sa-quadratic-16": "16", "sa-generalized-pruned": "7, 5, 8, 7, 3, 9"}
+    assert heads == expected
 
 
 def test_table_3_makes_every_encoding():

@@ -91,10 +91,13 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 
 @cache
 def dataset_at_hand(name: str) -> Dataset | None:
-    """The data set if this machine has it, in the folders where `load_dataset` looks; None where it would be downloaded."""
-    folder = _default_root()
-    sources = (folder / "cache" / "cifar10.safetensors", folder / "cifar-10-batches-py", folder / "cifar10")
-    return load_dataset(name) if name != "cifar10" or any(source.exists() for source in sources) else None
+    """The data set if it can be read at once: digits, or the decoded copy of CIFAR-10 that `python -m attnconv data` keeps."""
+    if name != "cifar10":
+        return load_dataset(name)
+    try:
+        return _as_cifar10(read_tensors(_default_root() / "cache" / "cifar10.safetensors")[0])
+    except (DamagedFile, OSError, TypeError):  # absent, damaged, or something else
+        return None
 
 
 def _default_root() -> Path:

@@ -5,7 +5,8 @@ amounts, PuOr for signed values. Letters: N_h heads, H x W pixels.
 """
 
 import io
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -123,21 +124,22 @@ CURVE_STYLES = {
 }
 
 
-def figure_2(records: Sequence[RunRecord]) -> Figure:
+def figure_2(records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run") -> Figure:
     """Figure 2: test accuracy over the epochs, of ResNet18, the quadratic encoding, the learned one, and with content.
 
     Takes the records that there are, several seeds too: their mean, and a band from the lowest to the highest. For runs of the
-    paper tier a triangle at the right edge stands at the published accuracy. A model without a record is named as not run.
+    paper tier a triangle at the right edge stands at the published accuracy. A model without a record is named with its `state`,
+    as `pages.Records.state` gives it.
     """
-    return _accuracy_curves(records, FIGURE_2)
+    return _accuracy_curves(records, FIGURE_2, state)
 
 
-def figure_13(records: Sequence[RunRecord]) -> Figure:
+def figure_13(records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run") -> Figure:
     """Figure 13: as Figure 2, with the generalised quadratic encoding and, continuing it, the pruned model."""
-    return _accuracy_curves(records, FIGURE_13)
+    return _accuracy_curves(records, FIGURE_13, state)
 
 
-def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str]) -> Figure:
+def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: Callable[[str], str]) -> Figure:
     figure, axes = _subplots(1, 1, 7, 3.8, lines=True)
     ax = axes[0, 0]
     quick = bool(records) and all(record.tier == "quick" for record in records)
@@ -147,16 +149,16 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str]) -> Fig
         runs = [record for record in records if record.info.parameters["model"] == model and record.metrics]
         label = TABLE_4[model].label
         if not runs:
-            ax.plot([], [], style, color=color, label=f"{label}: not run")
-        else:
-            shown += runs
-            epochs = min(len(record.metrics) for record in runs)
-            start = (runs[0].info.parent or {}).get("epochs", 0)  # a pruned model goes on where its parent ended
-            accuracy = np.array([[entry["test_accuracy"] for entry in record.metrics[:epochs]] for record in runs])
-            steps = start + np.arange(1, epochs + 1)
-            seeds = f" ({len(runs)} seeds)" if len(runs) > 1 else ""
+            ax.plot([], [], style, color=color, label=f"{label}: {state(model).partition(':')[0]}")
+        shown += runs
+        lengths = {len(record.metrics) for record in runs}
+        for group in [[record for record in runs if len(record.metrics) == length] for length in sorted(lengths)]:
+            start = (group[0].info.parent or {}).get("epochs", 0)  # a pruned model goes on where its parent ended
+            accuracy = np.array([[entry["test_accuracy"] for entry in record.metrics] for record in group])
+            steps = start + np.arange(1, accuracy.shape[1] + 1)
+            seeds = f" ({len(group)} seeds)" if len(group) > 1 else ""
             ax.plot(steps, accuracy.mean(axis=0), style, color=color, lw=1.5, label=f"{label}{seeds}")
-            if len(runs) > 1:
+            if len(group) > 1:
                 ax.fill_between(steps, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.2, lw=0)
         if not quick and TABLE_4[model].accuracy:
             place = (1.0, TABLE_4[model].accuracy)
@@ -169,8 +171,9 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str]) -> Fig
 
 
 def _sources(records: Sequence[RunRecord]) -> str:
-    others = f", and {len(records) - 1} other records" if len(records) > 1 else ""
-    return records[0].source + others if records else ""
+    if len(records) == 1:
+        return records[0].source
+    return textwrap.fill(", ".join(record.name for record in records), 110)
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
@@ -182,7 +185,8 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 5) -> Figure:
     """Figure 3: one layer's heads at several moments of training; by default the fourth of six layers.
 
-    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on pixels, around the query (black square).
+    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11 pixels around the query (black
+    square), a dot at its centre or, where that lies beyond the frame, a ring on the frame.
     """
     epochs = _with_centers(record).attention["epochs"].tolist()
     wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # early epochs move more
@@ -227,7 +231,10 @@ def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], s
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) -> None:
-    """Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass around a central query."""
+    """Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11 pixels around the query.
+
+    A dot at its centre, or a ring on the frame towards it where the centre lies beyond.
+    """
     fine = torch.linspace(-half_window, half_window, 109)
     pixels = torch.arange(-5, 6)
     with torch.no_grad():
@@ -241,9 +248,12 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) 
             level = np.log(max(mass_threshold(log_mass.exp().double().numpy(), share), 1e-300))
             if density.min() < level <= density.max():
                 ax.contour(fine, fine, density, levels=[level], colors=[color], linestyles=style, linewidths=1.4)
-        row, column = np.unravel_index(density.argmax(), density.shape)
-        ax.plot(fine[column], fine[row], "o", ms=3, color=color)
-        ax.annotate(str(head + 1), (fine[column], fine[row]), xytext=(2, 2), textcoords="offset points", fontsize=7, color=color)
+        row, column = encoding.centers[head].tolist()
+        inside = max(abs(row), abs(column)) <= half_window
+        place = [min(max(value, -half_window), half_window) for value in (column, row)]  # x, y
+        ax.plot(*place, "o", ms=3 if inside else 6, color=color, mfc=color if inside else "none", clip_on=False)
+        offset = (2, 2) if inside else (-6 if column > half_window else 4, -9 if row < -half_window else 5)
+        ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=7, color=color)
     ax.add_patch(plt.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
     ax.set(
         xlim=(-half_window, half_window),
@@ -263,7 +273,8 @@ def _mesh(axis: Tensor) -> Tensor:
 def figure_5(record: RunRecord, zoom: int = 7) -> Figure:
     """Figure 5: learned position-only attention, layers below one another, heads side by side with the most local first.
 
-    The `zoom` x `zoom` pixels around the middle query pixel; each map on its own scale, its best shift's probability above it.
+    The `zoom` x `zoom` pixels around the middle query pixel; each map on its own scale, above it the mean probability of its
+    best shift.
     """
     layers = heads_of(record)
     rows = [[heads.maps[head] for head in heads.by_locality()] for heads in layers]

@@ -4,7 +4,6 @@ Letters: L layers, N_h heads, H x W pixels. A map is what one head attends to fr
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,15 +12,17 @@ from .encodings import PositionEncoding
 from .expressivity import expresses_convolution
 from .grid import pixels, shift_set
 from .layers import attention_probabilities
+from .maps import mean_by_shift
 from .runs import RunRecord
 
 
 @dataclass(frozen=True)
 class Heads:
-    """One layer's heads: maps `(N_h, H, W)` from the middle query pixel, and `centers` `(N_h, 2)` where they have parameters
-    for them."""
+    """One layer's heads: `maps` `(N_h, H, W)` from the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`, see
+    `maps.mean_by_shift`; and `centers` `(N_h, 2)` where heads have parameters for them."""
 
     maps: Tensor
+    by_shift: Tensor
     centers: Tensor | None = None
 
     @property
@@ -29,24 +30,36 @@ class Heads:
         return self.maps.shape[1] // 2, self.maps.shape[2] // 2
 
     @property
+    def _near(self) -> Tensor:
+        """`by_shift` of the shifts up to half the image, which at least a quarter of the queries have: `(N_h, H', W')`."""
+        (i, j), (height, width) = self.query, self.maps.shape[1:]
+        return self.by_shift[:, height - 1 - i : height + i, width - 1 - j : width + j]
+
+    @property
     def mass(self) -> Tensor:
-        """The probability of the best single shift, `(N_h,)`: 1 is the condition of Lemma 1."""
-        return self.maps.flatten(1).amax(dim=1)
+        """The mean probability of the best single shift, `(N_h,)`: 1 is the condition of Lemma 1."""
+        return self._near.flatten(1).amax(dim=1)
 
     @property
     def shifts(self) -> Tensor:
         """The best single shift, k - q, `(N_h, 2)`."""
-        delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
-        return delta[self.maps.flatten(1).argmax(dim=1)]
+        delta = pixels(*self._near.shape[1:]) - torch.tensor(self.query)
+        return delta[self._near.flatten(1).argmax(dim=1)]
+
+    @property
+    def alone(self) -> Tensor:
+        """Whether no other head of the layer has the same best shift, `(N_h,)`."""
+        return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property
     def entropy(self) -> Tensor:
-        """In nats, `(N_h,)`: 0 for one pixel, ln(HW) for all alike. Its exponential is an effective number of pixels."""
+        """Of the map from the middle, in nats, `(N_h,)`: 0 for one pixel, ln(HW) for all alike. Its exponential is an effective
+        number of pixels."""
         return torch.special.entr(self.maps).sum(dim=(1, 2))
 
-    @cached_property
+    @property
     def distance(self) -> Tensor:
-        """How far the head looks, on average over its map: E |k - q| in pixels, `(N_h,)`."""
+        """How far the head looks from the middle, on average over its map: E |k - q| in pixels, `(N_h,)`."""
         delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
         return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
 
@@ -74,18 +87,20 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     `moment`: which of `record.attention["epochs"]`; there is only the last one with content.
     """
     if "mean_maps" in record.attention:
-        maps = record.attention["mean_maps"].double()  # (L, N_h, Q, H, W)
         middle = int((record.attention["queries"] == torch.tensor(record.grid) // 2).all(dim=1).nonzero())
-        return [Heads(layer[:, middle] / layer[:, middle].sum(dim=(1, 2), keepdim=True)) for layer in maps]
+        maps = record.attention["mean_maps"][:, :, middle].double()  # (L, N_h, H, W)
+        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # which half precision has rounded
+        by_shift = record.attention["shift_probabilities"].double()
+        return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
     if not (encodings := record.encodings(moment)):
         raise ValueError(f"{record.name} has no attention to look at; expected a run of a self-attention model")
     return [_heads(encoding.double(), *record.grid) for encoding in encodings]
 
 
 def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
-    delta = pixels(height, width) - torch.tensor([height // 2, width // 2])
-    maps = encoding.scores(delta).softmax(dim=-1).unflatten(-1, (height, width))
-    return Heads(maps, getattr(encoding, "centers", None))
+    probabilities = attention_probabilities(encoding, height, width)
+    maps = probabilities[:, height // 2, width // 2]
+    return Heads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
 
 
 def lemma_3_residual(encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3) -> Tensor:

@@ -68,16 +68,25 @@ def single_maps(model: SelfAttentionNet, images: Tensor) -> Tensor:
     return torch.stack([layer[:, :, row, column] for layer in layers], dim=1).cpu().half()
 
 
-def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed over the images: the maps at the query pixels, and by shift the mean over the queries that have it."""
+def mean_by_shift(probabilities: Tensor) -> Tensor:
+    """The mean probability of each shift, over the query pixels that have it inside the image.
+
+    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift; a head at one fixed shift has 1 there, a head
+    that always looks at one pixel, or at the border that its centre lies beyond, has not.
+    """
     height, width = probabilities.shape[-2:]
-    row, column = query_pixels(height, width).unbind(1)
-    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
-    by_shift = total.new_zeros(len(total), 2 * height - 1, 2 * width - 1)
-    count = total.new_zeros(2 * height - 1, 2 * width - 1)
+    by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
+    count = probabilities.new_zeros(2 * height - 1, 2 * width - 1)
     for i in range(height):
         for j in range(width):
             window = slice(height - 1 - i, 2 * height - 1 - i), slice(width - 1 - j, 2 * width - 1 - j)
-            by_shift[:, *window] += total[:, i, j]
+            by_shift[:, *window] += probabilities[:, i, j]
             count[window] += 1
-    return total[:, row, column], by_shift / count
+    return by_shift / count
+
+
+def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed over the images `(B, N_h, H, W, H, W)`: the maps at the query pixels, and the means by shift."""
+    row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
+    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
+    return total[:, row, column], mean_by_shift(total)

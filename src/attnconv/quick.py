@@ -5,10 +5,11 @@ import io
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
-from functools import cache
+from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,25 +18,31 @@ from filelock import FileLock
 
 from .config import QUICK_MODEL_RECIPES, QUICK_RECIPE, RunParameters
 from .data import REPOSITORY
-from .runs import RunRecord
+from .runs import RunRecord, processor
+from .store import DamagedFile
 from .train import launch
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """The record of a model's quick run: read if this very code made it on this machine, else trained now."""
-    folder = REPOSITORY / "data" / "cache" / f"quick-{_digest()}"
+    folder = REPOSITORY / "data" / "cache" / f"quick-{DIGEST}"
     places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True}
     values = QUICK_RECIPE | QUICK_MODEL_RECIPES.get(model, {}) | places
     parameters = RunParameters.check({"model": model, "seed": seed} | values)
-    for other in folder.parent.glob("quick-*"):
-        if other != folder:  # of other code
-            shutil.rmtree(other, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.parent.glob("quick-*"):
+        if other != folder and time.time() - other.stat().st_mtime > 86_400:  # of other code, and of another day
+            shutil.rmtree(other, ignore_errors=True)
     if model == "sa-generalized-pruned":
         quick_run("sa-generalized", seed)
     # chapters are executed side by side; what a run says names folders of this machine
     with FileLock(folder / f"{parameters.name}.lock"), redirect_stdout(io.StringIO()), _one_thread():
-        return launch(parameters).record
+        record = launch(parameters).record
+        try:
+            _ = record.attention
+        except DamagedFile:
+            record = launch(parameters.model_copy(update={"resume": False})).record
+        return record
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
@@ -56,10 +63,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@cache
-def _digest() -> str:
-    """Of this package's files and of what computes: a run of other code is not this one's."""
-    whole = hashlib.sha256(f"{torch.__version__} {sys.version_info[:2]}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+def _digest(folder: Path) -> str:
+    """Of this package's files, the versions that compute, and the machine: another's runs are not this one's."""
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")]
+    whole = hashlib.sha256(repr((versions, sys.version_info[:2], processor())).encode())
+    for path in sorted(folder.glob("*.py")):
         whole.update(path.name.encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()[:16]
+
+
+DIGEST = _digest(Path(__file__).parent)  # when imported: what is on the disk later is other code

@@ -202,7 +202,7 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
         "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
         "hardware": {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
             "processes": processes,
             "threads": torch.get_num_threads(),
             "system": f"{platform.system()} {platform.machine()}",
@@ -229,7 +229,8 @@ def _git_commit() -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

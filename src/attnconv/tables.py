@@ -151,7 +151,8 @@ def summary(records: Records) -> Table:
         conditions = ours.conditions if ours else "-"
         accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
         measured = str(ours) if ours else f"**{records.state(model)}**"
-        rows.append([f"{published.label} (`{model}`)", accuracy, measured, conditions, f"{cost_in_table(model).parameters:,}"])
+        parameters = runs[0].info.parameter_count if runs else cost_in_table(model).parameters
+        rows.append([f"{published.label} (`{model}`)", accuracy, measured, conditions, f"{parameters:,}"])
     caption = (
         "Test accuracy on CIFAR-10: published (one seed), and measured here (last epoch). Source: the run records in data/runs."
     )
@@ -190,18 +191,26 @@ def table_2(records: Records) -> Table:
         "layer normalization epsilon": f"{model.blocks[0].attention_norm.eps:g}",
         "momentum": f"{MOMENTUM:g}",
     }
-    runs = {name: records.of(name) for name in TABLE_4 if name != "resnet18"}
-    columns = {name: found[0].info.parameters for name, found in runs.items() if found}
+    columns = {name: records.of(name)[0] for name in TABLE_4 if name != "resnet18" and records.of(name)}
     rows = []
     for label, printed, parameter in TABLE_2:
         ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
-        used = [str(parameters[parameter]) if parameter else elsewhere[label] for parameters in columns.values()]
+        used = [_used(record, label, parameter) for record in columns.values()]
         rows.append([label, printed, ours, *used])
     caption = (
         "Table 2. Parameters of the self-attention networks. Source: the paper; config.PAPER_RECIPE and the model itself; "
-        + ("the parameters in the run records." if columns else "no run record yet.")
+        + ("the run records; - stands for what no record holds." if columns else "no run record yet.")
     )
     return Table("table-2", caption, ["parameter", "paper", "recipe here", *columns], rows)
+
+
+def _used(record: RunRecord, label: str, parameter: str | None) -> str:
+    if parameter:
+        return str(record.info.parameters[parameter])
+    if label == "number of heads":
+        counts = [len(heads.maps) for heads in heads_of(record)]
+        return str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
+    return "-"  # the code's, in no record
 
 
 # --- Table 3: who uses which encoding -------------------------------------------------------------------------------
@@ -267,7 +276,7 @@ def lemma_1_table(record: RunRecord) -> Table:
 
     The residual is of attention that does not depend on the image; with content there is none.
     """
-    header = ["layer", "heads with mass ≥ 0.9 at one shift", "≥ 0.5", "median mass", "median effective pixels"]
+    header = ["layer", "heads with mass ≥ 0.9", "with mass ≥ 0.5", "median mass", "median effective pixels"]
     header += ["centre to nearest pixel, median", "of 9 shifts, covered", "largest residual of Lemma 3"]
     rows, encodings_then = [], record.encodings()
     for number, heads in enumerate(heads_of(record)):
@@ -277,8 +286,9 @@ def lemma_1_table(record: RunRecord) -> Table:
         middle = [f"{heads.mass.median():.2f}", f"{heads.entropy.exp().median():.1f}", off]
         rows.append([str(number + 1), *counts, *middle, str(heads.covered(3)), residual])
     caption = (
-        "How close each layer is to Lemmas 1 and 3, seen from the middle pixel; a shift of the 3 × 3 kernel is covered by a head"
-        f" with at least half of its mass there. Source: {record.source}."
+        "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best shift, over the query pixels; a"
+        " shift of the 3 × 3 kernel is covered by a head with at least half of its mass there. Effective pixels: of the map from"
+        f" the middle pixel; with content, of its mean over 100 test images, which blurs. Source: {record.source}."
     )
     return Table(f"lemma-1-{record.name}", caption, header, rows)
 
