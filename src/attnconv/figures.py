@@ -235,7 +235,8 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) 
 
     A dot at its centre, or a ring on the frame towards it where the centre lies beyond.
     """
-    fine = torch.linspace(-half_window, half_window, 109)
+    encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
+    fine = torch.linspace(-half_window, half_window, 109).double()
     pixels = torch.arange(-5, 6)
     with torch.no_grad():
         on_pixels = encoding.scores(_mesh(pixels)).flatten(1)
@@ -421,19 +422,23 @@ def _factorisation(height: int = 4, width: int = 6, query: tuple[int, int] = (1,
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Per layer and head, how close to Lemma 1: the probability of its best single shift, and how many pixels it sees.
-
-    A grey bar stands at the median.
+    """Per layer and head, how close to Lemma 1: the mean probability of its best single shift, how many pixels it sees, and,
+    where it has a centre, how far that is from a pixel. A grey bar stands at the median.
     """
     layers = heads_of(record)
-    figure, axes = _subplots(1, 2, 8, 3.2, lines=True)
-    values = [[heads.mass for heads in layers], [heads.entropy.exp() for heads in layers]]
-    for ax, by_layer, label in zip(axes.flat, values, ("mass at the best shift", "effective pixels, exp(entropy)"), strict=True):
-        for layer, heads in enumerate(by_layer, start=1):
-            places = layer + np.linspace(-0.28, 0.28, len(heads))
-            for head, value in enumerate(heads.tolist()):
+    values = {
+        "mass at the best shift": [heads.mass for heads in layers],
+        "effective pixels, exp(entropy)": [heads.entropy.exp() for heads in layers],
+    }
+    if layers[0].centers is not None:
+        values["centre to the nearest pixel"] = [heads.off_pixel for heads in layers]
+    figure, axes = _subplots(1, len(values), 3 * len(values) + 1, 3.2, lines=True)
+    for ax, (label, by_layer) in zip(axes.flat, values.items(), strict=True):
+        for layer, of_heads in enumerate(by_layer, start=1):
+            places = layer + np.linspace(-0.28, 0.28, len(of_heads))
+            for head, value in enumerate(of_heads.tolist()):
                 ax.plot(places[head], value, "o", ms=4, color=_color(head))
-            ax.plot([layer - 0.35, layer + 0.35], [heads.median()] * 2, color="0.35", lw=1)
+            ax.plot([layer - 0.35, layer + 0.35], [of_heads.median()] * 2, color="0.35", lw=1)
         ax.set(xlabel="layer", ylabel=label, xticks=range(1, len(layers) + 1))
         ax.grid(color="0.92", axis="y")
     axes[0, 0].set_ylim(-0.03, 1.03)
