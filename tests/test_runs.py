@@ -91,6 +91,12 @@ def test_damaged_records_say_what_is_wrong(folder):
         _ = load_run(folder).attention
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*mistyped, expected one that holds run records"):
+        find_runs(tmp_path / "mistyped")
+    assert find_runs(tmp_path) == ([], {})
+
+
 def test_a_record_too_large_for_git_is_pointed_out(folder):
     with pytest.warns(UserWarning, match="more than the 3,000,000 of a record"):
         write_run(folder, INFO, METRICS, {"x": torch.zeros(LARGEST_RECORD, dtype=torch.uint8)})

@@ -163,7 +163,9 @@ def load_run(folder: str | Path) -> RunRecord:
 
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
     """All records of a folder (default: the repository's `data/runs`), by name, and for the name of each damaged one what is
-    wrong. The snapshots are checked too, not only the metrics."""
+    wrong. The snapshots are checked too, not only the metrics. FileNotFoundError for a folder that is named but not there."""
+    if folder and not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
     folder = Path(folder) if folder else REPOSITORY / "data" / "runs"
     records, problems = [], {}
     for path in sorted(path for path in folder.glob("*--*--seed*") if path.is_dir()):
