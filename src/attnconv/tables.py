@@ -108,8 +108,8 @@ def table_4(records: Records) -> Table:
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
-    header = ["model", "published", "replication", "measured, last epoch", "difference", "best epoch", "conditions"]
-    header += ["parameters (published)", "FLOPs, G, as published (published)", "FLOPs, G, every product"]
+    header = ["model", "published", "replication", "measured, last epoch", "difference", "best", "conditions"]
+    header += ["parameters", "FLOPs, G", "all FLOPs, G"]
     rows = [_accuracy_row(model, records) for model in models]
     source = (
         "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation); the replication of Varma"
@@ -314,7 +314,7 @@ def pruning_table(record: RunRecord) -> Table:
         f" {parent['min_eigenvalue']:g}; heads removed per layer: {removed}. Source: {record.source}."
     )
     after = f"after {record.info.epochs_done} more epochs"
-    return Table(f"pruning-{record.name}", caption, ["", "before", "just after", after], rows)
+    return Table(f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows)
 
 
 def _network(parameters: dict[str, Any], heads: int | list[int]) -> torch.nn.Module:
