@@ -111,10 +111,9 @@ def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -
     header = ["model", "published", "replication", "measured, last epoch", "difference", "best", "conditions"]
     header += ["parameters", "FLOPs, G", "all FLOPs, G"]
     rows = [_accuracy_row(model, records) for model in models]
-    source = (
-        "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation); the replication of Varma"
-    )
-    source += " and Prabhu (2020), one seed; cost_of"
+    what += "; in brackets as printed, all FLOPs with every product"
+    source = "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation)"
+    source += "; the replication of Varma and Prabhu (2020), one seed; cost_of"
     return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
 
 
