@@ -108,11 +108,12 @@ def table_4(records: Records) -> Table:
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
-    header = ["model", "published", "replication", "measured, last epoch", "difference", "best", "conditions"]
+    header = ["model", "published", "replication", "measured", "difference", "best", "conditions"]
     header += ["parameters", "FLOPs, G", "all FLOPs, G"]
     rows = [_accuracy_row(model, records) for model in models]
     what += "; in brackets as printed, all FLOPs with every product"
-    source = "Source: the paper; the run records in data/runs (mean over the seeds ± standard deviation)"
+    what += "; measured: after the last epoch, mean over the seeds ± standard deviation; best: of all epochs"
+    source = "Source: the paper; the run records in data/runs"
     source += "; the replication of Varma and Prabhu (2020), one seed; cost_of"
     return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
 
