@@ -22,6 +22,7 @@ from .expressivity import shift_targets
 from .grid import shift_set
 from .heads import heads_of, lost_mass
 from .layers import attention_probabilities
+from .maps import query_number
 from .published import TABLE_4
 from .runs import RunRecord
 
@@ -304,7 +305,7 @@ def _with_content(record: RunRecord) -> RunRecord:
 
 def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
     attention = _with_content(record).attention
-    number = int((attention["queries"] == torch.tensor([row, column])).all(dim=1).nonzero())
+    number = query_number(attention["queries"], row, column)
     return _map_table(attention["mean_maps"][:, :, number].float(), (row, column), record.source)
 
 
@@ -409,7 +410,7 @@ def _factorisation(height: int = 4, width: int = 6, query: tuple[int, int] = (1,
     """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all alike."""
     generator = torch.Generator().manual_seed(0)
     queries, targets = shift_targets(height, width, (2, 2))
-    E_q = targets[int((queries == torch.tensor(query)).all(dim=1).nonzero())]  # (4, T)
+    E_q = targets[query_number(queries, *query)]  # (4, T)
     W_conv = torch.randn(6, 4, generator=generator).double()
     basis = torch.cat([E_q, torch.full_like(E_q[:1], 1 / E_q.shape[1])])
     blend = torch.rand(5, 5, generator=generator).double().softmax(dim=1)

@@ -12,7 +12,7 @@ from .encodings import PositionEncoding
 from .expressivity import expresses_convolution
 from .grid import pixels, shift_set
 from .layers import attention_probabilities
-from .maps import mean_by_shift
+from .maps import mean_by_shift, query_number
 from .runs import RunRecord
 
 
@@ -87,7 +87,7 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     `moment`: which of `record.attention["epochs"]`; there is only the last one with content.
     """
     if "mean_maps" in record.attention:
-        middle = int((record.attention["queries"] == torch.tensor(record.grid) // 2).all(dim=1).nonzero())
+        middle = query_number(record.attention["queries"], record.grid[0] // 2, record.grid[1] // 2)
         maps = record.attention["mean_maps"][:, :, middle].double()  # (L, N_h, H, W)
         maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # which half precision has rounded
         by_shift = record.attention["shift_probabilities"].double()

@@ -18,6 +18,11 @@ def query_pixels(height: int, width: int) -> Tensor:
     return torch.cartesian_prod(rows, columns)
 
 
+def query_number(queries: Tensor, row: int, column: int) -> int:
+    """Which of the query pixels `(Q, 2)` that one is."""
+    return int((queries == torch.tensor([row, column])).all(dim=1).nonzero())
+
+
 @torch.no_grad()
 def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
     """Of normalised images `(B, C, H', W')`, layer by layer, the probabilities `(B, N_h, H, W, H, W)` of a content model."""

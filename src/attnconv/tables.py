@@ -8,7 +8,7 @@ import html
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from . import encodings
 from .config import MOMENTUM, RunParameters
 from .cost import Cost, cost_of
+from .data import IMAGE_SIZES
 from .grid import axis_shifts, relative_shifts
 from .heads import heads_of, lemma_3_residual
 from .models import build_model
@@ -296,14 +297,12 @@ def lemma_1_table(record: RunRecord) -> Table:
 def pruning_table(record: RunRecord) -> Table:
     """What pruning degenerate heads removes and costs, from the record of a pruned run."""
     parent, parameters = record.info.parent, record.info.parameters
-    builder = partial(_network, parameters)
-    removed = [len(heads) for heads in parent["removed_heads"]]
-    heads = record.layers("centers")
-    whole, pruned = cost_of(builder(9), _size(record)), cost_of(builder([len(layer[-1]) for layer in heads]), _size(record))
+    size, left = IMAGE_SIZES[parameters["dataset"]], heads_left(record)
+    whole, pruned = (cost_of(_network(parameters, heads), size) for heads in (9, left))
     rows = [["test accuracy", f"{parent['test_accuracy']:.4f}", f"{parent['test_accuracy_after_pruning']:.4f}"]]
     rows[0].append(f"{record.info.final_test_accuracy:.4f}")
     for name, before, after in (
-        ("heads", 9 * len(removed), 9 * len(removed) - sum(removed)),
+        ("heads", 9 * len(left), sum(left)),
         ("parameters", whole.parameters, pruned.parameters),
         ("FLOPs as published", whole.flops_paper, pruned.flops_paper),
         ("FLOPs, every product", whole.flops, pruned.flops),
@@ -311,20 +310,16 @@ def pruning_table(record: RunRecord) -> Table:
         rows.append([name, f"{before:,}", f"{after:,}", f"{after:,} ({after / before - 1:+.1%})"])
     caption = (
         f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest eigenvalue below"
-        f" {parent['min_eigenvalue']:g}; heads removed per layer: {removed}. Source: {record.source}."
+        f" {parent['min_eigenvalue']:g}; heads removed per layer: {[9 - kept for kept in left]}. Source: {record.source}."
     )
     after = f"after {record.info.epochs_done} more epochs"
     return Table(f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows)
 
 
-def _network(parameters: dict[str, Any], heads: int | list[int]) -> torch.nn.Module:
+def _network(parameters: dict[str, Any], heads: int | Sequence[int]) -> torch.nn.Module:
     names = ("num_layers", "hidden", "intermediate", "pooling")
-    digits = {"in_channels": 1, "image_size": 8} if parameters["dataset"] == "digits" else {}
-    return build_model("sa-generalized", num_heads=heads, **{name: parameters[name] for name in names}, **digits)
-
-
-def _size(record: RunRecord) -> int:
-    return record.grid[0] * record.info.parameters["pooling"]
+    data = {"in_channels": 1 if parameters["dataset"] == "digits" else 3, "image_size": IMAGE_SIZES[parameters["dataset"]]}
+    return build_model("sa-generalized", num_heads=heads, **{name: parameters[name] for name in names}, **data)
 
 
 # --- the records themselves -----------------------------------------------------------------------------------------
