@@ -41,8 +41,8 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
 		--nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(MAKE) --no-print-directory book
-	@echo "== the built pages"
-	@$(BIN)/python -m pytest tests/rendered
+	@echo "== the built pages, as files and in a browser"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/rendered
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
@@ -50,9 +50,10 @@ outputs: $(READY) ## re-execute the notebooks and store the outputs that the tes
 readme: $(READY) ## write the README's table, from the run records, and its picture
 	@$(BIN)/python -m attnconv readme
 
-benchmark: $(READY) ## time and memory, against literal implementations: one layer, then whole models (half an hour on a CPU)
+benchmark: $(READY) ## time and memory, against literal implementations: one layer, whole models, the explorer (half an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
 	@$(BIN)/python benchmarks/models.py
+	@$(BIN)/python benchmarks/explorer.py
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000

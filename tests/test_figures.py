@@ -2,6 +2,7 @@
 
 import inspect
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_every_figure_is_listed_here():
         for name, function in inspect.getmembers(figures, inspect.isfunction)
         if function.__module__ == figures.__name__ and not name.startswith("_")
     }
-    assert public == set(DRAWINGS) | set(OF_RECORDS) | {"mass_threshold"}
+    assert public == set(DRAWINGS) | set(OF_RECORDS) | {"mass_threshold", "palette"}
     assert {f"figure_{number}" for number in range(1, 15)} <= public
 
 
@@ -175,3 +176,9 @@ def test_figure_3_shows_the_fourth_layer_from_the_first_epoch_to_the_last(runs):
     figure = figures.figure_3(runs["sa-quadratic"])
     assert [ax.get_title() for ax in figure.axes] == ["epoch 0", "epoch 1", "epoch 3"]
     assert any(text.startswith("layer 4 of sa-quadratic--cifar10--seed0") for text in texts(figure))
+
+
+def test_palettes_are_matplotlibs():
+    colors = figures.palette("PuOr")
+    assert len(colors) == 3 * 256
+    assert list(colors[:3]) == [round(255 * part) for part in plt.get_cmap("PuOr")(0.0)[:3]]

@@ -44,6 +44,10 @@ def test_content_attention_equals_the_oracle_forward_and_backward(dtype):
     ours, theirs = (torch.autograd.grad((output * weight).sum(), inputs) for output in (layer(X), oracle))
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     assert largest_gap(layer(X).detach(), oracle.detach()) < bound
+    position = torch.einsum("bhqd,qkd->bhqk", queries, r).reshape(2, 3, 6, 7, 6, 7) / 8**0.5
+    content, rows, columns = layer.score_parts(X)
+    assert largest_gap((rows.unsqueeze(-1) + columns.unsqueeze(-2)).detach(), position.detach()) < bound
+    assert largest_gap((content.flatten(2, 3).flatten(-2) + position.flatten(2, 3).flatten(-2)).detach(), A.detach()) < bound
     assert largest_gap(layer.probabilities(X).detach(), A.softmax(-1).reshape(2, 3, 6, 7, 6, 7).detach()) < bound
     scale = max(gradient.abs().max() for gradient in theirs)  # the key bias is inert: its gradient is zero but for rounding
     for our_gradient, their_gradient in zip(ours, theirs, strict=True):

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 from attnconv import quick
 from attnconv.quick import DIGEST
@@ -53,6 +54,14 @@ def test_the_pruned_run_starts_from_the_quick_generalised_one(fast):
     parent = quick.quick_run("sa-generalized")
     assert pruned.info.parent["test_accuracy"] == parent.info.final_test_accuracy
     assert load_run(parent.folder).info.epochs_done == 1
+
+
+def test_the_model_of_a_run_is_kept_where_its_recipe_says_so(fast):
+    model = quick.quick_model("sa-generalized")
+    trained = quick.quick_run("sa-generalized").attention["layer1.centers"][-1]
+    assert torch.equal(model.attentions[0].encoding.centers, trained) and not model.training
+    with pytest.raises(ValueError, match="weights of sa-quadratic's quick run are not kept"):
+        quick.quick_model("sa-quadratic")
 
 
 def test_two_at_a_time_are_the_same_runs(tmp_path, monkeypatch):

@@ -127,7 +127,7 @@ QUICK_MODEL_RECIPES = {
     "resnet18": {"epochs": 2, "batch_size": 50},
     "sa-generalized": {"checkpoint_every": 5},  # whose weights the pruned model starts from
     "sa-generalized-pruned": {"epochs": 2, "parent_epochs": 5},
-    "sa-learned-content": {"epochs": 4},
+    "sa-learned-content": {"epochs": 4, "checkpoint_every": 4},  # whose weights the explorer needs
 }
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)  # of the published ResNet18's schedule, as shares of its 300 epochs
 

@@ -236,9 +236,17 @@ def learned_content_scores(queries: Tensor, keys: Tensor, embedding: LearnedShif
     Queries and keys are `(B, N_h, H, W, D_k)` with D_k = 2 * dim of the embedding. The first two terms of equation (8);
     a bias in the queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
     """
+    content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
+    return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
+
+
+def learned_content_parts(
+    queries: Tensor, keys: Tensor, embedding: LearnedShiftEmbedding, scale: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The parts of these scores: q . k `(B, N_h, H, W, H, W)`, and q . r_delta as in `learned_shift_scores`, each scaled."""
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows, columns = learned_shift_scores(queries, embedding)
-    return scale * (content + rows.unsqueeze(-1) + columns.unsqueeze(-2))
+    return scale * content, scale * rows, scale * columns
 
 
 def learned_shift_scores(queries: Tensor, embedding: LearnedShiftEmbedding) -> tuple[Tensor, Tensor]:

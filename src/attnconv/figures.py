@@ -60,6 +60,11 @@ def _subplots(rows: int, columns: int, width: float, height: float, lines: bool 
     return figure, axes
 
 
+def palette(name: str) -> bytes:
+    """256 colours of matplotlib, three bytes each, for pages that draw by themselves."""
+    return plt.get_cmap(name)(np.arange(256), bytes=True)[:, :3].tobytes()
+
+
 def _color(head: int) -> str:
     return HEAD_COLORS[head % len(HEAD_COLORS)]
 

@@ -13,6 +13,7 @@ from .encodings import (
     PositionEncoding,
     QuadraticEncoding,
     SeparableEncoding,
+    learned_content_parts,
     learned_content_scores,
     learned_shift_scores,
 )
@@ -95,6 +96,10 @@ class ContentAttention(nn.Module):
     def probabilities(self, X: Tensor) -> Tensor:
         """Attention probabilities on the images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense: for figures and tests."""
         return spatial_softmax(learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5))
+
+    def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The scores on the images in parts, see `learned_content_parts`. Dense, as `probabilities`."""
+        return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)

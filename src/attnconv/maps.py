@@ -26,6 +26,19 @@ def query_number(queries: Tensor, row: int, column: int) -> int:
 @torch.no_grad()
 def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
     """Of normalised images `(B, C, H', W')`, layer by layer, the probabilities `(B, N_h, H, W, H, W)` of a content model."""
+    for layer, X in _seen_by_layers(model, images):
+        yield layer.probabilities(X)
+
+
+@torch.no_grad()
+def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The same model's scores, layer by layer, in the parts of `encodings.learned_content_parts`."""
+    for layer, X in _seen_by_layers(model, images):
+        yield layer.score_parts(X)
+
+
+def _seen_by_layers(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[ContentAttention, Tensor]]:
+    """The layers with content, and what arrives at each."""
     seen = []
     layers = [attention for attention in model.attentions if isinstance(attention, ContentAttention)]
     hooks = [layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0])) for layer in layers]
@@ -34,8 +47,7 @@ def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[T
     finally:
         for hook in hooks:
             hook.remove()
-    for layer, X in zip(layers, seen, strict=True):
-        yield layer.probabilities(X)
+    yield from zip(layers, seen, strict=True)
 
 
 def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict[str, Tensor]:
@@ -63,14 +75,20 @@ def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict
     }
 
 
-def single_maps(model: SelfAttentionNet, images: Tensor) -> Tensor:
-    """Maps of single images at the query pixels: `(B, L, N_h, Q, H, W)`, float16."""
+def single_maps(model: SelfAttentionNet, images: Tensor, name: str) -> dict[str, Tensor]:
+    """Of single images at the query pixels: `<name>_maps` `(B, L, N_h, Q, H, W)`, float16, and the part q . r_delta of their
+    scores, `<name>_row_scores` `(B, L, N_h, Q, H)` and `<name>_column_scores` `(B, L, N_h, Q, W)`."""
     training = model.training
     model.eval()
-    layers = list(content_probabilities(model, images))
+    layers = list(score_parts(model, images))
     model.train(training)
-    row, column = query_pixels(*layers[0].shape[-2:]).unbind(1)
-    return torch.stack([layer[:, :, row, column] for layer in layers], dim=1).cpu().half()
+    row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
+    content, rows, columns = (
+        torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu() for parts in zip(*layers, strict=True)
+    )
+    scores = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
+    maps = scores.flatten(-2).softmax(dim=-1).reshape(scores.shape).half()
+    return {f"{name}_maps": maps, f"{name}_row_scores": rows, f"{name}_column_scores": columns}
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from filelock import FileLock
+from torch import nn
 
 from .config import QUICK_MODEL_RECIPES, QUICK_RECIPE, RunParameters
 from .data import REPOSITORY
@@ -25,24 +26,46 @@ from .train import launch
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """The record of a model's quick run: read if this very code made it on this machine, else trained now."""
-    folder = REPOSITORY / "data" / "cache" / f"quick-{DIGEST}"
-    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True}
-    values = QUICK_RECIPE | QUICK_MODEL_RECIPES.get(model, {}) | places
-    parameters = RunParameters.check({"model": model, "seed": seed} | values)
-    folder.mkdir(parents=True, exist_ok=True)
-    for other in folder.parent.glob("quick-*"):
-        if other != folder and time.time() - other.stat().st_mtime > 86_400:  # of other code, and of another day
-            shutil.rmtree(other, ignore_errors=True)
+    parameters = _parameters(model, seed)
     if model == "sa-generalized-pruned":
         quick_run("sa-generalized", seed)
-    # chapters are executed side by side; what a run says names folders of this machine
-    with FileLock(folder / f"{parameters.name}.lock"), redirect_stdout(io.StringIO()), _one_thread():
+    with _alone(parameters):
         record = launch(parameters).record
         try:
             _ = record.attention
         except DamagedFile:
             record = launch(parameters.model_copy(update={"resume": False})).record
         return record
+
+
+def quick_model(model: str, seed: int = 0) -> nn.Module:
+    """The trained model of a quick run, on the CPU. ValueError for one whose recipe keeps no checkpoint."""
+    quick_run(model, seed)
+    parameters = _parameters(model, seed)
+    if not parameters.checkpoint_every:
+        raise ValueError(f"the weights of {model}'s quick run are not kept; give it checkpoint_every in QUICK_MODEL_RECIPES")
+    with _alone(parameters):
+        run = launch(parameters)
+        return run.model or launch(parameters.model_copy(update={"resume": False})).model
+
+
+def _parameters(model: str, seed: int) -> RunParameters:
+    folder = REPOSITORY / "data" / "cache" / f"quick-{DIGEST}"
+    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True}
+    values = QUICK_RECIPE | QUICK_MODEL_RECIPES.get(model, {}) | places
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.parent.glob("quick-*"):
+        if other != folder and time.time() - other.stat().st_mtime > 86_400:  # of other code, and of another day
+            shutil.rmtree(other, ignore_errors=True)
+    return RunParameters.check({"model": model, "seed": seed} | values)
+
+
+@contextmanager
+def _alone(parameters: RunParameters) -> Iterator[None]:
+    """Chapters are executed side by side, so one at a time; and quietly: what a run says names folders of this machine."""
+    lock = Path(parameters.runs).parent / f"{parameters.name}.lock"
+    with FileLock(lock), redirect_stdout(io.StringIO()), _one_thread():
+        yield
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:

@@ -1,0 +1,51 @@
+"""The directive `{explorer} attention|convolution|pixel`: a view of the explorer in a page; its files lie in `_static/explorer`.
+
+The text below the directive is what is read where no script runs. Runs of the quick tier are trained first where need be.
+"""
+
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from attnconv.explorer.page import page_html
+from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
+from attnconv.models import MODELS
+from attnconv.pages import Records
+from attnconv.quick import quick_model, quick_runs
+from attnconv.store import write_file
+
+FOLDER = "_static/explorer"
+WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+
+
+def attention_of_runs(place: str) -> Payload:
+    """The paper tier's runs as far as there are any, and the quick tier's."""
+    quick, paper = quick_runs(WITH_ATTENTION), Records.read().of(*WITH_ATTENTION)
+    models = {record.name: quick_model("sa-learned-content") for record in quick if "mean_maps" in record.attention}
+    return attention_payload([*paper, *quick], models, place)
+
+
+class Explorer(SphinxDirective):
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        up = "../" * self.env.docname.count("/")
+        makers = {
+            "attention": lambda: attention_of_runs(up + FOLDER),
+            "convolution": convolution_payload,
+            "pixel": pixel_payload,
+        }
+        view = self.arguments[0]
+        if view not in makers:
+            raise self.error(f"unknown view {view!r} of the explorer, expected one of {', '.join(makers)}")
+        payload = makers[view]()
+        for name, content in payload.files.items():
+            write_file(Path(self.env.app.outdir, FOLDER, name), content)
+        return [nodes.raw("", page_html(view, payload, " ".join(self.content)), format="html")]
+
+
+def setup(app):
+    app.add_directive("explorer", Explorer)
+    return {"parallel_read_safe": True}

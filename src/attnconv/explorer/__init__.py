@@ -1,0 +1,1 @@
+"""The explorer: attention and convolution computed live, in a page of the book (`page.py`) or in a notebook (`widget.py`)."""

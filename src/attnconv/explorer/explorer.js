@@ -1,0 +1,1269 @@
+/* The explorer: attention and convolution computed in the page. No framework, no other file, no other host.
+
+Letters as in the paper: H x W pixels, N_h heads, q query and k key pixel, delta = k - q. A pixel is [row, column], from 0; an
+image or a map is one array of H * W numbers, row by row. Layers and heads are counted from 1 where they are shown. */
+
+// --- numbers: attention -----------------------------------------------------------------------------------------------
+
+/** The smallest whole alpha at which a neighbour's weight e^-alpha is zero: `hard_alpha` of the package, in float64. */
+export const HARD_ALPHA = Math.floor(Math.LN2 - Math.log(Number.MIN_VALUE)) + 1;
+
+/** One layer's parameters at one moment of training, from a run record's tensors: `{heads, centers, alpha}` and so on. */
+export function layerAt(tensors, number, moment) {
+  const layer = { heads: 0 };
+  for (const [key, { shape, data }] of Object.entries(tensors)) {
+    if (!key.startsWith(`layer${number}.`)) continue;
+    const size = shape.slice(1).reduce((product, n) => product * n, 1);
+    layer[key.split(".")[1]] = data.subarray(moment * size, (moment + 1) * size);
+    layer.heads = shape[1];
+  }
+  return layer;
+}
+
+/** A head's score as a function of the shift (i, j): equation (14), equation (19), or learned, section 4.3. */
+function scoreOf(layer, head) {
+  if (layer.row_scores) {
+    const size = layer.row_scores.length / layer.heads, width = layer.column_scores.length / layer.heads;
+    const rows = layer.row_scores.subarray(head * size), columns = layer.column_scores.subarray(head * width);
+    return (i, j) => rows[i + (size >> 1)] + columns[j + (width >> 1)];
+  }
+  const [row, column] = layer.centers.subarray(2 * head, 2 * head + 2);
+  if (layer.alpha) {
+    const alpha = layer.alpha[head];
+    return (i, j) => -alpha * ((i - row) ** 2 + (j - column) ** 2);
+  }
+  const [a, b, c, d] = layer.precision.subarray(4 * head, 4 * head + 4);
+  return (i, j) => {
+    const x = i - row, y = j - column;
+    return -0.5 * (a * x * x + (b + c) * x * y + d * y * y);
+  };
+}
+
+/** A head's scores for all shifts of an H x W image, (2H - 1) x (2W - 1) numbers from the most negative shift. */
+export function scoresByShift(layer, head, height, width) {
+  const table = new Float64Array((2 * height - 1) * (2 * width - 1));
+  const score = scoreOf(layer, head);
+  let n = 0;
+  for (let i = 1 - height; i < height; i++) for (let j = 1 - width; j < width; j++) table[n++] = score(i, j);
+  return table;
+}
+
+/** The scores of all key pixels for one query: the window of a table by shift that the image leaves. */
+export function scoresFrom(table, [row, column], height, width) {
+  const scores = new Float64Array(height * width), columns = 2 * width - 1;
+  for (let i = 0; i < height; i++) {
+    const start = (i - row + height - 1) * columns + (width - 1 - column);
+    scores.set(table.subarray(start, start + width), i * width);
+  }
+  return scores;
+}
+
+export function softmax(scores) {
+  let largest = -Infinity, sum = 0;
+  for (const score of scores) if (score > largest) largest = score;
+  const probabilities = new Float64Array(scores.length);
+  for (let k = 0; k < scores.length; k++) sum += probabilities[k] = Math.exp(scores[k] - largest);
+  for (let k = 0; k < scores.length; k++) probabilities[k] /= sum;
+  return probabilities;
+}
+
+/** In nats: 0 for one pixel, ln(HW) for all alike. */
+export function entropy(probabilities) {
+  let sum = 0;
+  for (const p of probabilities) if (p > 0) sum -= p * Math.log(p);
+  return sum;
+}
+
+/** The mean probability of each shift, over the queries that have it inside the image: `maps.mean_by_shift` of the package. */
+export function meanByShift(table, height, width) {
+  const columns = 2 * width - 1, sum = new Float64Array(table.length), count = new Float64Array(table.length);
+  for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
+    const p = softmax(scoresFrom(table, [row, column], height, width));
+    for (let i = 0, k = 0; i < height; i++) for (let j = 0; j < width; j++, k++) {
+      const shift = (i - row + height - 1) * columns + j - column + width - 1;
+      sum[shift] += p[k];
+      count[shift] += 1;
+    }
+  }
+  return sum.map((value, shift) => value / count[shift]);
+}
+
+/** The largest mean probability of a shift up to half the image, and that shift: `Heads.mass` and `.shifts` of the package. */
+export function bestShift(byShift, height, width) {
+  const up = height >> 1, left = width >> 1;
+  let best = { mass: -1, shift: [0, 0] };
+  for (let i = -up; i <= up; i++) for (let j = -left; j <= left; j++) {
+    const mass = byShift[(i + height - 1) * (2 * width - 1) + j + width - 1];
+    if (mass > best.mass) best = { mass, shift: [i, j] };
+  }
+  return best;
+}
+
+// --- numbers: convolution, and convolution as attention ---------------------------------------------------------------
+
+/** The shifts of a 3 x 3 kernel, row by row: Delta_K. */
+export const SHIFTS = [-1, 0, 1].flatMap((i) => [-1, 0, 1].map((j) => [i, j]));
+
+/** Equation (5) for one channel: the sum over the shifts of kernel[shift] * X[q + shift], zero outside the image. */
+export function convolve(image, height, width, kernel) {
+  const output = new Float64Array(height * width);
+  for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
+    let sum = 0;
+    SHIFTS.forEach(([i, j], n) => {
+      const r = row + i, c = column + j;
+      if (r >= 0 && r < height && c >= 0 && c < width) sum += kernel[n] * image[r * width + c];
+    });
+    output[row * width + column] = sum;
+  }
+  return output;
+}
+
+/** A quadratic head's attention along one axis: `size` rows, one a query, of `size` probabilities. */
+export function axisProbabilities(center, alpha, size) {
+  const maps = new Float64Array(size * size);
+  for (let q = 0; q < size; q++) {
+    const scores = Float64Array.from({ length: size }, (_, k) => -alpha * (k - q - center) ** 2);
+    maps.set(softmax(scores), q * size);
+  }
+  return maps;
+}
+
+/** Equation (6) for one quadratic head and one channel: what it sees from every pixel, rows first, then columns. */
+export function headAverages(image, height, width, [row, column], alpha) {
+  const rows = axisProbabilities(row, alpha, height), columns = axisProbabilities(column, alpha, width);
+  const byRows = new Float64Array(height * width), averages = new Float64Array(height * width);
+  for (let q = 0; q < height; q++) for (let k = 0; k < height; k++) {
+    const p = rows[q * height + k];
+    if (p) for (let c = 0; c < width; c++) byRows[q * width + c] += p * image[k * width + c];
+  }
+  for (let q = 0; q < width; q++) for (let k = 0; k < width; k++) {
+    const p = columns[q * width + k];
+    if (p) for (let r = 0; r < height; r++) averages[r * width + q] += p * byRows[r * width + k];
+  }
+  return averages;
+}
+
+/** The layer: the sum over the heads of their value times what they see. */
+export function attend(image, height, width, centers, alpha, values) {
+  const output = new Float64Array(height * width);
+  centers.forEach((center, head) => {
+    if (!values[head]) return;
+    headAverages(image, height, width, center, alpha).forEach((x, q) => { output[q] += values[head] * x; });
+  });
+  return output;
+}
+
+/** The paper's remedy for the border: a frame of zeros around the image, attention, and the frame's queries dropped. */
+export function attendPadded(image, height, width, centers, alpha, values) {
+  const padded = new Float64Array((height + 2) * (width + 2)), output = new Float64Array(height * width);
+  for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) padded[(r + 1) * (width + 2) + c + 1] = image[r * width + c];
+  const whole = attend(padded, height + 2, width + 2, centers, alpha, values);
+  for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) output[r * width + c] = whole[(r + 1) * (width + 2) + c + 1];
+  return output;
+}
+
+/** The largest absolute difference of two images: in the frame of border pixels, and inside it. */
+export function largestDifference(a, b, height, width) {
+  const largest = { inside: 0, border: 0 };
+  for (let q = 0; q < a.length; q++) {
+    const row = Math.floor(q / width), column = q % width;
+    const where = row && column && row < height - 1 && column < width - 1 ? "inside" : "border";
+    largest[where] = Math.max(largest[where], Math.abs(a[q] - b[q]));
+  }
+  return largest;
+}
+
+// --- files ------------------------------------------------------------------------------------------------------------
+
+/** The checksum of zip and PNG. */
+export function crc32(bytes) {
+  let crc = -1;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return (crc ^ -1) >>> 0;
+}
+
+function half(bits) {
+  const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return exponent ? sign * 2 ** (exponent - 25) * (1024 + fraction) : sign * 2 ** -24 * fraction;
+}
+
+const READERS = {
+  F16: (buffer) => Float32Array.from(new Uint16Array(buffer), half),
+  F32: (buffer) => new Float32Array(buffer),
+  I64: (buffer) => Int32Array.from(new BigInt64Array(buffer), Number),
+};
+
+/** A safetensors file: `{name: {shape, data}}`. Throws for anything else. */
+export function readTensors(bytes) {
+  const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+  const { __metadata__, ...entries } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  const tensors = {};
+  for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(entries)) {
+    tensors[name] = { shape, data: READERS[dtype](bytes.slice(8 + length + start, 8 + length + end).buffer) };
+  }
+  return tensors;
+}
+
+function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+const MEND = "Reload the page; if that does not help, build the book again.";
+
+async function download(file) {
+  if (location.protocol === "file:") {
+    throw new Error(`${file.name} lies in a file of its own, which browsers do not load from a folder. Read the book through a server: make serve.`);
+  }
+  let response;
+  try {
+    response = await fetch(file.url);
+  } catch {
+    throw new Error(`${file.name} could not be loaded: the server did not answer. ${MEND}`);
+  }
+  if (!response.ok) throw new Error(`${file.name} could not be loaded: the server answered ${response.status}. ${MEND}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+const loaded = new Map();
+
+/** The tensors of `{name, base64 or url, crc32}`, loaded once. Throws, with a message for the reader, when they are damaged. */
+export async function load(file) {
+  if (!loaded.has(file.crc32)) {
+    const bytes = file.base64 === undefined ? await download(file) : bytesOf(file.base64);
+    if (crc32(bytes) !== file.crc32) throw new Error(`${file.name} is damaged: it is not what this page was built with. ${MEND}`);
+    loaded.set(file.crc32, readTensors(bytes));
+  }
+  return loaded.get(file.crc32);
+}
+
+// --- models: scores for a query, from a few numbers or from maps ------------------------------------------------------
+
+/** A model whose attention depends on the shift alone: computed here, at any moment of its training. */
+export class PositionModel {
+  parts = ["score", "position"];
+  queries = null; // every pixel may be the query
+
+  constructor(entry, tensors) {
+    [this.height, this.width] = entry.size;
+    this.tensors = tensors;
+    this.epochs = Array.from(tensors.epochs.data);
+    this.moveTo(this.epochs.length - 1);
+  }
+
+  moveTo(moment) {
+    if (moment === this.moment) return;
+    const count = new Set(Object.keys(this.tensors).filter((key) => key.includes(".")).map((key) => key.split(".")[0])).size;
+    this.moment = moment;
+    this.layers = Array.from({ length: count }, (_, n) => layerAt(this.tensors, n + 1, moment));
+    this.tables = this.layers.map((layer) =>
+      Array.from({ length: layer.heads }, (_, head) => scoresByShift(layer, head, this.height, this.width)));
+    this.best = this.tables.map(() => []);
+  }
+
+  heads(layer) {
+    return this.layers[layer].heads;
+  }
+
+  scores(layer, head, query) {
+    return scoresFrom(this.tables[layer][head], query, this.height, this.width);
+  }
+
+  /** Where a head's centre is, as a shift; undefined for encodings without centres. */
+  center(layer, head) {
+    return this.layers[layer].centers?.subarray(2 * head, 2 * head + 2);
+  }
+
+  bestShift(layer, head) {
+    const known = this.best[layer];
+    return known[head] ??= bestShift(meanByShift(this.tables[layer][head], this.height, this.width), this.height, this.width);
+  }
+}
+
+/** A model whose attention depends on the image: a file for each layer, of one image. */
+export class ContentModel {
+  epochs = null; // only the end of training is kept
+  moveTo() {}
+  center() {}
+
+  constructor(entry, layers) {
+    [this.height, this.width] = entry.size;
+    this.layers = layers;
+    this.best = entry.best;
+    this.parts = layers[0].content ? ["score", "position", "content"] : ["score"];
+    const pairs = layers[0].queries.data;
+    this.queries = Array.from({ length: pairs.length / 2 }, (_, n) => [pairs[2 * n], pairs[2 * n + 1]]);
+  }
+
+  heads(layer) {
+    return (this.layers[layer].content ?? this.layers[layer].probabilities).shape[0];
+  }
+
+  scores(layer, head, query, part) {
+    const { content, rows, columns, probabilities } = this.layers[layer], size = this.height * this.width;
+    const n = head * this.queries.length + this.queries.findIndex(([i, j]) => i === query[0] && j === query[1]);
+    if (probabilities) return Float64Array.from(probabilities.data.subarray(n * size, (n + 1) * size), Math.log);
+    const scores = new Float64Array(size);
+    for (let k = 0; k < size; k++) {
+      if (part !== "position") scores[k] += content.data[n * size + k];
+      if (part !== "content") scores[k] += rows.data[n * this.height + Math.floor(k / this.width)] + columns.data[n * this.width + (k % this.width)];
+    }
+    return scores;
+  }
+
+  bestShift(layer, head) {
+    return this.best?.[layer][head];
+  }
+}
+
+// --- the page: elements, colours, pictures ----------------------------------------------------------------------------
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function element(tag, attributes = {}, ...children) {
+  return dress(document.createElement(tag), attributes, children);
+}
+
+function shape(tag, attributes = {}, ...children) {
+  return dress(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function dress(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+/** A labelled control; named outright, since a name taken from around a list of choices would have the choices in it. */
+function labelled(text, control) {
+  control.setAttribute("aria-label", text);
+  return element("label", {}, element("span", {}, text), control);
+}
+
+/** A drop-down list of `[value, text]` or `[value, text, group]`. */
+function choice(name, changed) {
+  const select = element("select", { name, onchange: () => changed(select.value) });
+  select.offer = (options, value) => {
+    const groups = new Map();
+    select.replaceChildren();
+    for (const [key, text, group] of options) {
+      if (group && !groups.has(group)) groups.set(group, select.appendChild(element("optgroup", { label: group })));
+      (groups.get(group) ?? select).append(element("option", { value: key }, text));
+    }
+    select.value = value;
+  };
+  return select;
+}
+
+/** 256 colours, three bytes each, as canvases keep them. */
+function colorsOf(bytes) {
+  return Uint32Array.from({ length: 256 }, (_, n) => (255 << 24) | (bytes[3 * n + 2] << 16) | (bytes[3 * n + 1] << 8) | bytes[3 * n]);
+}
+
+/** One pixel of canvas for each number; `colors` go from `low` to `high`. */
+function paint(canvas, values, height, width, low, high, colors) {
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer), scale = high > low ? 255.999 / (high - low) : 0;
+  for (let k = 0; k < values.length; k++) pixels[k] = colors[Math.max(0, Math.min(255, Math.floor((values[k] - low) * scale)))];
+  context.putImageData(image, 0, 0);
+}
+
+/** A picture of the data, `channels` bytes a pixel, as a canvas. */
+function canvasOf({ height, width, channels, base64 }) {
+  const bytes = bytesOf(base64), canvas = element("canvas", { width, height });
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  for (let k = 0; k < height * width; k++) {
+    for (let c = 0; c < 3; c++) image.data[4 * k + c] = bytes[channels * k + (channels === 3 ? c : 0)];
+    image.data[4 * k + 3] = 255;
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+const greys = colorsOf(Uint8Array.from({ length: 768 }, (_, n) => Math.floor(n / 3)));
+
+/** Numbers from 0 to 1 of a picture with one channel. */
+function valuesOf({ base64 }) {
+  return Float64Array.from(bytesOf(base64), (byte) => byte / 255);
+}
+
+/** A number in four digits or fewer. */
+export function show(value) {
+  if (value === 0 || !Number.isFinite(value)) return String(value).replace("-", "−");
+  const size = Math.abs(value);
+  return (size >= 1e-3 && size < 1e5 ? String(+value.toPrecision(3)) : value.toExponential(1)).replace(/-/g, "−");
+}
+
+const pair = ([i, j]) => `(${show(+i.toFixed(2))}, ${show(+j.toFixed(2))})`;
+
+/** A picture to keep: text and canvases placed on white, as SVG; a PNG is made of the SVG. */
+class Drawing {
+  constructor(width, height) {
+    Object.assign(this, { width, height, parts: [] });
+  }
+  text(x, y, text, size = 12) {
+    this.parts.push(`<text x="${x}" y="${y}" font-size="${size}">${text.replace(/&/g, "&amp;").replace(/</g, "&lt;")}</text>`);
+  }
+  canvas(canvas, x, y, width, height) {
+    this.parts.push(`<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`);
+  }
+  node(node, x, y, width, height) {
+    const copy = node.cloneNode(true);
+    for (const [name, value] of Object.entries({ x, y, width, height, color: "#000" })) copy.setAttribute(name, value);
+    this.parts.push(new XMLSerializer().serializeToString(copy));
+  }
+  toString() {
+    return `<svg xmlns="${SVG}" width="${this.width}" height="${this.height}" viewBox="0 0 ${this.width} ${this.height}" font-family="sans-serif">`
+      + `<rect width="100%" height="100%" fill="#fff"/>${this.parts.join("")}</svg>`;
+  }
+}
+
+function save(name, blob) {
+  const url = URL.createObjectURL(blob);
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+async function saveDrawing(drawing, name, kind) {
+  const svg = new Blob([String(drawing)], { type: "image/svg+xml" });
+  if (kind === "svg") return save(`${name}.svg`, svg);
+  const image = new Image(), url = URL.createObjectURL(svg), scale = 2;
+  image.src = url;
+  await image.decode();
+  const canvas = element("canvas", { width: scale * drawing.width, height: scale * drawing.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(url);
+  canvas.toBlob((blob) => save(`${name}.png`, blob), "image/png");
+}
+
+/** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
+function pointing(node, size, current, moved, pressed = () => {}) {
+  const pixelAt = (event) => {
+    const box = node.getBoundingClientRect(), [height, width] = size();
+    const at = (offset, length, count) => Math.max(0, Math.min(count - 1, Math.floor((offset / length) * count)));
+    return [at(event.clientY - box.top, box.height, height), at(event.clientX - box.left, box.width, width)];
+  };
+  node.addEventListener("pointermove", (event) => moved(pixelAt(event), event.pointerType === "mouse" ? "hover" : "touch"));
+  node.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "mouse") pressed(pixelAt(event));
+    else moved(pixelAt(event), "touch");
+  });
+  node.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    if (!step) return pressed(current());
+    const limits = size();
+    moved(current().map((n, axis) => Math.max(0, Math.min(limits[axis] - 1, n + step[axis]))), "key");
+  });
+}
+
+// --- the state in the address -----------------------------------------------------------------------------------------
+
+/** The state that a link carries, as text by name; empty when it is a link to a heading. */
+export function stateOf(hash) {
+  return hash.includes("=") ? Object.fromEntries(new URLSearchParams(hash.slice(1))) : {};
+}
+
+export function addressOf(state) {
+  return `#${String(new URLSearchParams(state)).replace(/%2C/g, ",")}`;
+}
+
+/** The buttons below each view: a link to what is seen, and the picture of it. */
+function keeping(name, view) {
+  const link = element("a", { class: "explorer-link", href: "#" }, "Link to this view");
+  const said = element("span", { role: "status" });
+  link.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(link.href);
+      said.textContent = "copied";
+    } catch {
+      said.textContent = "the address of this page is the link";
+    }
+  });
+  const button = (kind) => element("button", { type: "button", onclick: () => saveDrawing(view.drawing(), name, kind) }, `Save as ${kind.toUpperCase()}`);
+  const bar = element("p", { class: "explorer-keep" }, button("svg"), button("png"), link, said);
+  bar.address = (state) => { link.href = addressOf(state); };
+  return bar;
+}
+
+/** What the views have in common: they tell the link below them, and their host, what they show. */
+class View {
+  constructor(root, data, host) {
+    Object.assign(this, { root, data, host });
+  }
+
+  /** The state as text by name: what a link says to give this view. */
+  text() {
+    return Object.fromEntries(Object.entries(this.address()).filter(([, value]) => value !== undefined).map(([name, value]) => [name, String(value)]));
+  }
+
+  tellHost() {
+    this.keep.address(this.text());
+    this.host.changed?.(this.text());
+  }
+}
+
+/** A row of numbers or pixels given as text, or nothing if it is not one of `count` finite numbers. */
+export function numbersOf(text, count) {
+  const numbers = String(text ?? "").split(",").map((part) => (part.trim() ? Number(part) : NaN));
+  return numbers.length === count && numbers.every(Number.isFinite) ? numbers : undefined;
+}
+
+// --- view 1: attention ------------------------------------------------------------------------------------------------
+
+const PARTS = { score: "whole score", position: "position part, q · r", content: "content part, q · k" };
+
+class AttentionView extends View {
+  notes = [];
+
+  constructor(root, data, host) {
+    super(root, data, host);
+    this.colors = colorsOf(bytesOf(data.colors.amounts));
+    this.build();
+  }
+
+  /** The elements, once. */
+  build() {
+    const change = (name) => (value) => this.change({ [name]: value });
+    const names = ["model", "layer", "head", "image", "part", "softmax", "scale"];
+    this.controls = Object.fromEntries(names.map((name) => [name, choice(name, change(name))]));
+    const { model, layer, head, image, part, softmax, scale } = this.controls;
+    const titles = { model: "Model", layer: "Layer", head: "Head", image: "Image", part: "Show", softmax: "As", scale: "Colours" };
+    this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
+    this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
+    this.bar = element("canvas", { class: "explorer-bar", "aria-hidden": "true" });
+    [this.low, this.high] = [element("span"), element("span")];
+    this.reading = element("p", { class: "explorer-reading" });
+    this.padNote = element("figcaption");
+    this.mapNote = element("figcaption");
+    this.slider = element("input", { type: "range", min: 0, oninput: () => this.change({ moment: +this.slider.value }) });
+    this.epoch = element("output");
+    this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
+    this.training = element("div", { class: "explorer-training" }, labelled("Training", this.slider), this.epoch, this.play);
+    this.grid = element("div", { class: "explorer-grid" });
+    const legend = element("p", { class: "explorer-source" }, "Under each head: H, the entropy of this map in nats; m, its mean probability at its best shift, and that shift.");
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.source = element("p", { class: "explorer-source" });
+    this.keep = keeping("attention", this);
+    this.stage = element("div", {},
+      element("div", { class: "explorer-pair" },
+        element("figure", {}, this.pad, this.padNote),
+        element("figure", {}, this.map, element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high), this.mapNote)),
+      this.reading, this.training, this.grid, legend);
+    const selects = Object.entries({ model, layer, head, image, part, softmax, scale });
+    this.root.replaceChildren(
+      element("div", { class: "explorer-controls" }, ...selects.map(([name, select]) => labelled(titles[name], select))),
+      this.status, this.stage, this.source, this.keep);
+    this.listen();
+  }
+
+  listen() {
+    const size = () => [this.model?.height ?? 1, this.model?.width ?? 1];
+    const follow = (pixel, how) => {
+      if (how === "hover" && this.state.frozen) return;
+      this.change({ query: pixel, frozen: how !== "hover" || this.state.frozen });
+    };
+    const freeze = (pixel) => this.change({ query: pixel, frozen: !this.state.frozen });
+    pointing(this.pad, size, () => this.state.query, follow, freeze);
+    const read = (pixel) => { this.key = pixel; this.read(); };
+    pointing(this.map, size, () => this.key ?? this.state.query, read, read);
+    this.map.addEventListener("pointerleave", () => { this.key = null; this.read(); });
+  }
+
+  entry() {
+    return this.data.models.find(({ id }) => id === this.state.model);
+  }
+
+  /** Take the state of a link or a notebook, as text by name. */
+  async open(wanted) {
+    const query = numbersOf(wanted.query, 2), epoch = wanted.epoch === undefined ? undefined : Number(wanted.epoch);
+    const number = (text) => (text === undefined ? 1 : Number(text));
+    this.state = {
+      model: wanted.model ?? this.data.models[0].id, layer: number(wanted.layer), head: number(wanted.head), image: wanted.image,
+      part: wanted.part ?? "score", softmax: wanted.softmax ?? "1", scale: wanted.scale ?? "own", query, epoch, frozen: Boolean(query),
+    };
+    await this.choose();
+  }
+
+  /** What a link needs to say to give this view. */
+  address() {
+    const { model, layer, head, image, part, softmax, scale, query, moment } = this.state;
+    return { model, layer, head, image, part, softmax, scale, query: query.join(","), epoch: this.model.epochs?.[moment] };
+  }
+
+  change(patch) {
+    if (this.broken && !("model" in patch || "image" in patch)) return;
+    Object.assign(this.state, patch);
+    if ("model" in patch) Object.assign(this.state, { image: undefined, epoch: undefined });
+    if ("model" in patch || "image" in patch) return this.choose();
+    if ("query" in patch) this.state.query = this.nearest(this.state.query);
+    else {
+      this.model.moveTo(this.state.moment);
+      this.settle();
+    }
+    this.draw();
+  }
+
+  /** Load the model, or the model's maps of the image, and show it; a message in its place when that fails. */
+  async choose() {
+    this.playing(false);
+    this.notes = [];
+    const known = this.entry();
+    if (!known) {
+      this.notes.push(`There is no model ${this.state.model} here; this is ${this.data.models[0].label}.`);
+      this.state.model = this.data.models[0].id;
+    }
+    const entry = this.entry(), wanted = this.state.image;
+    if (!entry.images.includes(wanted)) {
+      if (wanted) this.notes.push(`There is no image ${wanted} for this model.`);
+      this.state.image = entry.images[0];
+    }
+    const turn = this.turn = {};
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      const model = await this.loadModel(entry, this.state.image);
+      if (turn !== this.turn) return;
+      this.model = model;
+      this.message(null);
+      this.begin(entry);
+    } catch (error) {
+      if (turn === this.turn) this.message(error.message);
+    }
+    if (turn === this.turn) this.root.removeAttribute("aria-busy");
+  }
+
+  async loadModel(entry, image) {
+    if (entry.content) return new ContentModel(entry, await Promise.all(entry.content[image].map(load)));
+    return new PositionModel(entry, await load(entry.file));
+  }
+
+  /** A message in place of the view; none shows the view. */
+  message(text) {
+    this.broken = text;
+    if (text) {
+      this.stage.replaceWith(this.alert = element("p", { class: "explorer-message", role: "alert" }, text));
+      this.offer();
+    } else if (this.alert?.isConnected) this.alert.replaceWith(this.stage);
+    this.keep.hidden = Boolean(text);
+  }
+
+  /** A model that was just loaded. */
+  begin(entry) {
+    const { state, model } = this;
+    const last = (model.epochs?.length ?? 1) - 1, asked = model.epochs?.indexOf(state.epoch) ?? -1;
+    if (state.epoch !== undefined && asked < 0) this.notes.push(`There is no picture of epoch ${state.epoch}; this is the last.`);
+    state.moment = asked < 0 ? last : asked;
+    model.moveTo(state.moment);
+    this.picture = entry.images.length && this.data.images[state.image] ? canvasOf(this.data.images[state.image]) : null;
+    this.slider.max = last;
+    this.training.hidden = !last;
+    this.source.textContent = entry.source;
+    this.settle();
+    this.buildGrid();
+    this.draw();
+  }
+
+  /** Bring the state within what the model has, and say so. */
+  settle() {
+    const { state, model } = this;
+    const within = (name, count) => {
+      const given = state[name], value = Number(given);
+      state[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
+      if (state[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
+    };
+    within("layer", model.layers.length);
+    within("head", model.heads(state.layer - 1));
+    if (!model.parts.includes(state.part)) {
+      this.notes.push(`${PARTS[state.part] ?? state.part}: not there for this model and image.`);
+      state.part = "score";
+    }
+    const inside = (query) => query && query[0] >= 0 && query[1] >= 0 && query[0] < model.height && query[1] < model.width;
+    const query = inside(state.query) ? state.query.map(Math.floor) : [model.height >> 1, model.width >> 1];
+    state.query = this.nearest(query);
+    this.offer();
+  }
+
+  /** The query pixel itself, or the nearest that the model has maps of. */
+  nearest([i, j]) {
+    const distance = ([r, c]) => (r - i) ** 2 + (c - j) ** 2;
+    return this.model.queries?.reduce((best, query) => (distance(query) < distance(best) ? query : best)) ?? [i, j];
+  }
+
+  offer() {
+    const { state, model, controls, data } = this, entry = this.entry();
+    const numbers = (count) => Array.from({ length: count }, (_, n) => [n + 1, `${n + 1}`]);
+    controls.model.offer(data.models.map(({ id, label, tier }) => [id, label, tier]), state.model);
+    controls.image.offer(entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]), state.image);
+    controls.softmax.offer([["1", "probabilities (softmax)"], ["0", "scores"]], state.softmax);
+    controls.scale.offer([["own", "each head's own scale"], ["shared", "one scale for all heads"]], state.scale);
+    if (!model) return;
+    controls.layer.offer(numbers(model.layers.length), state.layer);
+    controls.head.offer(numbers(model.heads(state.layer - 1)), state.head);
+    controls.part.offer(model.parts.map((part) => [part, PARTS[part]]), state.part);
+  }
+
+  /** All layers and heads, a button each. */
+  buildGrid() {
+    const { model, grid } = this;
+    this.cells = model.layers.map((_, layer) => Array.from({ length: model.heads(layer) }, (_, head) => {
+      const canvas = element("canvas"), text = element("span");
+      const choose = () => this.change({ layer: layer + 1, head: head + 1 });
+      const button = element("button", { type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`, onclick: choose },
+        element("span", { class: "explorer-cell" }, canvas), text);
+      return { canvas, text, button };
+    }));
+    grid.replaceChildren(...this.cells.map((cells, layer) => element("div", { role: "group", "aria-label": `layer ${layer + 1}` },
+      element("p", { class: "explorer-title", "aria-hidden": "true" }, `Layer ${layer + 1}`), element("div", { class: "explorer-row" }, ...cells.map(({ button }) => button)))));
+    grid.style.setProperty("--heads", Math.max(...this.cells.map((cells) => cells.length)));
+    grid.style.setProperty("--rows", model.height);
+    grid.style.setProperty("--columns", model.width);
+  }
+
+  /** Everything that depends on the query: all maps, the enlarged one, the numbers. */
+  draw() {
+    const { state, model, cells } = this;
+    const values = cells.map((heads, layer) => heads.map((_, head) => {
+      const scores = model.scores(layer, head, state.query, state.part);
+      return { scores, probabilities: softmax(scores) };
+    }));
+    const seen = (map) => (state.softmax === "1" ? map.probabilities : map.scores);
+    const shared = state.scale === "shared" ? this.range(values.flat().map(seen)) : null;
+    cells.forEach((heads, layer) => heads.forEach(({ canvas, text, button }, head) => {
+      const map = values[layer][head], [low, high] = shared ?? this.range([seen(map)]);
+      paint(canvas, seen(map), model.height, model.width, low, high, this.colors);
+      text.textContent = `H ${entropy(map.probabilities).toFixed(2)}`;
+      button.setAttribute("aria-pressed", layer === state.layer - 1 && head === state.head - 1);
+    }));
+    const chosen = values[state.layer - 1][state.head - 1];
+    this.values = { ...chosen, seen: seen(chosen), range: shared ?? this.range([seen(chosen)]) };
+    const unit = (axis) => `${(100 * state.query[axis]) / [model.height, model.width][axis]}%`;
+    this.grid.style.setProperty("--query-top", unit(0));
+    this.grid.style.setProperty("--query-left", unit(1));
+    this.drawLarge();
+    this.read();
+    this.tell();
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.rest(), 120);
+  }
+
+  range(maps) {
+    let low = this.state.softmax === "1" ? 0 : Infinity, high = -Infinity;
+    for (const map of maps) for (const value of map) {
+      if (value > high) high = value;
+      if (value < low && value > -Infinity) low = value;
+    }
+    return [low, high];
+  }
+
+  /** The image with the query, and the chosen head's map, both with the centres of the layer's heads. */
+  drawLarge() {
+    const { state, model, picture } = this, { width, height } = model;
+    const cell = Math.max(1, Math.round(336 / width));
+    for (const [canvas, source] of [[this.pad, picture], [this.map, this.cells[state.layer - 1][state.head - 1].canvas]]) {
+      if (canvas.width !== cell * width || canvas.height !== cell * height) Object.assign(canvas, { width: cell * width, height: cell * height });
+      const context = canvas.getContext("2d");
+      context.imageSmoothingEnabled = false;
+      context.fillStyle = "#bbb";
+      context.fillRect(0, 0, canvas.width, canvas.height);
+      if (source) context.drawImage(source, 0, 0, canvas.width, canvas.height);
+      this.drawCenters(context, cell);
+      const [row, column] = state.query;
+      for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) {
+        Object.assign(context, { strokeStyle: color, lineWidth: line });
+        context.strokeRect(column * cell, row * cell, cell, cell);
+      }
+    }
+    const paintBar = Float64Array.from({ length: 256 }, (_, n) => n);
+    paint(this.bar, paintBar, 1, 256, 0, 255, this.colors);
+  }
+
+  drawCenters(context, cell) {
+    const { state, model } = this, layer = state.layer - 1, [row, column] = state.query;
+    const order = Array.from({ length: model.heads(layer) }, (_, head) => head).sort((a, b) => (a === state.head - 1) - (b === state.head - 1));
+    for (const head of order) { // the chosen one last, so on top
+      const center = model.center(layer, head);
+      if (!center) return;
+      const x = (column + center[1] + 0.5) * cell, y = (row + center[0] + 0.5) * cell, chosen = head === state.head - 1;
+      context.beginPath();
+      context.arc(x, y, chosen ? 9 : 7, 0, 2 * Math.PI);
+      Object.assign(context, { fillStyle: this.data.colors.heads[head % this.data.colors.heads.length], strokeStyle: "#fff", lineWidth: chosen ? 3 : 1 });
+      context.fill();
+      context.stroke();
+      Object.assign(context, { fillStyle: "#fff", font: "bold 10px sans-serif", textAlign: "center", textBaseline: "middle" });
+      context.fillText(head + 1, x, y);
+    }
+  }
+
+  /** The numbers of the key pixel under the pointer, or else of the most attended one. */
+  read() {
+    const { state, model, values } = this, { probabilities } = values;
+    const best = probabilities.indexOf(Math.max(...probabilities));
+    const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width], k = i * model.width + j;
+    const shift = [i - state.query[0], j - state.query[1]];
+    const what = this.key ? "Key pixel under the pointer" : "Most attended key pixel";
+    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: probability ${show(probabilities[k])}, score ${show(values.scores[k])}.`;
+  }
+
+  /** What is seen, in words. */
+  tell() {
+    const { state, model } = this, layer = state.layer - 1, head = state.head - 1;
+    const name = `Layer ${state.layer}, head ${state.head}`, center = model.center(layer, head);
+    [this.low.textContent, this.high.textContent] = this.values.range.map(show);
+    const where = center ? `, centre ${pair(center)}` : "";
+    this.mapNote.textContent = `${name}: ${state.softmax === "1" ? "probabilities" : "scores"}, ${PARTS[state.part]}; entropy ${show(entropy(this.values.probabilities))} nats${where}.`;
+    const only = model.queries && model.queries.length < model.height * model.width ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.` : "";
+    this.padNote.textContent = (state.frozen ? `Query ${pair(state.query)}, frozen; a click lets it go.` : "The query follows the pointer; a click freezes it.") + only;
+    this.pad.setAttribute("aria-label", `Query pixel ${pair(state.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`);
+    this.map.setAttribute("aria-label", `Map of layer ${state.layer}, head ${state.head}; arrow keys read its numbers`);
+    this.status.textContent = this.notes.join(" ");
+    if (model.epochs) {
+      this.slider.value = state.moment;
+      this.epoch.textContent = `after epoch ${model.epochs[state.moment]} of ${model.epochs.at(-1)}`;
+    }
+  }
+
+  /** What may wait until the pointer rests: each head's mass at its best shift, the address, the notebook. */
+  rest() {
+    this.cells.forEach((heads, layer) => heads.forEach(({ text, button }, head) => {
+      const best = this.model.bestShift(layer, head);
+      if (!best) return;
+      const [H] = text.textContent.split("\n"), [m, shift] = [best.mass.toFixed(2), pair(best.shift)];
+      text.textContent = `${H}\nm ${m}\n${shift}`;
+      button.title = `entropy ${H.slice(2)} nats; mass ${m} at the shift ${shift}`;
+    }));
+    this.tellHost();
+    this.notes = [];
+  }
+
+  playing(on) {
+    clearInterval(this.timer);
+    this.timer = on ? setInterval(() => this.walk(), 1000 / Math.min(20, Math.max(4, this.model.epochs.length / 10))) : null;
+    this.play.textContent = on ? "Pause" : "Play";
+    if (on && this.state.moment === this.model.epochs.length - 1) this.change({ moment: 0 });
+  }
+
+  walk() {
+    if (!this.root.isConnected || this.state.moment >= this.model.epochs.length - 1) return this.playing(false);
+    this.change({ moment: this.state.moment + 1 });
+  }
+
+  drawing() {
+    const { state, model } = this, heads = Math.max(...this.cells.map((cells) => cells.length)), cell = 60;
+    const large = 300, drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), 420 + this.cells.length * (cell + 48));
+    drawing.text(20, 26, `${this.entry().label} (${this.entry().tier}), ${model.epochs ? this.epoch.textContent : "end of training"}`, 15);
+    drawing.canvas(this.pad, 20, 40, large, large * model.height / model.width);
+    drawing.canvas(this.map, 40 + large, 40, large, large * model.height / model.width);
+    drawing.canvas(this.bar, 40 + large, 350, large, 10);
+    drawing.text(40 + large, 374, this.values.range.map(show).join(" to "), 11);
+    drawing.text(20, 374, `query ${pair(state.query)}`, 11);
+    drawing.text(20, 392, this.mapNote.textContent, 11);
+    this.cells.forEach((cells, layer) => {
+      const y = 410 + layer * (cell + 48);
+      drawing.text(20, y + 10, `Layer ${layer + 1}`, 12);
+      cells.forEach(({ canvas, text }, head) => {
+        drawing.canvas(canvas, 20 + head * (cell + 6), y + 16, cell, cell);
+        text.textContent.split("\n").forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 26 + cell + 9 * n, line, 7));
+      });
+    });
+    drawing.text(20, drawing.height - 6, this.entry().source, 9);
+    return drawing;
+  }
+}
+
+// --- view 2: a convolution, and nine heads that become it -------------------------------------------------------------
+
+const KERNELS = {
+  "Sobel, vertical edges": [-1, 0, 1, -2, 0, 2, -1, 0, 1],
+  "Sobel, horizontal edges": [-1, -2, -1, 0, 0, 0, 1, 2, 1],
+  blur: Array(9).fill(1 / 9),
+  sharpen: [0, -1, 0, -1, 5, -1, 0, -1, 0],
+  Laplace: [0, 1, 0, 1, -4, 1, 0, 1, 0],
+  emboss: [-2, -1, 0, -1, 1, 1, 0, 1, 2],
+  identity: [0, 0, 0, 0, 1, 0, 0, 0, 0],
+};
+
+const nameOf = (kernel) => Object.keys(KERNELS).find((name) => KERNELS[name].every((value, n) => value === kernel[n])) ?? "your own";
+
+/** Alpha for a slider's position from 0 to 100, the last being hard; and back. */
+const alphaAt = (position) => (position >= 100 ? HARD_ALPHA : +Math.expm1((position / 99) * Math.log(61)).toPrecision(3));
+const positionOf = (alpha) => (alpha >= HARD_ALPHA ? 100 : Math.min(99, (Math.log1p(alpha) / Math.log(61)) * 99));
+const alphaText = (alpha) => (alpha >= HARD_ALPHA ? `α = ${HARD_ALPHA}, hard` : `α = ${show(alpha)}`);
+
+/** The controls that two views share: the image, the kernel by name and by number, alpha. */
+function layerControls(view) {
+  const change = (patch) => view.change(patch);
+  const image = choice("image", (value) => change({ image: value }));
+  const preset = choice("kernel", (name) => KERNELS[name] && change({ kernel: KERNELS[name] }));
+  const typed = () => {
+    const kernel = numbersOf(cells.map((cell) => cell.value).join(","), 9);
+    view.say(kernel ? "" : "The kernel needs nine numbers; the last good one is shown.");
+    if (kernel) change({ kernel });
+  };
+  const cells = SHIFTS.map((delta) => element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed }));
+  const alpha = element("input", { type: "range", min: 0, max: 100, step: 1, oninput: () => change({ alpha: alphaAt(+alpha.value) }) });
+  const output = element("output");
+  const kernel = element("fieldset", {}, element("legend", {}, "Kernel W"), element("div", { class: "explorer-kernel" }, ...cells));
+  const nodes = [labelled("Image", image), labelled("Kernel", preset), kernel, element("div", {}, labelled("Sharpness of the heads, α", alpha), output)];
+  const update = ({ state, data }) => {
+    image.offer(view.images.map((id) => [id, data.images[id].label]), state.image);
+    const name = nameOf(state.kernel);
+    preset.offer([...Object.keys(KERNELS), ...(KERNELS[name] ? [] : [name])].map((key) => [key, key]), name);
+    cells.forEach((cell, n) => { if (Number(cell.value) !== state.kernel[n] || !cell.value) cell.value = +state.kernel[n].toPrecision(4); });
+    alpha.value = positionOf(state.alpha);
+    output.textContent = alphaText(state.alpha);
+  };
+  return { nodes, update };
+}
+
+/** What a link says of the image, the kernel and alpha, brought within what there is. */
+function openLayer(view, wanted, usual) {
+  const notes = [], given = { kernel: numbersOf(wanted.kernel, 9), alpha: Number(wanted.alpha ?? usual.alpha) };
+  if (wanted.image && !view.images.includes(wanted.image)) notes.push(`There is no image ${wanted.image} here.`);
+  if (wanted.kernel && !given.kernel) notes.push("The link's kernel is not nine numbers.");
+  if (!(given.alpha >= 0)) notes.push(`The link's alpha, ${wanted.alpha}, is not a number from 0 to ${HARD_ALPHA}.`);
+  view.say(notes.join(" "));
+  return {
+    image: view.images.includes(wanted.image) ? wanted.image : view.images[0],
+    kernel: given.kernel ?? usual.kernel,
+    alpha: given.alpha >= 0 ? Math.min(given.alpha, HARD_ALPHA) : usual.alpha,
+  };
+}
+
+const REACH = 3; // pixels that a head's centre may be dragged from the query
+
+class ConvolutionView extends View {
+  constructor(root, data, host) {
+    super(root, data, host);
+    this.images = data.convolution;
+    this.build();
+  }
+
+  build() {
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.controls = layerControls(this);
+    this.border = choice("border", (border) => this.change({ border }));
+    this.pad = shape("svg", { class: "explorer-shifts", viewBox: `${-REACH - 0.5} ${-REACH - 0.5} ${2 * REACH + 1} ${2 * REACH + 1}`, role: "img", "aria-label": "The shifts around the query pixel, with the centres of the nine heads" });
+    this.handles = SHIFTS.map((_, head) => this.handle(head));
+    const back = element("button", { type: "button", onclick: () => this.change({ centers: SHIFTS }) }, "Centres back to the grid");
+    this.panels = ["The image X", "Convolution", "Self-attention, nine heads", "Attention − convolution"].map((title) => ({ title, canvas: element("canvas", { role: "img" }), note: element("figcaption") }));
+    this.result = element("p", { class: "explorer-result" });
+    this.keep = keeping("convolution", this);
+    this.root.replaceChildren(
+      element("div", { class: "explorer-controls" }, ...this.controls.nodes, labelled("Border", this.border)), this.status,
+      element("div", { class: "explorer-pair explorer-wide" },
+        element("figure", {}, element("div", { class: "explorer-drag" }, this.pad, ...this.handles), element("figcaption", {}, "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys; the circle has the radius of one standard deviation."), back),
+        element("div", { class: "explorer-panels" }, ...this.panels.map(({ canvas, note }) => element("figure", {}, canvas, note)))),
+      this.result, this.keep);
+  }
+
+  /** The button that stands for a head's centre. */
+  handle(head) {
+    const button = element("button", { type: "button", class: "explorer-handle" }, `${head + 1}`);
+    const place = (center) => {
+      const limited = center.map((x) => +Math.max(-REACH, Math.min(REACH, x)).toFixed(2));
+      this.change({ centers: this.state.centers.map((other, n) => (n === head ? limited : other)) });
+    };
+    const at = (event) => {
+      const box = this.pad.getBoundingClientRect(), span = 2 * REACH + 1;
+      return [((event.clientY - box.top) / box.height) * span - span / 2, ((event.clientX - box.left) / box.width) * span - span / 2];
+    };
+    button.addEventListener("pointerdown", (event) => button.setPointerCapture(event.pointerId));
+    button.addEventListener("pointermove", (event) => button.hasPointerCapture(event.pointerId) && place(at(event)));
+    button.addEventListener("pointerup", () => {
+      const near = (x) => (Math.abs(x - Math.round(x)) < 0.15 ? Math.round(x) : x); // a pixel is easy to hit again
+      place(this.state.centers[head].map(near));
+    });
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      place(this.state.centers[head].map((x, axis) => x + step[axis] * (event.shiftKey ? 1 : 0.25)));
+    });
+    return button;
+  }
+
+  say(text) {
+    this.status.textContent = text;
+  }
+
+  open(wanted) {
+    const layer = openLayer(this, wanted, { kernel: KERNELS["Sobel, vertical edges"], alpha: 2 });
+    const flat = numbersOf(wanted.centers, 18);
+    if (wanted.centers && !flat) this.say("The link's centres are not nine pairs of numbers.");
+    const centers = flat ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => Math.max(-REACH, Math.min(REACH, x)))) : SHIFTS;
+    this.state = { ...layer, centers, border: wanted.border === "as it is" ? "as it is" : "padded" };
+    this.draw();
+  }
+
+  address() {
+    const { image, kernel, alpha, border, centers } = this.state;
+    const moved = centers.some((center, head) => center.some((x, axis) => x !== SHIFTS[head][axis]));
+    return { image, kernel: kernel.map((value) => +value.toPrecision(6)).join(","), alpha, border, centers: moved ? centers.join(",") : undefined };
+  }
+
+  change(patch) {
+    Object.assign(this.state, patch);
+    this.draw();
+  }
+
+  draw() {
+    const { state, data } = this, { image, kernel, alpha, centers, border } = state;
+    const { height, width } = data.images[image], X = valuesOf(data.images[image]);
+    const convolution = convolve(X, height, width, kernel);
+    const attention = (border === "padded" ? attendPadded : attend)(X, height, width, centers, alpha, kernel);
+    const difference = attention.map((value, q) => value - convolution[q]);
+    const { inside, border: frame } = largestDifference(attention, convolution, height, width);
+    const low = Math.min(...convolution), high = Math.max(...convolution), limit = Math.max(inside, frame);
+    const signed = colorsOf(bytesOf(data.colors.signed));
+    const scales = [[X, 0, 1, greys], [convolution, low, high, greys], [attention, low, high, greys], [difference, -limit, limit, signed]];
+    this.panels.forEach(({ title, canvas, note }, n) => {
+      const [values, from, to, colors] = scales[n];
+      paint(canvas, values, height, width, from, limit || n < 3 ? to : 1, colors);
+      note.textContent = n < 3 ? `${title}: ${show(from)} (black) to ${show(to)} (white)` : `${title}: ${show(from)} (brown) to ${show(to)} (violet)`;
+      canvas.setAttribute("aria-label", note.textContent);
+    });
+    this.result.textContent = `Largest difference: ${show(inside)} inside, ${show(frame)} in the frame of border pixels (the convolution goes from ${show(low)} to ${show(high)}).`;
+    this.controls.update(this);
+    this.border.offer([["padded", "zeros around the image, then cropped"], ["as it is", "as it is: heads look at the nearest pixel"]], border);
+    this.drawShifts();
+    this.tellHost();
+  }
+
+  /** The plane of shifts: pixels, the heads' widths, and the handles over it. */
+  drawShifts() {
+    const { centers, alpha, kernel } = this.state, heads = this.data.colors.heads, span = 2 * REACH + 1;
+    const pixels = Array.from({ length: span * span }, (_, n) => [Math.floor(n / span) - REACH, (n % span) - REACH]);
+    const sigma = Math.min(2 * REACH, 1 / Math.sqrt(2 * alpha));
+    this.pad.replaceChildren(
+      ...pixels.map(([i, j]) => shape("rect", { x: j - 0.5, y: i - 0.5, width: 1, height: 1, fill: "#fff", stroke: "#bbb", "stroke-width": 0.02 })),
+      shape("rect", { x: -0.5, y: -0.5, width: 1, height: 1, fill: "none", stroke: "#000", "stroke-width": 0.08 }),
+      ...centers.map(([i, j], head) => shape("circle", { cx: j, cy: i, r: sigma, fill: heads[head], "fill-opacity": 0.08, stroke: heads[head], "stroke-width": 0.03 })));
+    this.handles.forEach((button, head) => {
+      const [i, j] = centers[head];
+      Object.assign(button.style, { top: `${(100 * (i + span / 2)) / span}%`, left: `${(100 * (j + span / 2)) / span}%`, background: heads[head] });
+      button.setAttribute("aria-label", `head ${head + 1}, centre ${pair(centers[head])}, value ${show(kernel[head])}; arrow keys move it`);
+    });
+  }
+
+  drawing() {
+    const { height, width } = this.data.images[this.state.image], w = 300, h = (w * height) / width;
+    const drawing = new Drawing(2 * w + 340, 2 * h + 120);
+    drawing.text(20, 26, `Kernel ${nameOf(this.state.kernel)} [${this.state.kernel.map(show).join(", ")}], ${alphaText(this.state.alpha)}`, 15);
+    this.panels.forEach(({ canvas, note }, n) => {
+      const x = 20 + (n % 2) * (w + 20), y = 40 + Math.floor(n / 2) * (h + 30);
+      drawing.canvas(canvas, x, y, w, h);
+      drawing.text(x, y + h + 16, note.textContent, 10);
+    });
+    drawing.node(this.pad, 2 * w + 60, 40, 260, 260);
+    this.state.centers.forEach(([i, j], head) => drawing.text(2 * w + 60 + ((j + REACH + 0.5) / (2 * REACH + 1)) * 260 - 4, 44 + ((i + REACH + 0.5) / (2 * REACH + 1)) * 260, `${head + 1}`, 12));
+    drawing.text(20, drawing.height - 14, this.result.textContent, 11);
+    return drawing;
+  }
+}
+
+// --- view 3: one pixel, shift by shift and head by head ---------------------------------------------------------------
+
+const STEP_SECONDS = 1.2;
+
+class PixelView extends View {
+  constructor(root, data, host) {
+    super(root, data, host);
+    this.images = data.pixel;
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.build();
+  }
+
+  build() {
+    const step = (count) => () => { this.playing(false); this.change({ step: this.state.step + count }); };
+    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.controls = layerControls(this);
+    this.play = button("Play", () => this.playing(!this.timer));
+    this.slider = element("input", { type: "range", min: 0, max: 9, oninput: () => { this.playing(false); this.change({ step: +this.slider.value }); } });
+    this.steps = element("div", { class: "explorer-steps" }, this.play, button("Back", step(-1)), button("Step", step(1)), labelled("Step", this.slider));
+    this.panels = ["Convolution, shift by shift", "Self-attention, head by head"].map((title, n) => ({
+      title, note: element("figcaption"),
+      svg: shape("svg", { viewBox: "0 0 420 250", role: n ? "img" : "application", tabindex: n ? null : 0, class: "explorer-pixel" }),
+    }));
+    this.table = element("div", { class: "explorer-table", tabindex: 0, role: "region", "aria-label": "The nine steps in numbers" });
+    this.keep = keeping("one-pixel", this);
+    this.root.replaceChildren(
+      element("div", { class: "explorer-controls" }, ...this.controls.nodes), this.status, this.steps,
+      element("div", { class: "explorer-pair" }, ...this.panels.map(({ title, svg, note }) => element("figure", {}, element("p", { class: "explorer-title" }, title), svg, note))),
+      element("details", { open: this.still.matches }, element("summary", {}, "The nine steps in numbers"), this.table), this.keep);
+    this.follow();
+    this.still.addEventListener("change", () => { this.playing(false); this.draw(); });
+  }
+
+  /** The query pixel follows a click, a touch or the arrow keys on the convolution's image. */
+  follow() {
+    const { svg } = this.panels[0];
+    const inside = (event) => event.target.closest("[data-pixel]")?.dataset.pixel.split(",").map(Number);
+    svg.addEventListener("pointerdown", (event) => { const query = inside(event); if (query) this.change({ query }); });
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      this.change({ query: this.state.query.map((x, axis) => x + step[axis]) });
+    });
+  }
+
+  say(text) {
+    this.status.textContent = text;
+  }
+
+  open(wanted) {
+    const layer = openLayer(this, wanted, { kernel: KERNELS.blur, alpha: 1 });
+    const { height, width } = this.data.images[layer.image];
+    this.state = { ...layer, query: numbersOf(wanted.query, 2) ?? [height >> 1, width >> 1], step: Number(wanted.step ?? 9) };
+    this.change({});
+  }
+
+  address() {
+    const { image, kernel, alpha, query, step } = this.state;
+    return { image, kernel: kernel.map((value) => +value.toPrecision(6)).join(","), alpha, query: query.join(","), step };
+  }
+
+  change(patch) {
+    const state = Object.assign(this.state, patch), { height, width } = this.data.images[state.image];
+    const within = (value, last) => Math.max(0, Math.min(last, Math.floor(value) || 0));
+    state.query = [within(state.query[0], height - 1), within(state.query[1], width - 1)];
+    state.step = within(state.step, 9);
+    this.draw();
+  }
+
+  playing(on) {
+    clearInterval(this.timer);
+    this.timer = on ? setInterval(() => this.walk(), 1000 * STEP_SECONDS) : null;
+    this.play.textContent = on ? "Pause" : "Play";
+    if (on && this.state.step === 9) this.change({ step: 0 });
+  }
+
+  walk() {
+    if (!this.root.isConnected || this.state.step >= 9) return this.playing(false);
+    this.change({ step: this.state.step + 1 });
+  }
+
+  /** For each shift and head: what is seen there, its weight, and the sum so far. */
+  terms() {
+    const { image, kernel, alpha, query } = this.state, { height, width } = this.data.images[image];
+    const X = valuesOf(this.data.images[image]), sums = [0, 0];
+    return SHIFTS.map(([i, j], n) => {
+      const [r, c] = [query[0] + i, query[1] + j], inside = r >= 0 && c >= 0 && r < height && c < width;
+      const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
+      const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
+      const map = Float64Array.from(X, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
+      const seen = [inside ? X[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * X[k], 0)];
+      seen.forEach((x, side) => { sums[side] += kernel[n] * x; });
+      return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
+    });
+  }
+
+  draw() {
+    const terms = this.terms(), { step } = this.state, now = terms[step - 1];
+    const marked = (n) => (step === 9 ? true : n === step - 1); // the still shows all nine at once
+    this.panels.forEach((panel, side) => {
+      panel.svg.replaceChildren(...this.grid(terms, side, marked), ...this.kernel(step), ...this.sum(now, side));
+      panel.note.textContent = this.sentence(now, side);
+      panel.svg.setAttribute("aria-label", `${panel.title}. ${panel.note.textContent}${side ? "" : " Arrow keys move the query pixel."}`);
+    });
+    this.play.hidden = this.still.matches;
+    this.slider.value = step;
+    this.tabulate(terms);
+    this.controls.update(this);
+    this.tellHost();
+  }
+
+  /** The image with the query, and the key pixel or the head's map of this step. */
+  grid(terms, side, marked) {
+    const { image, query } = this.state, { height, width } = this.data.images[image], heads = this.data.colors.heads;
+    const X = valuesOf(this.data.images[image]), cell = 208 / Math.max(height, width), nodes = [];
+    const square = ([r, c], attributes) => shape("rect", { x: 21 + c * cell, y: 21 + r * cell, width: cell, height: cell, ...attributes });
+    X.forEach((x, k) => {
+      const pixel = [Math.floor(k / width), k % width], level = Math.round(255 * x);
+      nodes.push(square(pixel, { fill: `rgb(${level}, ${level}, ${level})`, "data-pixel": pixel.join(",") }));
+    });
+    terms.forEach(({ key, map, inside }, n) => {
+      if (!marked(n)) return;
+      if (side) map.forEach((p, k) => { if (p > 0.004) nodes.push(square([Math.floor(k / width), k % width], { fill: heads[n], "fill-opacity": Math.min(0.85, p ** 0.6), "pointer-events": "none" })); });
+      else nodes.push(square(key, { fill: "none", stroke: heads[n], "stroke-width": 3, "stroke-dasharray": inside ? null : "3 2" }));
+    });
+    for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) nodes.push(square(query, { fill: "none", stroke: color, "stroke-width": line, "pointer-events": "none" }));
+    return nodes;
+  }
+
+  /** The nine weights, this step's framed. */
+  kernel(step) {
+    return this.state.kernel.flatMap((weight, n) => {
+      const x = 270 + 48 * (n % 3), y = 34 + 34 * Math.floor(n / 3), now = n === step - 1;
+      return [
+        shape("rect", { x, y, width: 44, height: 30, rx: 3, fill: now ? this.data.colors.heads[n] : "none", stroke: this.data.colors.heads[n], "stroke-width": 2 }),
+        shape("text", { x: x + 22, y: y + 20, "text-anchor": "middle", "font-size": 13, fill: now ? "#fff" : "currentColor" }, show(+weight.toFixed(2))),
+      ];
+    });
+  }
+
+  /** The output pixel as it fills. */
+  sum(now, side) {
+    const total = now ? now.sums[side] : 0, level = Math.round(255 * Math.max(0, Math.min(1, total)));
+    return [
+      shape("text", { x: 342, y: 26, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, side ? "value of each head" : "weight of each shift"),
+      shape("rect", { x: 316, y: 168, width: 52, height: 52, fill: `rgb(${level}, ${level}, ${level})`, stroke: "currentColor" }),
+      shape("text", { x: 342, y: 158, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, "output pixel q"),
+      shape("text", { x: 342, y: 240, "text-anchor": "middle", "font-size": 14, fill: "currentColor" }, show(+total.toFixed(4))),
+    ];
+  }
+
+  sentence(now, side) {
+    const { step } = this.state;
+    if (!now) return side ? "No head has been added yet." : "No shift has been added yet.";
+    const seen = side ? `head ${step} sees the average ${show(now.seen[1])}` : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
+    const text = `Step ${step} of 9: ${seen}, times ${show(+now.weight.toFixed(4))} is ${show(now.weight * now.seen[side])}; the sum so far ${show(now.sums[side])}.`;
+    return step === 9 && side ? `${text} The difference to the convolution: ${show(now.sums[1] - now.sums[0])}, at ${alphaText(this.state.alpha)}.` : text;
+  }
+
+  tabulate(terms) {
+    const heads = ["step", "shift", "weight", "pixel", "sum, convolution", "head's average", "sum, attention"];
+    const row = (tag, cells) => element("tr", {}, ...cells.map((cell) => element(tag, tag === "th" ? { scope: "col" } : {}, cell)));
+    const rows = terms.map(({ delta, weight, seen, sums }, n) =>
+      row("td", [`${n + 1}`, pair(delta), show(+weight.toFixed(4)), show(seen[0]), show(sums[0]), show(seen[1]), show(sums[1])]));
+    this.table.replaceChildren(element("table", {}, element("thead", {}, row("th", heads)), element("tbody", {}, ...rows)));
+  }
+
+  drawing() {
+    const drawing = new Drawing(900, 330);
+    this.panels.forEach(({ title, svg, note }, n) => {
+      drawing.text(20 + 440 * n, 26, title, 15);
+      drawing.node(svg, 20 + 440 * n, 36, 420, 250);
+      drawing.text(20 + 440 * n, 304, note.textContent.slice(0, 76), 10);
+      drawing.text(20 + 440 * n, 318, note.textContent.slice(76), 10);
+    });
+    return drawing;
+  }
+}
+
+// --- hosts ------------------------------------------------------------------------------------------------------------
+
+const VIEWS = { attention: AttentionView, convolution: ConvolutionView, pixel: PixelView };
+
+/** Put a view into an element. `state`: text by name, as in an address; `host.changed(state)` is told of every other one. */
+export async function mount(root, name, data, state = {}, host = {}) {
+  root.classList.add("explorer");
+  try {
+    const view = new VIEWS[name](root, data, host);
+    await view.open(state);
+    return view;
+  } catch (error) {
+    root.replaceChildren(element("p", { class: "explorer-message", role: "alert" }, `This view could not be shown: ${error.message}`));
+    throw error;
+  }
+}

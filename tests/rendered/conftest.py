@@ -1,0 +1,124 @@
+"""The built book in a real browser, from a server of its own and without any other host."""
+
+import os
+import re
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+HTML = Path(__file__).parents[2] / "_build" / "html"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+NO_BROWSER = f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium fonts-dejavu-core"
+# A redirect has been followed, all is loaded, nothing says it is busy, every widget stands before the script that describes it.
+LOADED = """() => {
+  const views = [...document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]')];
+  return document.readyState === "complete" && !document.querySelector('meta[http-equiv="refresh" i], [aria-busy="true"]')
+    && views.every((view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"));
+}"""
+TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
+# Colours half way between two themes have a contrast of their own.
+FINISH_TRANSITIONS = """() => document.getAnimations().forEach((animation) => {
+  if (animation instanceof CSSTransition) animation.finish();
+})"""
+# Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which is off.
+AXE_OPTIONS = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files, without a line in the log for each."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """Quiet when a page is left before all of it was sent."""
+
+    def handle_error(self, *arguments):
+        pass
+
+
+class Visit:
+    """A page in a browser context of its own, and what went wrong in it since it was opened."""
+
+    def __init__(self, browser, server, path, **context_options):
+        self.problems = []
+        # Service workers would answer requests out of sight, and movement would be caught half way.
+        settings = {"service_workers": "block", "reduced_motion": "reduce"} | context_options
+        self.context = browser.new_context(base_url=server, **settings)
+        self.context.set_default_timeout(60_000)
+        self.context.route(re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), self._refuse)
+        self.context.on("console", self._console)
+        self.context.on("weberror", lambda error: self.problems.append(f"uncaught exception: {error.error}"))
+        self.context.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url} ({request.failure})"))
+        self.context.on("response", self._response)
+        self.page = self.context.new_page()
+        self.page.on("websocket", lambda socket: self.problems.append(f"web socket: {socket.url}"))
+        self.page.goto(path)
+        self.page.wait_for_function(LOADED)
+        self.page.evaluate(TYPESET)
+
+    def violations(self, state):
+        """What axe-core finds in the page as it now is: a text for each element that breaks a rule, headed by `state`."""
+        self.page.evaluate(FINISH_TRANSITIONS)
+        rules = Axe().run(self.page, options=AXE_OPTIONS).response["violations"]
+        return [
+            f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n    {node['html'][:300]}\n    {node['failureSummary']}"
+            for rule in rules
+            for node in rule["nodes"]
+        ]
+
+    def _refuse(self, route):
+        self.problems.append(f"asked of another host: {route.request.url}")
+        route.abort("blockedbyclient")
+
+    def _console(self, message):
+        if message.type == "error":
+            self.problems.append(f"console: {message.text} ({message.location['url']})")
+
+    def _response(self, response):
+        if response.status >= 400:
+            self.problems.append(f"status {response.status}: {response.url}")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The address of a server of the built book, for as long as the tests run."""
+    with Server(("127.0.0.1", 0), partial(Handler, directory=HTML)) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, headless. Without one the tests are skipped, or fail where ATTNCONV_BROWSER=required."""
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        (pytest.fail if os.environ.get("ATTNCONV_BROWSER") == "required" else pytest.skip)(NO_BROWSER)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser, server):
+    """Opens a page: `visit("book/intro.html", color_scheme="dark")` has `.page`, `.problems` and `.violations`."""
+    visits = []
+
+    def open_page(path, **context_options):
+        visits.append(Visit(browser, server, path, **context_options))
+        return visits[-1]
+
+    yield open_page
+    for visited in visits:
+        visited.context.close()

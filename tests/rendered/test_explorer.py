@@ -1,0 +1,306 @@
+"""A reader's visit to the explorer's pages, in a browser. Needs `make book`."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
+CONTENT = "sa-learned-content--digits--seed0"
+MOVES = {"reduced_motion": "no-preference"}
+
+
+@pytest.fixture
+def at(visit):
+    """Opens a page with the state of a link, and returns it once a view is there."""
+    visits = []
+
+    def open_view(path, state="", **options):
+        visits.append(visit(path + (f"#{state}" if state else ""), **options))
+        page = visits[-1].page
+        expect(page.locator(".explorer .explorer-keep a")).to_have_attribute("href", re.compile("="))
+        return page
+
+    yield open_view
+    assert not [problem for visited in visits for problem in visited.problems]
+
+
+def spot(page, selector, row, column, size=8):
+    """Where on the screen a pixel of a canvas is."""
+    page.locator(selector).scroll_into_view_if_needed()
+    box = page.locator(selector).bounding_box()
+    return box["x"] + (column + 0.5) / size * box["width"], box["y"] + (row + 0.5) / size * box["height"]
+
+
+def reading(page):
+    return page.locator(".explorer-reading")
+
+
+def address(page):
+    """The state in the page's address, once it has been written."""
+    page.wait_for_timeout(600)
+    return dict(part.split("=") for part in page.evaluate("location.hash.slice(1)").split("&"))
+
+
+# --- what trained heads look at ---------------------------------------------------------------------------------------
+
+
+def test_the_query_follows_the_pointer_until_a_click_freezes_it(at):
+    page = at(HEADS)
+    assert page.evaluate("location.hash") == "", "opened with its plain address"
+    page.mouse.move(*spot(page, ".explorer-pad", 2, 6))
+    expect(reading(page)).to_contain_text("Query (2, 6)")
+    page.mouse.down()
+    page.mouse.up()
+    page.mouse.move(*spot(page, ".explorer-pad", 5, 1))
+    expect(reading(page)).to_contain_text("Query (2, 6)")
+    page.mouse.down()
+    page.mouse.up()
+    expect(reading(page)).to_contain_text("Query (5, 1)")
+    page.mouse.move(*spot(page, ".explorer-pad", 0, 0))
+    expect(reading(page)).to_contain_text("Query (0, 0)")
+
+
+def test_the_keys_move_the_query_and_read_the_map(at):
+    page = at(HEADS, "query=4,4")
+    page.locator(".explorer-pad").focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+    expect(reading(page)).to_contain_text("Query (2, 3)")
+    page.locator(".explorer-map").focus()
+    page.keyboard.press("ArrowDown")
+    expect(reading(page)).to_contain_text("Key pixel under the pointer (3, 3), shift (1, 0): probability")
+
+
+def test_a_finger_moves_the_query(at):
+    page = at(HEADS, has_touch=True, viewport={"width": 390, "height": 844})
+    page.touchscreen.tap(*spot(page, ".explorer-pad", 6, 2))
+    expect(reading(page)).to_contain_text("Query (6, 2)")
+
+
+def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
+    page = at(HEADS, "query=4,4&head=2")
+    total = 0.0
+    for row in range(8):
+        for column in range(8):
+            page.mouse.move(*spot(page, ".explorer-map", row, column))
+            text = reading(page).inner_text()
+            assert f"({row}, {column}), shift" in text
+            total += float(re.search(r"probability ([^,]+),", text)[1].replace("−", "-"))
+    assert total == pytest.approx(1, abs=0.02)
+
+
+def test_a_link_gives_the_view_again(at):
+    page = at(HEADS)
+    page.get_by_label("Model").select_option("sa-quadratic-16--digits--seed0")
+    page.get_by_role("button", name="layer 2, head 12").click()
+    page.get_by_label("As", exact=True).select_option("0")
+    page.locator(".explorer-pad").focus()
+    page.keyboard.press("ArrowUp")
+    state = address(page)
+    expected = {"model": "sa-quadratic-16--digits--seed0", "layer": "2", "head": "12", "softmax": "0", "query": "3,4"}
+    assert expected.items() <= state.items()
+    link = page.locator(".explorer-link").get_attribute("href")
+    other = at(HEADS, link.lstrip("#"))
+    for selector in (".explorer-reading", "figcaption >> nth=1", ".explorer-training output"):
+        assert other.locator(selector).inner_text() == page.locator(selector).inner_text()
+    same = "document.querySelector('.explorer-map').toDataURL()"
+    assert other.evaluate(same) == page.evaluate(same)
+
+
+def test_a_link_that_asks_for_too_much_says_so(at):
+    page = at(HEADS, "model=sa-quadratic--digits--seed0&layer=9&query=99,0&epoch=77")
+    status = page.locator(".explorer-status")
+    expect(status).to_contain_text("There is no layer 9; here they go from 1 to 3.")
+    expect(status).to_contain_text("There is no picture of epoch 77")
+    expect(reading(page)).to_contain_text("Query (4, 4)")
+
+
+def test_the_centres_walk_through_training(at):
+    page = at(HEADS, "model=sa-quadratic--digits--seed0&query=4,4")
+    slider, caption = page.get_by_label("Training"), page.locator("figcaption").nth(1)
+    last = caption.inner_text()
+    slider.fill("0")
+    expect(page.locator(".explorer-training output")).to_have_text("after epoch 0 of 5")
+    assert caption.inner_text() != last and "centre" in last
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator(".explorer-training output")).to_have_text("after epoch 5 of 5")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    assert caption.inner_text() == last
+    assert address(page)["epoch"] == "5"
+
+
+@pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content"])
+def test_every_model_is_there(at, model):
+    page = at(HEADS, f"model={model}--digits--seed0")
+    expect(page.locator(".explorer-source").last).to_contain_text(f"{model}--digits--seed0")
+    expect(page.get_by_role("group", name="layer 3").get_by_role("button").first).to_contain_text("m 0.")
+
+
+def test_content_maps_are_loaded_and_have_parts(at):
+    page = at(HEADS)
+    loaded = []
+    page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
+    page.get_by_label("Model").select_option(CONTENT)
+    expect(page.locator(".explorer-source").last).to_contain_text(CONTENT)
+    assert sorted(loaded) == [f"{CONTENT}--digit-0--layer{n}.safetensors" for n in (1, 2, 3)]
+    expect(page.locator(".explorer-training")).to_be_hidden()
+    page.mouse.move(*spot(page, ".explorer-pad", 3, 3))
+    seen = set()
+    for part in ("score", "position", "content"):
+        page.get_by_label("Show").select_option(part)
+        seen.add(page.evaluate("document.querySelector('.explorer-map').toDataURL()"))
+    assert len(seen) == 3
+    page.get_by_label("Image").select_option("digits-mean")
+    expect(page.locator(".explorer-status")).to_contain_text("content part, q · k: not there")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"body": b"nothing of the kind"}, "layer1 is damaged: it is not what this page was built with."),
+        ({"status": 404, "body": b""}, "could not be loaded: the server answered 404."),
+    ],
+)
+def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, message):
+    visited = visit(HEADS)
+    page = visited.page
+    page.route("**/*layer1.safetensors", lambda route: route.fulfill(**answer))
+    page.get_by_label("Model").select_option(CONTENT)
+    expect(page.get_by_role("alert")).to_contain_text(message)
+    expect(page.locator(".explorer-pad")).to_have_count(0)
+    page.get_by_label("Model").select_option("sa-quadratic--digits--seed0")
+    expect(page.locator(".explorer-pad")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert not visited.violations("after a message")
+
+
+@pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
+def test_views_are_saved_as_pictures(at, path, tmp_path):
+    page = at(path)
+    for kind in ("svg", "png"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save as {kind.upper()}").click()
+        download.value.save_as(tmp_path / f"view.{kind}")
+    root = ElementTree.parse(tmp_path / "view.svg").getroot()
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}text"))) > 3
+    with Image.open(tmp_path / "view.png") as picture:
+        assert picture.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
+
+
+@pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
+def test_a_page_loads_at_most_2_mb(visit, path):
+    visited = visit("genindex.html")
+    sizes = []
+    visited.page.on("response", lambda response: sizes.append(len(response.body())))
+    visited.page.goto(path, wait_until="networkidle")
+    assert 100_000 < sum(sizes) < 2_000_000
+
+
+def test_the_explorer_opens_from_a_folder(browser, visit):
+    page = browser.new_page()
+    page.goto((Path(__file__).parents[2] / "_build" / "html" / HEADS).as_uri())
+    expect(page.locator(".explorer-pad")).to_be_visible()
+    page.get_by_label("Model").select_option(CONTENT)
+    expect(page.get_by_role("alert")).to_contain_text("make serve")
+    page.close()
+
+
+# --- a convolution, and nine heads that become it ---------------------------------------------------------------------
+
+
+def largest(page):
+    """The largest differences that the page shows: inside, and at the border."""
+    text = page.locator(".explorer-result").inner_text().replace("−", "-")
+    return [float(number) for number in re.search(r"difference: (\S+) inside, (\S+) in the frame", text).groups()]
+
+
+def test_hard_heads_on_the_grid_are_the_convolution(at):
+    page = at(CONVOLUTION)
+    assert min(largest(page)) > 0.01, "soft at first"
+    page.get_by_label("Sharpness").fill("100")
+    assert max(largest(page)) < 1e-12
+    page.get_by_label("Border").select_option("as it is")
+    inside, border = largest(page)
+    assert inside < 1e-12 and border > 0.1, "a head looks at the nearest pixel inside, where a convolution reads zero"
+    assert address(page)["alpha"] == "746"
+
+
+def test_centres_are_dragged_and_moved_by_keys(at):
+    page = at(CONVOLUTION, "alpha=746")
+    handle = page.get_by_role("button", name="head 3,")
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] - 30, steps=4)
+    page.mouse.up()
+    assert largest(page)[0] > 0.1
+    page.get_by_role("button", name="Centres back to the grid").click()
+    assert max(largest(page)) < 1e-12
+    handle.press("ArrowLeft")
+    expect(handle).to_have_accessible_name(re.compile(r"centre \(−1, 0.75\)"))
+    handle.press("Shift+ArrowLeft")
+    expect(handle).to_have_accessible_name(re.compile(r"centre \(−1, −0.25\)"))
+    state = address(page)
+    assert state["centers"].split(",")[4:6] == ["-1", "-0.25"]
+
+
+def test_kernels_are_chosen_and_typed(at):
+    page = at(CONVOLUTION, "alpha=746")
+    page.get_by_label("Kernel", exact=True).select_option("identity")
+    expect(page.locator("figcaption").nth(2)).to_contain_text("Convolution: 0.0")
+    weight = page.get_by_label("W at the shift (0, 0)")
+    weight.fill("2")
+    assert address(page)["kernel"] == "0,0,0,0,2,0,0,0,0"
+    assert page.get_by_label("Kernel", exact=True).input_value() == "your own"
+    weight.fill("")
+    expect(page.locator(".explorer-status")).to_contain_text("needs nine numbers")
+    weight.fill("3")
+    expect(page.locator(".explorer-status")).to_have_text("")
+
+
+# --- one pixel, twice -------------------------------------------------------------------------------------------------
+
+
+def step_of(page):
+    return int(page.get_by_label("Step", exact=True).and_(page.get_by_role("slider")).input_value())
+
+
+def test_the_animations_play_pause_and_step(at):
+    page = at(PIXEL, **MOVES)
+    assert step_of(page) == 9, "a whole still at first"
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_timeout(3200)
+    page.get_by_role("button", name="Pause").click()
+    reached = step_of(page)
+    assert 1 <= reached <= 4
+    page.wait_for_timeout(1500)
+    assert step_of(page) == reached, "paused"
+    page.get_by_role("button", name="Step").click()
+    assert step_of(page) == reached + 1
+    page.get_by_role("button", name="Back").click()
+    assert step_of(page) == reached
+
+
+def test_a_still_for_those_who_ask_for_less_motion(at):
+    page = at(PIXEL, reduced_motion="reduce")
+    expect(page.get_by_role("button", name="Play")).to_be_hidden()
+    rows = page.locator(".explorer-table tbody tr")
+    expect(rows).to_have_count(9)
+    expect(rows.first).to_be_visible()
+
+
+def test_both_sums_are_one_for_hard_heads_inside_the_image(at):
+    page = at(PIXEL, "alpha=746&query=3,3&kernel=1,2,3,4,5,6,7,8,9", reduced_motion="reduce")
+    cells = page.locator(".explorer-table tbody tr").last.locator("td")
+    assert cells.nth(4).inner_text() == cells.nth(6).inner_text() != "0"
+    page.locator(".explorer-pixel").first.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowUp")
+    expect(page.locator("figcaption").first).to_contain_text("the sum so far")
+    assert address(page)["query"] == "0,3"

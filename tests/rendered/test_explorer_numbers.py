@@ -1,0 +1,208 @@
+"""JavaScript against Python: the explorer's numbers are the package's, on random cases, in a browser. Needs no built book."""
+
+import base64
+import zlib
+
+import pytest
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from attnconv import attention_probabilities, conv_to_attention, hard_alpha
+from attnconv.encodings import from_snapshot
+from attnconv.explorer.page import source
+from attnconv.explorer.payload import content_files_of_model, maps_payload
+from attnconv.grid import shift_set
+from attnconv.heads import Heads
+from attnconv.maps import content_probabilities, mean_by_shift
+from attnconv.models import build_model
+
+CLOSE = 1e-5
+SIZES = [(5, 8), (8, 5), (7, 7)]
+IMPORT = """async (source) => {
+  window.explorer = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+  window.bytes = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  window.plain = (value) => JSON.parse(JSON.stringify(value, (_, part) => (ArrayBuffer.isView(part) ? Array.from(part) : part)));
+}"""
+
+
+@pytest.fixture(scope="module")
+def javascript(browser):
+    """Evaluates JavaScript in which `explorer` is the module and `given` the argument; arrays come back as lists."""
+    page = browser.new_page()
+    page.evaluate(IMPORT, source("explorer.js"))
+    yield lambda expression, given=None: page.evaluate(f"async (given) => plain(await {expression})", given)
+    page.close()
+
+
+def random_snapshot(kind, heads, height, width):
+    """What a record holds of one layer at two moments, at random: the second is looked at."""
+    centers = 2 * torch.randn(2, heads, 2)
+    root = torch.randn(2, heads, 2, 2)
+    return {
+        "quadratic": {"centers": centers, "alpha": torch.rand(2, heads) * 3},
+        "generalized": {"centers": centers, "precision": root @ root.mT},
+        "learned": {"row_scores": torch.randn(2, heads, 2 * height - 1), "column_scores": torch.randn(2, heads, 2 * width - 1)},
+    }[kind]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["quadratic", "generalized", "learned"])
+def test_position_only_maps(javascript, kind, size):
+    height, width = size
+    snapshot = random_snapshot(kind, 3, height, width)
+    file = save({"epochs": torch.tensor([0, 4])} | {f"layer1.{name}": values for name, values in snapshot.items()})
+    given = {"file": base64.b64encode(file).decode(), "size": [height, width]}
+    ours = javascript(
+        """(() => {
+          const model = new explorer.PositionModel({ size: given.size }, explorer.readTensors(bytes(given.file)));
+          const [height, width] = given.size, heads = [0, 1, 2];
+          const queries = Array.from({ length: height * width }, (_, q) => [Math.floor(q / width), q % width]);
+          const maps = heads.map((h) => queries.map((q) => explorer.softmax(model.scores(0, h, q))));
+          const middle = (height >> 1) * width + (width >> 1), best = heads.map((h) => model.bestShift(0, h));
+          return { maps, best, epochs: model.epochs, entropies: heads.map((h) => explorer.entropy(maps[h][middle])) };
+        })()""",
+        given,
+    )
+    encoding = from_snapshot({name: values[1].double() for name, values in snapshot.items()})
+    maps = attention_probabilities(encoding, height, width)
+    assert (torch.tensor(ours["maps"], dtype=torch.float64).reshape(maps.shape) - maps).abs().max() < CLOSE
+    heads = Heads(maps[:, height // 2, width // 2], mean_by_shift(maps))
+    assert ours["epochs"] == [0, 4]
+    assert torch.allclose(torch.tensor(ours["entropies"], dtype=torch.float64), heads.entropy, atol=CLOSE)
+    assert torch.allclose(torch.tensor([best["mass"] for best in ours["best"]], dtype=torch.float64), heads.mass, atol=CLOSE)
+    assert [best["shift"] for best in ours["best"]] == heads.shifts.tolist()
+
+
+def test_content_maps(javascript):
+    small = {"image_size": 6, "pooling": 1, "in_channels": 1, "num_layers": 2, "hidden": 16, "intermediate": 16}
+    model = build_model("sa-learned-content", **small).eval()
+    with torch.no_grad():
+        for attention in model.attentions:  # scores far from zero
+            attention.query.weight *= 6
+    image = torch.randn(1, 1, 6, 6)
+    files = [base64.b64encode(save(layer)).decode() for layer in content_files_of_model(model, image)]
+    ours = javascript(
+        """(() => {
+          const layers = given.map((file) => explorer.readTensors(bytes(file)));
+          const model = new explorer.ContentModel({ size: [6, 6] }, layers);
+          const heads = (l, part) => Array.from({ length: 9 }, (_, h) => model.queries.map((q) => model.scores(l, h, q, part)));
+          const map = (part) => layers.map((_, l) => heads(l, part));
+          return { score: map("score"), position: map("position"), content: map("content"), parts: model.parts };
+        })()""",
+        files,
+    )
+    for n, (file, theirs) in enumerate(
+        zip(content_files_of_model(model, image), content_probabilities(model, image), strict=True)
+    ):
+        content, rows, columns = (file[name].double() for name in ("content", "rows", "columns"))
+        position = (rows.unsqueeze(-1) + columns.unsqueeze(-2)).flatten(-2)
+        parts = {"content": content.flatten(-2), "position": position, "score": content.flatten(-2) + position}
+        for name, expected in parts.items():
+            assert (torch.tensor(ours[name][n], dtype=torch.float64) - expected).abs().max() < CLOSE, name
+        probabilities = torch.tensor(ours["score"][n]).softmax(dim=-1).reshape(9, 6, 6, 6, 6)
+        assert (probabilities - theirs[0]).abs().max() < 5e-3, "half precision of the scores"
+        assert theirs[0].amax() > 0.2
+
+
+def test_given_maps(javascript):
+    maps = torch.rand(2, 3, 4, 5, 4, 5).flatten(-2).softmax(dim=-1).reshape(2, 3, 4, 5, 4, 5)
+    entry = maps_payload(maps).data["models"][0]
+    (files,) = entry["content"].values()
+    ours = javascript(
+        """(() => {
+          const layers = given.files.map((file) => explorer.readTensors(bytes(file.base64)));
+          const model = new explorer.ContentModel(given, layers);
+          return [model.parts, explorer.softmax(model.scores(1, 2, [3, 1], "score")), model.bestShift(1, 2)];
+        })()""",
+        entry | {"files": files},
+    )
+    assert ours[0] == ["score"], "maps alone have no parts"
+    assert (torch.tensor(ours[1]) - maps[1, 2, 3, 1].flatten()).abs().max() < 1e-3
+    heads = Heads(maps[1, :, 2, 2], mean_by_shift(maps[1]))
+    assert ours[2] == {"mass": pytest.approx(heads.mass[2].item(), abs=CLOSE), "shift": heads.shifts[2].tolist()}
+
+
+@pytest.mark.parametrize("border", ["padded", "as it is"])
+@pytest.mark.parametrize("size", SIZES)
+def test_convolution_and_its_attention(javascript, size, border):
+    image, alpha = torch.rand(1, 1, *size, dtype=torch.float64), 1.7
+    conv = nn.Conv2d(1, 1, 3, padding=1, bias=False, dtype=torch.float64)
+    centers = shift_set((3, 3)) + 0.4 * torch.randn(9, 2, dtype=torch.float64)
+    layer = conv_to_attention(conv, alpha=alpha)
+    layer.encoding.centers.data = centers
+    expected = conv(image)
+    if border == "padded":
+        attention = layer(image)
+    else:  # no frame: every pixel of the image itself is a query
+        maps = attention_probabilities(layer.encoding, *size)
+        attention = torch.einsum("h,hijkl,kl->ij", conv.weight.flatten(), maps, image[0, 0])[None, None]
+    gap = (attention - expected)[0, 0].abs()
+    given = {
+        "image": image.flatten().tolist(),
+        "size": list(size),
+        "kernel": conv.weight.flatten().tolist(),
+        "centers": centers.tolist(),
+        "alpha": alpha,
+        "border": border,
+    }
+    ours = javascript(
+        """(() => {
+          const { image, size: [height, width], kernel, centers, alpha } = given;
+          const convolution = explorer.convolve(image, height, width, kernel);
+          const attend = given.border === "padded" ? explorer.attendPadded : explorer.attend;
+          const attention = attend(image, height, width, centers, alpha, kernel);
+          return { convolution, attention, gap: explorer.largestDifference(attention, convolution, height, width) };
+        })()""",
+        given,
+    )
+    for name, values in (("convolution", expected), ("attention", attention)):
+        assert (torch.tensor(ours[name], dtype=torch.float64) - values.flatten()).abs().max() < CLOSE, name
+    inside = gap[1:-1, 1:-1].max().item()
+    gap[1:-1, 1:-1] = 0
+    assert ours["gap"] == {"inside": pytest.approx(inside, abs=CLOSE), "border": pytest.approx(gap.max().item(), abs=CLOSE)}
+
+
+def test_hard_heads_are_the_convolution(javascript):
+    given = {"image": torch.rand(48).tolist(), "kernel": torch.randn(9).tolist()}
+    gap = javascript(
+        """explorer.largestDifference(explorer.convolve(given.image, 6, 8, given.kernel),
+             explorer.attendPadded(given.image, 6, 8, explorer.SHIFTS, explorer.HARD_ALPHA, given.kernel), 6, 8)""",
+        given,
+    )
+    assert max(gap.values()) < 1e-12
+    assert javascript("explorer.HARD_ALPHA") == hard_alpha(torch.float64)
+    assert javascript("explorer.SHIFTS") == shift_set((3, 3)).tolist()
+
+
+def test_every_half_precision_number_is_read(javascript):
+    numbers = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
+    numbers = numbers[numbers.isfinite()]
+    file = base64.b64encode(save({"x": numbers})).decode()
+    assert javascript("explorer.readTensors(bytes(given)).x.data", file) == numbers.tolist()
+
+
+def test_checksum(javascript):
+    content = bytes(torch.randint(0, 256, (1000,)).tolist())
+    assert javascript("explorer.crc32(bytes(given))", base64.b64encode(content).decode()) == zlib.crc32(content)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated"])
+def test_a_damaged_file_is_refused(javascript, damage):
+    content = save({"x": torch.rand(30)})
+    broken = content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:-9]
+    file = {"name": "it", "crc32": zlib.crc32(content), "base64": base64.b64encode(broken).decode()}
+    said = javascript("explorer.load(given).then(() => 'nothing', (error) => error.message)", file)
+    assert said.startswith("it is damaged") and "build the book again" in said
+
+
+def test_states_and_addresses(javascript):
+    state = {"model": "sa-quadratic--digits--seed0", "query": "4,5", "note": "a b&c=d#"}
+    assert javascript("explorer.stateOf(explorer.addressOf(given))", state) == state
+    assert javascript("explorer.addressOf(given)", {"query": "4,5"}) == "#query=4,5"
+    assert javascript("explorer.stateOf('#a-heading')") == {}
+    assert javascript("[explorer.numbersOf('1, 2', 2), explorer.numbersOf('1,', 2) ?? 0, explorer.numbersOf('1,x', 2) ?? 0]") == [
+        [1, 2],
+        0,
+        0,
+    ]

@@ -1,0 +1,64 @@
+"""The explorer's widget in a browser: in a page made of a notebook, and with a notebook's model. Needs `make book`."""
+
+import json
+
+import pytest
+from ipywidgets.embed import embed_data
+from playwright.sync_api import expect
+
+from attnconv.explorer.page import source
+from attnconv.explorer.widget import explore_convolution
+
+LOADERS = ("require", "widgets-local", "embed-amd")
+# The two ends of a widget's model, as anywidget gives it to the module's `render`.
+NOTEBOOK = """async ([source, view, data, state]) => {
+  const module = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+  const values = { view, data, state }, listeners = [];
+  window.model = {
+    get: (name) => values[name],
+    set: (name, value) => { values[name] = value; },
+    save_changes: () => { window.saved = JSON.parse(JSON.stringify(values.state)); },
+    on: (event, listener) => listeners.push(listener),
+  };
+  window.fromPython = (state) => { values.state = state; listeners.forEach((listener) => listener()); };
+  await module.default.render({ model: window.model, el: document.body });
+}"""
+
+
+def test_a_page_made_of_a_notebook_shows_the_widget(visit):
+    data = embed_data(views=[explore_convolution(alpha=746)], drop_defaults=False)
+    (view,) = data["view_specs"]
+    scripts = "".join(f'<script src="_static/widgets/{name}.js"></script>' for name in LOADERS)
+    embedded = "".join(
+        f'<script type="application/vnd.jupyter.widget-{kind}+json">{json.dumps(part)}</script>'
+        for kind, part in (("state", data["manager_state"]), ("view", view))
+    )
+    visited = visit("genindex.html")
+    body = f"<!doctype html><html lang=en><title>A notebook</title><link rel=icon href=data:,>{scripts}<body>{embedded}"
+    visited.page.route("**/notebook.html", lambda route: route.fulfill(body=body, content_type="text/html"))
+    visited.page.goto("/notebook.html")
+    expect(visited.page.locator(".explorer-result")).to_contain_text("Largest difference: 0 inside")
+    assert not visited.problems
+
+
+@pytest.fixture
+def notebook(browser):
+    """A page with the widget's view in it, and a notebook's model behind."""
+    page, widget = browser.new_page(), explore_convolution(alpha=3, border="as it is")
+    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+    yield page
+    page.close()
+
+
+def test_python_is_told_what_the_reader_chooses(notebook):
+    assert notebook.evaluate("saved")["alpha"] == "3"
+    notebook.get_by_label("Kernel", exact=True).select_option("identity")
+    state = notebook.evaluate("saved")
+    assert state["kernel"] == "0,0,0,0,1,0,0,0,0" and state["border"] == "as it is"
+
+
+def test_the_view_shows_what_python_sets(notebook):
+    notebook.evaluate("fromPython({ alpha: '746', border: 'padded' })")
+    expect(notebook.locator(".explorer output")).to_contain_text("hard")
+    expect(notebook.get_by_label("Border")).to_have_value("padded")
+    assert "export default" in source("explorer.js", "widget.js")

@@ -1,0 +1,154 @@
+"""What the explorer is given, in a page and in a notebook. Its JavaScript is tested in a browser, in tests/rendered."""
+
+import base64
+import json
+import re
+import zlib
+
+import pytest
+import torch
+from safetensors.torch import load
+from synthetic import write_record
+
+from attnconv.explorer.page import page_html
+from attnconv.explorer.payload import IN_THE_PAGE, Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
+from attnconv.explorer.widget import explore, explore_convolution, explore_maps
+from attnconv.heads import heads_of
+from attnconv.models import MODELS
+from attnconv.quick import quick_model, quick_run
+from attnconv.runs import load_run
+
+WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+
+
+@pytest.fixture
+def records(paper_records):
+    return [load_run(paper_records / f"{model}--cifar10--seed0") for model in WITH_ATTENTION]
+
+
+def files_of(entry):
+    yield from [entry["file"]] if "file" in entry else [file for layers in entry["content"].values() for file in layers]
+
+
+def content_of(file, payload):
+    content = base64.b64decode(file["base64"]) if "base64" in file else payload.files[f"{file['name']}.safetensors"]
+    assert zlib.crc32(content) == file["crc32"]
+    return load(content)
+
+
+def test_a_page_has_every_model_and_all_its_files(records):
+    payload = attention_payload(records, place="files")
+    models = payload.data["models"]
+    assert [entry["id"] for entry in models] == [record.name for record in records]
+    assert all(entry["tier"].startswith("CIFAR-10") and entry["source"] for entry in models)
+    for entry, record in zip(models, records, strict=True):
+        for file in files_of(entry):
+            tensors = content_of(file, payload)
+            assert ("url" in file) == ("content" in entry), "small files are in the page, those of images are loaded on request"
+            if "file" in entry:
+                assert all(torch.equal(tensors[name], values) for name, values in record.attention.items())
+    assert len(page_html("attention", payload, "still").encode()) < 2_000_000
+
+
+def test_large_files_lie_beside_the_page():
+    payload, large = Payload("files"), {"x": torch.zeros(IN_THE_PAGE // 4)}
+    assert payload.file("a", large)["url"] == "files/a.safetensors"
+    small = [payload.file(f"{n}", {"x": torch.full((IN_THE_PAGE // 5,), float(n))}) for n in range(9)]
+    assert "base64" in small[0] and "url" in small[-1], "and small ones too, once the page is full"
+    assert all("base64" in Payload().file(name, large) for name in "ab"), "a notebook has no place for files"
+
+
+def test_maps_of_a_record_and_their_parts(records):
+    record = records[WITH_ATTENTION.index("sa-learned-content")]
+    payload = attention_payload([record], place="files")
+    (entry,) = payload.data["models"]
+    assert entry["images"] == ["china", "flower", "test-image-0", "test-image-1", "test-image-2", "cifar10-mean"]
+    for image, kind, number in (("flower", "photograph", 1), ("test-image-2", "image", 2)):
+        for layer, file in enumerate(entry["content"][image]):
+            parts = content_of(file, payload)
+            scores = parts["content"].float() + parts["rows"].float().unsqueeze(-1) + parts["columns"].float().unsqueeze(-2)
+            maps = scores.flatten(-2).softmax(dim=-1)
+            expected = record.attention[f"{kind}_maps"][number, layer].float().flatten(-2)
+            assert (maps - expected).abs().max() < 5e-3 * expected.max()
+            rows = record.attention[f"{kind}_row_scores"][number, layer]
+            assert torch.allclose(parts["rows"].float(), rows, atol=1e-2)
+    for layer, (file, best, heads) in enumerate(
+        zip(entry["content"]["cifar10-mean"], entry["best"], heads_of(record), strict=True)
+    ):
+        assert torch.equal(content_of(file, payload)["probabilities"], record.attention["mean_maps"][layer])
+        assert [head["mass"] for head in best] == heads.mass.tolist()
+
+
+def test_pictures_of_a_data_set_are_shown_only_at_hand(records, monkeypatch):
+    monkeypatch.setattr("attnconv.explorer.payload.dataset_at_hand", lambda name: None)
+    payload = attention_payload(records, place="files")
+    assert {name for name in payload.data["images"] if not name.startswith("digit")} == {"china", "flower"}
+    labels = payload.data["models"][-1]["labels"]
+    assert labels["test-image-0"] == "test image 0", "their maps are shown, without them"
+
+
+def test_a_page_asks_for_nothing_and_evaluates_nothing(records):
+    payload = attention_payload(records[:1])
+    payload.data["models"][0]["source"] = "</script><b>"
+    page = page_html("attention", payload, "a <still>")
+    assert page.count("</script>") == 2 and "a &lt;still&gt;" in page
+    assert not re.search(r"\beval\(|new Function|importScripts|import\(", page)
+    assert set(re.findall(r"https?://[^\"'`\s]+", page)) == {"http://www.w3.org/2000/svg"}
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', page)[1])
+    assert data["models"][0]["source"] == "</script><b>"
+
+
+def test_views_have_their_pictures():
+    for payload, names in ((convolution_payload(), "convolution"), (pixel_payload(), "pixel")):
+        for name in payload.data[names]:
+            picture = payload.data["images"][name]
+            values = base64.b64decode(picture["base64"])
+            assert len(values) == picture["height"] * picture["width"] * picture["channels"]
+            assert len(set(values)) > 10
+
+
+def test_a_widget_holds_all_it_shows(records):
+    widget = explore(records[-2:], layer=2, query="3,4")
+    assert widget.state == {"layer": "2", "query": "3,4"} and widget.view == "attention"
+    assert all("base64" in file for entry in widget.data["models"] for file in files_of(entry))
+    assert "export default" in widget._esm and ".explorer" in widget._css
+    assert explore_convolution(alpha=46).state == {"alpha": "46"}
+
+
+def test_a_widget_of_any_maps():
+    maps = torch.rand(2, 3, 25).softmax(dim=-1).reshape(2, 3, 1, 1, 5, 5).expand(2, 3, 5, 5, 5, 5)
+    (entry,) = explore_maps(maps, torch.rand(10, 10, 3)).data["models"]
+    (files,) = entry["content"].values()
+    assert len(files) == 2 and len(entry["best"][0]) == 3
+
+
+def test_a_run_on_digits_shows_digits():
+    record = quick_run("sa-learned-content")
+    (entry,) = explore(record).data["models"]
+    assert entry["images"] == ["digit-0", "digit-1", "digit-2", "digits-mean"] and entry["tier"] == "digits (quick tier)"
+    whole = attention_payload([record], {record.name: quick_model("sa-learned-content")}, place="files")
+    (computed,) = whole.data["models"]
+    queries = [query[0] * 8 + query[1] for query in record.attention["queries"].tolist()]
+    for ours, theirs in zip(computed["content"]["digits-mean"], entry["content"]["digits-mean"], strict=True):
+        maps, expected = (content_of(file, whole)["probabilities"].float() for file in (ours, theirs))
+        assert maps.shape == (9, 64, 8, 8), "of a model, for every query"
+        assert (maps[:, queries] - expected).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        (torch.zeros(3, 5, 5, 5, 5), r"shape \(3, 5, 5, 5, 5\), expected \(layers, heads, H, W, H, W\)"),
+        (torch.zeros(1, 1, 5, 4, 4, 5), "query, then key"),
+        (torch.ones(1, 1, 2, 2, 2, 2), "sum to 1"),
+        (torch.full((1, 1, 2, 2, 2, 2), float("nan")), "sum to 1"),
+    ],
+)
+def test_maps_that_are_none_are_refused(maps, message):
+    with pytest.raises(ValueError, match=message):
+        maps_payload(maps)
+
+
+def test_a_run_without_attention_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="resnet18--cifar10--seed0 has no attention"):
+        explore(write_record(tmp_path, "resnet18"))
