@@ -22,9 +22,9 @@ LOADED = """() => {
     && views.every((view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"));
 }"""
 TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
-# Colours half way between two themes have a contrast of their own.
-FINISH_TRANSITIONS = """() => document.getAnimations().forEach((animation) => {
-  if (animation instanceof CSSTransition) animation.finish();
+# What fades in, or from one theme to another, has another contrast on the way.
+FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
+  if (animation.effect.getComputedTiming().endTime < Infinity) animation.finish();
 })"""
 # Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which is off.
 AXE_OPTIONS = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
@@ -68,7 +68,7 @@ class Visit:
 
     def violations(self, state):
         """What axe-core finds in the page as it now is: a text for each element that breaks a rule, headed by `state`."""
-        self.page.evaluate(FINISH_TRANSITIONS)
+        self.page.evaluate(FINISH_ANIMATIONS)
         rules = Axe().run(self.page, options=AXE_OPTIONS).response["violations"]
         return [
             f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n    {node['html'][:300]}\n    {node['failureSummary']}"

@@ -8,6 +8,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from attnconv.explorer.page import page_html
+from attnconv.explorer.payload import attention_payload
+from attnconv.runs import load_run
+
 HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
 CONTENT = "sa-learned-content--digits--seed0"
 MOVES = {"reduced_motion": "no-preference"}
@@ -207,6 +211,21 @@ def test_the_explorer_opens_from_a_folder(browser, visit):
     expect(page.locator(".explorer-pad")).to_be_visible()
     page.get_by_label("Model").select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text("make serve")
+    page.close()
+
+
+def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, paper_records):
+    record = load_run(paper_records / "sa-learned-content--cifar10--seed0")
+    page = browser.new_page()
+    page.set_content(f"<!doctype html><body>{page_html('attention', attention_payload([record]), '')}")
+    expect(page.locator(".explorer-pad")).to_be_visible()
+    page.get_by_label("Image").select_option("flower")
+    page.mouse.move(*spot(page, ".explorer-pad", 0, 15, size=16))
+    expect(reading(page)).to_contain_text("Query (3, 12)")
+    expect(page.locator("figcaption").first).to_contain_text("maps of 9 query pixels; this is the nearest")
+    largest = float(re.search(r"probability ([^,]+),", reading(page).inner_text())[1])
+    number = record.attention["queries"].tolist().index([3, 12])
+    assert largest == pytest.approx(record.attention["photograph_maps"][1, 0, 0, number].max().item(), rel=1e-2)
     page.close()
 
 

@@ -52,6 +52,7 @@ def notebook(browser):
 
 def test_python_is_told_what_the_reader_chooses(notebook):
     assert notebook.evaluate("saved")["alpha"] == "3"
+    expect(notebook.get_by_text("Link to this view")).to_have_count(0)
     notebook.get_by_label("Kernel", exact=True).select_option("identity")
     state = notebook.evaluate("saved")
     assert state["kernel"] == "0,0,0,0,1,0,0,0,0" and state["border"] == "as it is"

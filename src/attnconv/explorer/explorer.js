@@ -444,6 +444,8 @@ async function saveDrawing(drawing, name, kind) {
   canvas.toBlob((blob) => save(`${name}.png`, blob), "image/png");
 }
 
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
 /** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
 function pointing(node, size, current, moved, pressed = () => {}) {
   const pixelAt = (event) => {
@@ -457,7 +459,7 @@ function pointing(node, size, current, moved, pressed = () => {}) {
     else moved(pixelAt(event), "touch");
   });
   node.addEventListener("keydown", (event) => {
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const step = ARROWS[event.key];
     if (!step && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
     if (!step) return pressed(current());
@@ -477,7 +479,7 @@ export function addressOf(state) {
   return `#${String(new URLSearchParams(state)).replace(/%2C/g, ",")}`;
 }
 
-/** The buttons below each view: a link to what is seen, and the picture of it. */
+/** The buttons below each view: the picture of what is seen and, where the host has an address, a link to it. */
 function keeping(name, view) {
   const link = element("a", { class: "explorer-link", href: "#" }, "Link to this view");
   const said = element("span", { role: "status" });
@@ -490,7 +492,7 @@ function keeping(name, view) {
     }
   });
   const button = (kind) => element("button", { type: "button", onclick: () => saveDrawing(view.drawing(), name, kind) }, `Save as ${kind.toUpperCase()}`);
-  const bar = element("p", { class: "explorer-keep" }, button("svg"), button("png"), link, said);
+  const bar = element("p", { class: "explorer-keep" }, button("svg"), button("png"), ...(view.host.address ? [link, said] : []));
   bar.address = (state) => { link.href = addressOf(state); };
   return bar;
 }
@@ -983,7 +985,7 @@ class ConvolutionView extends View {
       place(this.state.centers[head].map(near));
     });
     button.addEventListener("keydown", (event) => {
-      const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      const step = ARROWS[event.key];
       if (!step) return;
       event.preventDefault();
       place(this.state.centers[head].map((x, axis) => x + step[axis] * (event.shiftKey ? 1 : 0.25)));
@@ -1110,7 +1112,7 @@ class PixelView extends View {
     const inside = (event) => event.target.closest("[data-pixel]")?.dataset.pixel.split(",").map(Number);
     svg.addEventListener("pointerdown", (event) => { const query = inside(event); if (query) this.change({ query }); });
     svg.addEventListener("keydown", (event) => {
-      const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      const step = ARROWS[event.key];
       if (!step) return;
       event.preventDefault();
       this.change({ query: this.state.query.map((x, axis) => x + step[axis]) });
@@ -1255,7 +1257,8 @@ class PixelView extends View {
 
 const VIEWS = { attention: AttentionView, convolution: ConvolutionView, pixel: PixelView };
 
-/** Put a view into an element. `state`: text by name, as in an address; `host.changed(state)` is told of every other one. */
+/** Put a view into an element. `state`: text by name, as in an address; `host.changed(state)` is told of every other one, and
+ *  `host.address` says whether the state is the page's address. */
 export async function mount(root, name, data, state = {}, host = {}) {
   root.classList.add("explorer");
   try {

@@ -12,6 +12,7 @@ const changed = (state) => {
 };
 let first = true; // the page opens with its plain address; it changes with the reader's first choice
 const view = await mount(root, root.dataset.explorer, data, stateOf(location.hash), {
+  address: true,
   changed: (state) => (first ? (first = false) : changed(state)),
 });
 addEventListener("hashchange", () => location.hash !== written && view.open(stateOf(location.hash)));

@@ -1,0 +1,44 @@
+"""The built book, page by page, in a browser: no error, no other host, no barrier that axe-core finds. Needs `make book`."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+HTML = Path(__file__).parents[2] / "_build" / "html"
+PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if "_static" not in path.parts)
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
+OPEN_FOLDED = "document.querySelectorAll('details').forEach((folded) => { folded.open = true; })"
+# What the theme's own switch does.
+SWITCH_THEME = """(theme) => {
+  for (const key of ["mode", "theme"]) {
+    document.documentElement.dataset[key] = theme;
+    localStorage.setItem(key, theme);
+  }
+}"""
+
+
+def wrong(visited):
+    """What is wrong with a page that was opened at the width of a phone: there, on a desktop in the light, and in the dark."""
+    width = visited.page.evaluate("document.documentElement.scrollWidth")
+    found = [] if width <= PHONE["width"] else [f"scrolls sideways: {width} px on a screen of {PHONE['width']} px"]
+    found += visited.violations("390 px wide")
+    visited.page.set_viewport_size(DESKTOP)
+    found += visited.violations("light")
+    visited.page.evaluate(SWITCH_THEME, "dark")
+    return found + visited.violations("dark") + visited.problems
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page(path, visit):
+    # Narrow first: the theme puts what scrolls in the tab order on load, and only some time after a change of size.
+    visited = visit(path, viewport=PHONE)
+    visited.page.evaluate(OPEN_FOLDED)
+    assert not (found := wrong(visited)), "\n".join(found)
+
+
+def test_search(visit):
+    visited = visit("search.html?q=attention", viewport=PHONE)
+    expect(visited.page.get_by_text("Search finished")).to_be_visible()
+    expect(visited.page.locator("#search-results li a", has_text="Attention and convolution")).not_to_have_count(0)
+    assert not (found := wrong(visited)), "\n".join(found)
