@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -28,6 +28,7 @@ FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
 })"""
 # Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which is off.
 AXE_OPTIONS = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
+expect.set_options(timeout=20_000)  # for busy machines; what is there is found at once
 
 
 class Handler(SimpleHTTPRequestHandler):

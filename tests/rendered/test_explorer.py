@@ -19,13 +19,14 @@ MOVES = {"reduced_motion": "no-preference"}
 
 @pytest.fixture
 def at(visit):
-    """Opens a page with the state of a link, and returns it once a view is there."""
+    """Opens a page with the state of a link, and returns it once a view is there; its clock can be moved on from then."""
     visits = []
 
     def open_view(path, state="", **options):
         visits.append(visit(path + (f"#{state}" if state else ""), **options))
         page = visits[-1].page
         expect(page.locator(".explorer .explorer-keep a")).to_have_attribute("href", re.compile("="))
+        page.clock.install()
         return page
 
     yield open_view
@@ -45,7 +46,7 @@ def reading(page):
 
 def address(page):
     """The state in the page's address, once it has been written."""
-    page.wait_for_timeout(600)
+    page.clock.run_for(1000)
     return dict(part.split("=") for part in page.evaluate("location.hash.slice(1)").split("&"))
 
 
@@ -131,6 +132,7 @@ def test_the_centres_walk_through_training(at):
     expect(page.locator(".explorer-training output")).to_have_text("after epoch 0 of 5")
     assert caption.inner_text() != last and "centre" in last
     page.get_by_role("button", name="Play").click()
+    page.clock.run_for(3000)
     expect(page.locator(".explorer-training output")).to_have_text("after epoch 5 of 5")
     expect(page.get_by_role("button", name="Play")).to_be_visible()
     assert caption.inner_text() == last
@@ -294,11 +296,11 @@ def test_the_animations_play_pause_and_step(at):
     page = at(PIXEL, **MOVES)
     assert step_of(page) == 9, "a whole still at first"
     page.get_by_role("button", name="Play").click()
-    page.wait_for_timeout(3200)
+    page.clock.run_for(3700)
     page.get_by_role("button", name="Pause").click()
     reached = step_of(page)
-    assert 1 <= reached <= 4
-    page.wait_for_timeout(1500)
+    assert 3 <= reached <= 5, "1.2 seconds each, and what passed between the commands"
+    page.clock.run_for(5000)
     assert step_of(page) == reached, "paused"
     page.get_by_role("button", name="Step").click()
     assert step_of(page) == reached + 1

@@ -38,9 +38,10 @@ def javascript(browser):
 def random_snapshot(kind, heads, height, width):
     """What a record holds of one layer at two moments, at random: the second is looked at."""
     centers = 2 * torch.randn(2, heads, 2)
+    centers[1, 0] = torch.tensor([height // 2, width // 2])  # the farthest shift that can be the best
     root = torch.randn(2, heads, 2, 2)
     return {
-        "quadratic": {"centers": centers, "alpha": torch.rand(2, heads) * 3},
+        "quadratic": {"centers": centers, "alpha": torch.rand(2, heads) * 3 + 0.5},
         "generalized": {"centers": centers, "precision": root @ root.mT},
         "learned": {"row_scores": torch.randn(2, heads, 2 * height - 1), "column_scores": torch.randn(2, heads, 2 * width - 1)},
     }[kind]
