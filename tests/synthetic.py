@@ -21,9 +21,10 @@ def content_attention(heads=9, layers=6, size=16):
         return torch.rand(*shape, size * size).softmax(dim=-1).unflatten(-1, (size, size)).half()
 
     shifts = torch.rand(layers, heads, 2 * size - 1, 2 * size - 1) / 100
-    images = {"image_maps": maps(3, layers, heads, 9), "photograph_maps": maps(2, layers, heads, 9)}
+    images = {}
     for name, count in (("image", 3), ("photograph", 2)):
         images |= {f"{name}_{axis}_scores": torch.randn(count, layers, heads, 9, size) for axis in ("row", "column")}
+        images[f"{name}_content_scores"] = torch.randn(count, layers, heads, 9, size, size).half()
     return {"queries": queries, "mean_maps": maps(layers, heads, 9), "shift_probabilities": shifts} | images
 
 

@@ -66,12 +66,8 @@ def test_maps_of_a_record_and_their_parts(records):
     for image, kind, number in (("flower", "photograph", 1), ("test-image-2", "image", 2)):
         for layer, file in enumerate(entry["content"][image]):
             parts = content_of(file, payload)
-            scores = parts["content"].float() + parts["rows"].float().unsqueeze(-1) + parts["columns"].float().unsqueeze(-2)
-            maps = scores.flatten(-2).softmax(dim=-1)
-            expected = record.attention[f"{kind}_maps"][number, layer].float().flatten(-2)
-            assert (maps - expected).abs().max() < 5e-3 * expected.max()
-            rows = record.attention[f"{kind}_row_scores"][number, layer]
-            assert torch.allclose(parts["rows"].float(), rows, atol=1e-2)
+            for name, part in (("content", "content"), ("rows", "row"), ("columns", "column")):
+                assert torch.equal(parts[name], record.attention[f"{kind}_{part}_scores"][number, layer])
     for layer, (file, best, heads) in enumerate(
         zip(entry["content"]["cifar10-mean"], entry["best"], heads_of(record), strict=True)
     ):
@@ -136,10 +132,34 @@ def test_a_run_on_digits_shows_digits():
 
 
 @pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (torch.rand(3, 8, 8), r"shape \(3, 8, 8\), expected \(H, W\) or \(H, W, 3\)"),
+        (torch.rand(8, 8, 4), r"shape \(8, 8, 4\)"),
+        (torch.full((8, 8), 200, dtype=torch.uint8), "torch.uint8 from 200 to 200, expected floats from 0 to 1"),
+        (torch.tensor([[-1.0, 2.0]]), "from -1.0 to 2.0"),
+        (torch.tensor([[float("nan")]]), "from nan to nan"),
+    ],
+)
+def test_images_that_are_none_are_refused(image, message):
+    with pytest.raises(ValueError, match=message):
+        maps_payload(torch.ones(1, 1, 1, 1, 1, 1), image)
+
+
+def test_a_state_is_checked_and_written_as_in_a_link(records):
+    assert explore(records[0], query=(4, 5), softmax=False).state == {"query": "4,5", "softmax": "0"}
+    with pytest.raises(ValueError, match="unknown laier for this view, expected some of model, layer, head"):
+        explore(records[0], laier=3)
+    with pytest.raises(ValueError, match="got no run records"):
+        explore([])
+
+
+@pytest.mark.parametrize(
     ("maps", "message"),
     [
         (torch.zeros(3, 5, 5, 5, 5), r"shape \(3, 5, 5, 5, 5\), expected \(layers, heads, H, W, H, W\)"),
         (torch.zeros(1, 1, 5, 4, 4, 5), "query, then key"),
+        (torch.zeros(0, 1, 5, 5, 5, 5), r"shape \(0, 1, 5, 5, 5, 5\)"),
         (torch.ones(1, 1, 2, 2, 2, 2), "sum to 1"),
         (torch.full((1, 1, 2, 2, 2, 2), float("nan")), "sum to 1"),
     ],

@@ -152,11 +152,12 @@ def test_content_at_a_constant_shift(layers, expected, tmp_path):
 @pytest.mark.parametrize("uses", [True, False])
 def test_use_of_content(uses, tmp_path):
     attention = content_attention()
-    attention["image_maps"][:] = attention["image_maps"][:1]
+    for part in ("content", "row", "column"):
+        attention[f"image_{part}_scores"][:] = attention[f"image_{part}_scores"][:1].clone()
     if uses:
-        maps = torch.zeros(3, 6, 4, 9, 256)
-        maps[0, ..., 0] = maps[1, ..., 1] = maps[2, ..., 2] = 1.0
-        attention["image_maps"][:, :, :4] = maps.unflatten(-1, (16, 16)).half()
+        scores = torch.zeros(3, 6, 4, 9, 256)
+        scores[0, ..., 0] = scores[1, ..., 1] = scores[2, ..., 2] = 30.0
+        attention["image_content_scores"][:, :, :4] = scores.unflatten(-1, (16, 16)).half()
     write_record(tmp_path, "sa-learned-content", attention=attention)
     assert verdict(tmp_path, "other heads use the content") == ("reproduced" if uses else "differs")
 

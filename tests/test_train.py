@@ -17,7 +17,7 @@ from attnconv.__main__ import main
 from attnconv.checkpoints import Checkpoints
 from attnconv.config import RunParameters
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
-from attnconv.maps import content_probabilities, query_pixels, score_parts
+from attnconv.maps import content_probabilities, query_pixels, score_parts, single_maps
 from attnconv.models import MODELS
 from attnconv.runs import LARGEST_RECORD, load_run
 from attnconv.train import Interrupted, _lay_out_as_parameters, evaluate, train
@@ -221,17 +221,15 @@ def test_content_maps_are_averages_of_the_models_own(tmp_path):
         assert torch.allclose(probabilities.sum(dim=(-2, -1)), torch.ones(60, 9, 8, 8), atol=1e-5)
         i, j = queries[5]
         assert (attention["mean_maps"][layer, :, 5] - probabilities[:, :, i, j].mean(0)).abs().max() < 1e-3
-        assert (attention["image_maps"][1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
+        assert (single_maps(attention, "image")[1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
         shifted = probabilities[:, :, :-1, 2:].mean(0)  # queries that have the key one row down and two columns left
         keys = torch.stack([shifted[:, i, j, i + 1, j] for i in range(7) for j in range(6)]).mean(0)
         assert (attention["shift_probabilities"][layer, :, 7 + 1, 7 - 2] - keys).abs().max() < 1e-5
-    for layer, (content, rows, columns) in enumerate(score_parts(model, images[:3])):
-        for name, part in (("row", rows), ("column", columns)):
-            assert torch.allclose(attention[f"image_{name}_scores"][:, layer, :, 5], part[:, :, i, j], atol=1e-5)
-        scores = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
-        maps = scores.flatten(-2).softmax(dim=-1).reshape(scores.shape)
-        assert (attention["image_maps"][:, layer, :, 5] - maps[:, :, i, j]).abs().max() < 1e-3
-    assert "photograph_maps" not in attention  # digits are grey
+    i, j = queries.unbind(1)
+    for layer, parts in enumerate(score_parts(model, images[:3])):
+        for name, part in zip(("content", "row", "column"), parts, strict=True):
+            assert torch.allclose(attention[f"image_{name}_scores"][:, layer].float(), part[:, :, i, j], atol=1e-3), name
+    assert "photograph_content_scores" not in attention  # digits are grey
 
 
 def test_evaluate_counts():
@@ -299,7 +297,7 @@ def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
     record = train(RunParameters.check(given | places)).record
     check_record(record, model, epochs=2)
     assert record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT and record.info.parameters["optimizer"] == "sgd"
-    assert ("photograph_maps" in record.attention) == (model == "sa-learned-content")
+    assert ("photograph_content_scores" in record.attention) == (model == "sa-learned-content")
 
 
 # --- processes and the command line ---------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from .expressivity import shift_targets
 from .grid import shift_set
 from .heads import heads_of, lost_mass
 from .layers import attention_probabilities
-from .maps import query_number
+from .maps import query_number, single_maps
 from .published import TABLE_4
 from .runs import RunRecord
 
@@ -336,11 +336,12 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
     attention, dataset = _with_content(record).attention, dataset_at_hand(record.info.dataset["name"])
     if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
         image, query = dataset.test_images[number].permute(1, 2, 0) / 255, 4
-        maps, name = attention["image_maps"][number], f"test image {number + 1} of {dataset.name}"
+        maps, name = single_maps(attention, "image")[number], f"test image {number + 1} of {dataset.name}"
     else:
-        image, maps = load_photograph(photograph, (32, 32)), attention["photograph_maps"][PHOTOGRAPHS.index(photograph)]
+        image = load_photograph(photograph, (32, 32))
+        maps = single_maps(attention, "photograph")[PHOTOGRAPHS.index(photograph)]
         name = f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is not on this machine"
-    maps, position = maps[:, :, query].float(), attention["queries"][query].tolist()
+    maps, position = maps[:, :, query], attention["queries"][query].tolist()
     figure = plt.figure(figsize=(10, 1.15 * len(maps) + 0.3), dpi=DPI, layout="constrained", facecolor="white")
     left, right = figure.subfigures(1, 2, width_ratios=(1, 3.4))
     ax = left.subplots()

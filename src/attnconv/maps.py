@@ -3,7 +3,7 @@
 Letters: L layers, N_h heads, Q query pixels, H x W pixels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -75,9 +75,12 @@ def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict
     }
 
 
-def single_maps(model: SelfAttentionNet, images: Tensor, name: str) -> dict[str, Tensor]:
-    """Of single images at the query pixels: `<name>_maps` `(B, L, N_h, Q, H, W)`, float16, and the part q . r_delta of their
-    scores, `<name>_row_scores` `(B, L, N_h, Q, H)` and `<name>_column_scores` `(B, L, N_h, Q, W)`."""
+def single_scores(model: SelfAttentionNet, images: Tensor, name: str) -> dict[str, Tensor]:
+    """The scores of single images at the query pixels, in the parts of `encodings.learned_content_parts`.
+
+    `<name>_content_scores` `(B, L, N_h, Q, H, W)`, in half precision, `<name>_row_scores` `(B, L, N_h, Q, H)` and
+    `<name>_column_scores` `(B, L, N_h, Q, W)`.
+    """
     training = model.training
     model.eval()
     layers = list(score_parts(model, images))
@@ -86,9 +89,14 @@ def single_maps(model: SelfAttentionNet, images: Tensor, name: str) -> dict[str,
     content, rows, columns = (
         torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu() for parts in zip(*layers, strict=True)
     )
+    return {f"{name}_content_scores": content.half(), f"{name}_row_scores": rows, f"{name}_column_scores": columns}
+
+
+def single_maps(attention: Mapping[str, Tensor], name: str) -> Tensor:
+    """The maps `(B, L, N_h, Q, H, W)` of a record's single images ("image" or "photograph"), from their scores."""
+    content, rows, columns = (attention[f"{name}_{part}_scores"].float() for part in ("content", "row", "column"))
     scores = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
-    maps = scores.flatten(-2).softmax(dim=-1).reshape(scores.shape).half()
-    return {f"{name}_maps": maps, f"{name}_row_scores": rows, f"{name}_column_scores": columns}
+    return scores.flatten(-2).softmax(dim=-1).reshape(scores.shape)
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:

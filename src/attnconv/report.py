@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .data import REPOSITORY
 from .heads import Heads, heads_of
+from .maps import single_maps
 from .pages import Records, command
 from .published import TABLE_4
 from .runs import RunRecord
@@ -194,7 +195,7 @@ def _constant_shift(runs: Runs) -> tuple[str, str]:
 def _content_is_used(runs: Runs) -> tuple[str, str]:
     counts = []
     for record in runs["sa-learned-content"]:
-        maps = record.attention["image_maps"].double()  # (images, L, N_h, Q, H, W)
+        maps = single_maps(record.attention, "image").double()  # (images, L, N_h, Q, H, W)
         apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2  # total variation, (L, N_h)
         counts.append(int((apart >= 0.3).sum()))
     return f"{_mean(counts):.1f} heads move at least 0.3 of their mass from image to image", _grade(_mean(counts), 3, 1)

@@ -30,7 +30,7 @@ from tqdm.auto import tqdm
 from .checkpoints import Checkpoints
 from .config import MOMENTUM, PLACE, RunParameters
 from .data import Batches, Dataset, load_dataset, load_photograph
-from .maps import content_maps, single_maps
+from .maps import content_maps, single_scores
 from .models import build_model, prune_degenerate_heads, snapshot
 from .runs import RunRecord, load_run, provenance, write_run
 from .store import DamagedFile, remove_temporary
@@ -476,11 +476,11 @@ class Training:
         attention |= {name: torch.stack([entry[name] for entry in self.snapshots.values()]) for name in names}
         images = self.test_batches.plain(torch.arange(min(100, len(self.test_batches)), device=self.device))[0]
         if maps := content_maps(self.model, images):
-            attention |= maps | single_maps(self.model, images[:3], "image")
+            attention |= maps | single_scores(self.model, images[:3], "image")
             if images.shape[1] == 3:
                 photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in ("china", "flower")])
                 pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
-                attention |= single_maps(self.model, self.dataset.normalise(pixels).to(self.device), "photograph")
+                attention |= single_scores(self.model, self.dataset.normalise(pixels).to(self.device), "photograph")
         return attention
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import attention_payload
+from attnconv.maps import single_maps
 from attnconv.runs import load_run
 
 HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
@@ -77,7 +78,7 @@ def test_the_keys_move_the_query_and_read_the_map(at):
     expect(reading(page)).to_contain_text("Query (2, 3)")
     page.locator(".explorer-map").focus()
     page.keyboard.press("ArrowDown")
-    expect(reading(page)).to_contain_text("Key pixel under the pointer (3, 3), shift (1, 0): probability")
+    expect(reading(page)).to_contain_text("Key pixel (3, 3), shift (1, 0): probability")
 
 
 def test_a_finger_moves_the_query(at):
@@ -117,15 +118,16 @@ def test_a_link_gives_the_view_again(at):
 
 
 def test_a_link_that_asks_for_too_much_says_so(at):
-    page = at(HEADS, "model=sa-quadratic--digits--seed0&layer=9&query=99,0&epoch=77")
+    page = at(HEADS, "model=sa-quadratic--digits--seed0&layer=9&query=99,0&epoch=77&softmax=true")
     status = page.locator(".explorer-status")
     expect(status).to_contain_text("There is no layer 9; here they go from 1 to 3.")
     expect(status).to_contain_text("There is no picture of epoch 77")
+    expect(status).to_contain_text("The link's softmax is true, expected 1 or 0.")
     expect(reading(page)).to_contain_text("Query (4, 4)")
 
 
 def test_the_centres_walk_through_training(at):
-    page = at(HEADS, "model=sa-quadratic--digits--seed0&query=4,4")
+    page = at(HEADS, "model=sa-quadratic--digits--seed0&query=4,4", **MOVES)
     slider, caption = page.get_by_label("Training"), page.locator("figcaption").nth(1)
     last = caption.inner_text()
     slider.fill("0")
@@ -161,7 +163,7 @@ def test_content_maps_are_loaded_and_have_parts(at):
         seen.add(page.evaluate("document.querySelector('.explorer-map').toDataURL()"))
     assert len(seen) == 3
     page.get_by_label("Image").select_option("digits-mean")
-    expect(page.locator(".explorer-status")).to_contain_text("content part, q · k: not there")
+    expect(page.locator(".explorer-status")).to_contain_text("content part (what), q · k: not there")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,56 @@ def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, messag
     expect(page.locator(".explorer-pad")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     assert not visited.violations("after a message")
+
+
+def test_two_failures_in_a_row_and_back(visit):
+    page = visit(HEADS).page
+    page.route(re.compile(r"digit-[01]--layer1\.safetensors"), lambda route: route.fulfill(status=404))
+    page.get_by_label("Model").select_option(CONTENT)
+    expect(page.get_by_role("alert")).to_contain_text("digit-0--layer1")
+    page.get_by_label("Image").select_option("digit-1")
+    expect(page.get_by_role("alert")).to_contain_text("digit-1--layer1")
+    page.get_by_label("Image").select_option("digit-2")
+    expect(page.locator(".explorer-pad")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_nothing_is_done_to_a_model_that_is_still_loading(visit):
+    visited = visit(HEADS)
+    page, waiting = visited.page, []
+    page.route("**/*layer1.safetensors", lambda route: waiting.append(route))
+    page.get_by_label("Model").select_option(CONTENT)
+    page.mouse.move(*spot(page, ".explorer-pad", 1, 1))
+    page.locator(".explorer-pad").press("ArrowDown")
+    page.get_by_label("Head", exact=True).select_option("4")
+    waiting[0].continue_()
+    expect(page.locator(".explorer-source").last).to_contain_text(CONTENT)
+    page.locator(".explorer-pad").press("ArrowDown")
+    expect(reading(page)).to_contain_text("Query (5, 4)")
+    assert not visited.problems
+
+
+def test_another_image_keeps_the_moment(at):
+    page = at(HEADS, "model=sa-learned--digits--seed0&epoch=0")
+    page.get_by_label("Training").fill("2")
+    page.get_by_label("Image").select_option("digit-1")
+    expect(page.locator(".explorer-training output")).to_have_text("after epoch 2 of 5")
+
+
+def test_a_link_to_a_heading_keeps_the_view(at):
+    page = at(HEADS)
+    page.get_by_label("Model").select_option("sa-quadratic-16--digits--seed0")
+    address(page)
+    page.evaluate("location.hash = '#main-content'")
+    expect(page.get_by_label("Model")).to_have_value("sa-quadratic-16--digits--seed0")
+
+
+def test_the_page_opens_with_the_sharpest_head(at):
+    page = at(HEADS)
+    page.clock.run_for(1000)
+    masses = [float(re.search(r"m (\S+)", text)[1]) for text in page.locator(".explorer-row button").all_inner_texts()]
+    chosen = page.locator(".explorer-row button[aria-pressed=true]").inner_text()
+    assert float(re.search(r"m (\S+)", chosen)[1]) == max(masses) > 0.3
 
 
 @pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
@@ -222,16 +274,24 @@ def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, 
     page.set_content(f"<!doctype html><body>{page_html('attention', attention_payload([record]), '')}")
     expect(page.locator(".explorer-pad")).to_be_visible()
     page.get_by_label("Image").select_option("flower")
+    page.get_by_role("button", name="layer 1, head 1").click()
     page.mouse.move(*spot(page, ".explorer-pad", 0, 15, size=16))
     expect(reading(page)).to_contain_text("Query (3, 12)")
     expect(page.locator("figcaption").first).to_contain_text("maps of 9 query pixels; this is the nearest")
     largest = float(re.search(r"probability ([^,]+),", reading(page).inner_text())[1])
     number = record.attention["queries"].tolist().index([3, 12])
-    assert largest == pytest.approx(record.attention["photograph_maps"][1, 0, 0, number].max().item(), rel=1e-2)
+    assert largest == pytest.approx(single_maps(record.attention, "photograph")[1, 0, 0, number].max().item(), rel=1e-2)
     page.close()
 
 
 # --- a convolution, and nine heads that become it ---------------------------------------------------------------------
+
+
+# The colour of the middle pixel of the map of differences.
+MIDDLE = """(() => {
+  const canvas = document.querySelectorAll(".explorer-panels canvas")[3];
+  return Array.from(canvas.getContext("2d").getImageData(canvas.width >> 1, canvas.height >> 1, 1, 1).data);
+})()"""
 
 
 def largest(page):
@@ -245,6 +305,9 @@ def test_hard_heads_on_the_grid_are_the_convolution(at):
     assert min(largest(page)) > 0.01, "soft at first"
     page.get_by_label("Sharpness").fill("100")
     assert max(largest(page)) < 1e-12
+    for scale in ("convolution", "own"):
+        page.get_by_label("Difference").select_option(scale)
+        assert min(page.evaluate(MIDDLE)) > 240, "no difference is white"
     page.get_by_label("Border").select_option("as it is")
     inside, border = largest(page)
     assert inside < 1e-12 and border > 0.1, "a head looks at the nearest pixel inside, where a convolution reads zero"
@@ -279,6 +342,12 @@ def test_kernels_are_chosen_and_typed(at):
     weight.fill("2")
     assert address(page)["kernel"] == "0,0,0,0,2,0,0,0,0"
     assert page.get_by_label("Kernel", exact=True).input_value() == "your own"
+    page.get_by_label("Kernel", exact=True).select_option("blur")
+    weight.fill("0.5")
+    ninth = str(1 / 9)
+    assert address(page)["kernel"].split(",") == [ninth] * 4 + ["0.5"] + [ninth] * 4, "the other eight as they were"
+    link = page.locator(".explorer-link").get_attribute("href").lstrip("#")
+    assert at(CONVOLUTION, link).locator(".explorer-result").inner_text() == page.locator(".explorer-result").inner_text()
     weight.fill("")
     expect(page.locator(".explorer-status")).to_contain_text("needs nine numbers")
     weight.fill("3")
@@ -295,6 +364,7 @@ def step_of(page):
 def test_the_animations_play_pause_and_step(at):
     page = at(PIXEL, **MOVES)
     assert step_of(page) == 9, "a whole still at first"
+    assert page.locator(".explorer-link").get_attribute("href").startswith("#image=digit-0&kernel=blur&")
     page.get_by_role("button", name="Play").click()
     page.clock.run_for(3700)
     page.get_by_role("button", name="Pause").click()
@@ -302,7 +372,7 @@ def test_the_animations_play_pause_and_step(at):
     assert 3 <= reached <= 5, "1.2 seconds each, and what passed between the commands"
     page.clock.run_for(5000)
     assert step_of(page) == reached, "paused"
-    page.get_by_role("button", name="Step").click()
+    page.get_by_role("button", name="Next").click()
     assert step_of(page) == reached + 1
     page.get_by_role("button", name="Back").click()
     assert step_of(page) == reached

@@ -6,8 +6,7 @@ import pytest
 from ipywidgets.embed import embed_data
 from playwright.sync_api import expect
 
-from attnconv.explorer.page import source
-from attnconv.explorer.widget import explore_convolution
+from attnconv.explorer.widget import explore_convolution, explore_pixel
 
 LOADERS = ("require", "widgets-local", "embed-amd")
 # The two ends of a widget's model, as anywidget gives it to the module's `render`.
@@ -21,7 +20,7 @@ NOTEBOOK = """async ([source, view, data, state]) => {
     on: (event, listener) => listeners.push(listener),
   };
   window.fromPython = (state) => { values.state = state; listeners.forEach((listener) => listener()); };
-  await module.default.render({ model: window.model, el: document.body });
+  window.cleanUp = await module.default.render({ model: window.model, el: document.body });
 }"""
 
 
@@ -55,11 +54,23 @@ def test_python_is_told_what_the_reader_chooses(notebook):
     expect(notebook.get_by_text("Link to this view")).to_have_count(0)
     notebook.get_by_label("Kernel", exact=True).select_option("identity")
     state = notebook.evaluate("saved")
-    assert state["kernel"] == "0,0,0,0,1,0,0,0,0" and state["border"] == "as it is"
+    assert state["kernel"] == "identity" and state["border"] == "as it is"
 
 
 def test_the_view_shows_what_python_sets(notebook):
     notebook.evaluate("fromPython({ alpha: '746', border: 'padded' })")
     expect(notebook.locator(".explorer output")).to_contain_text("hard")
     expect(notebook.get_by_label("Border")).to_have_value("padded")
-    assert "export default" in source("explorer.js", "widget.js")
+
+
+def test_a_view_that_is_gone_does_nothing_more(browser):
+    page, widget = browser.new_page(), explore_pixel()
+    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+    page.clock.install()
+    page.get_by_role("button", name="Play").click()
+    page.clock.run_for(2500)
+    assert page.evaluate("saved.step") == "2"
+    page.evaluate("cleanUp()")
+    page.clock.run_for(5000)
+    assert page.evaluate("saved.step") == "2"
+    page.close()

@@ -77,8 +77,11 @@ export function entropy(probabilities) {
 /** The mean probability of each shift, over the queries that have it inside the image: `maps.mean_by_shift` of the package. */
 export function meanByShift(table, height, width) {
   const columns = 2 * width - 1, sum = new Float64Array(table.length), count = new Float64Array(table.length);
+  const largest = table.reduce((a, b) => Math.max(a, b)), weights = table.map((score) => Math.exp(score - largest));
   for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
-    const p = softmax(scoresFrom(table, [row, column], height, width));
+    let p = scoresFrom(weights, [row, column], height, width);
+    const Z = p.reduce((a, b) => a + b);
+    p = Z > 1e-200 ? p.map((weight) => weight / Z) : softmax(scoresFrom(table, [row, column], height, width));
     for (let i = 0, k = 0; i < height; i++) for (let j = 0; j < width; j++, k++) {
       const shift = (i - row + height - 1) * columns + j - column + width - 1;
       sum[shift] += p[k];
@@ -244,7 +247,7 @@ export async function load(file) {
 
 /** A model whose attention depends on the shift alone: computed here, at any moment of its training. */
 export class PositionModel {
-  parts = ["score", "position"];
+  parts = ["score"]; // which is the position part
   queries = null; // every pixel may be the query
 
   constructor(entry, tensors) {
@@ -293,7 +296,8 @@ export class ContentModel {
     [this.height, this.width] = entry.size;
     this.layers = layers;
     this.best = entry.best;
-    this.parts = layers[0].content ? ["score", "position", "content"] : ["score"];
+    this.logarithms = !layers[0].content;
+    this.parts = this.logarithms ? ["score"] : ["score", "position", "content"];
     const pairs = layers[0].queries.data;
     this.queries = Array.from({ length: pairs.length / 2 }, (_, n) => [pairs[2 * n], pairs[2 * n + 1]]);
   }
@@ -314,8 +318,9 @@ export class ContentModel {
     return scores;
   }
 
-  bestShift(layer, head) {
-    return this.best?.[layer][head];
+  /** Of the whole score, as the package has measured it over the test images. */
+  bestShift(layer, head, part) {
+    return part === "score" ? this.best?.[layer][head] : undefined;
   }
 }
 
@@ -371,8 +376,11 @@ function colorsOf(bytes) {
 function paint(canvas, values, height, width, low, high, colors) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d"), image = context.createImageData(width, height);
-  const pixels = new Uint32Array(image.data.buffer), scale = high > low ? 255.999 / (high - low) : 0;
-  for (let k = 0; k < values.length; k++) pixels[k] = colors[Math.max(0, Math.min(255, Math.floor((values[k] - low) * scale)))];
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let k = 0; k < values.length; k++) {
+    const share = high > low ? (values[k] - low) / (high - low) : Number(values[k] >= high);
+    pixels[k] = colors[share > 0 ? Math.min(255, Math.floor(256 * share)) : 0]; // not a number: as the lowest
+  }
   context.putImageData(image, 0, 0);
 }
 
@@ -414,6 +422,24 @@ class Drawing {
   }
   canvas(canvas, x, y, width, height) {
     this.parts.push(`<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`);
+  }
+  frame(x, y, width, height) {
+    for (const [color, line] of [["#000", 2], ["#fff", 0.8]]) {
+      this.parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${line}"/>`);
+    }
+  }
+  disc(x, y, color, text) {
+    this.parts.push(`<circle cx="${x}" cy="${y}" r="9" fill="${color}" stroke="#fff" stroke-width="1.5"/>`
+      + `<text x="${x}" y="${y + 4}" font-size="11" font-weight="bold" fill="#fff" text-anchor="middle">${text}</text>`);
+  }
+  /** Text in lines of up to `count` letters, broken between words. */
+  paragraph(x, y, text, size, count) {
+    const lines = [""];
+    for (const word of text.split(" ")) {
+      if (lines.at(-1).length + word.length > count) lines.push("");
+      lines[lines.length - 1] += `${word} `;
+    }
+    lines.forEach((line, n) => this.text(x, y + 1.3 * size * n, line, size));
   }
   node(node, x, y, width, height) {
     const copy = node.cloneNode(true);
@@ -500,7 +526,15 @@ function keeping(name, view) {
 /** What the views have in common: they tell the link below them, and their host, what they show. */
 class View {
   constructor(root, data, host) {
-    Object.assign(this, { root, data, host });
+    Object.assign(this, { root, data, host, life: new AbortController() });
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+  }
+
+  /** When the view is no longer shown. */
+  close() {
+    this.playing?.(false);
+    clearTimeout(this.later);
+    this.life.abort();
   }
 
   /** The state as text by name: what a link says to give this view. */
@@ -522,7 +556,10 @@ export function numbersOf(text, count) {
 
 // --- view 1: attention ------------------------------------------------------------------------------------------------
 
-const PARTS = { score: "whole score", position: "position part, q · r", content: "content part, q · k" };
+const PARTS = { score: "whole score", position: "position part (where), q · r", content: "content part (what), q · k" };
+const FINE = 2; // canvas pixels for each pixel of a style, so that discs and numbers are sharp
+
+const LEGEND = "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels that have it (with content: of the whole score, over test images), and that shift. Pixels and shifts are (row, column), down and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.";
 
 class AttentionView extends View {
   notes = [];
@@ -530,6 +567,7 @@ class AttentionView extends View {
   constructor(root, data, host) {
     super(root, data, host);
     this.colors = colorsOf(bytesOf(data.colors.amounts));
+    this.touch = matchMedia("(hover: none)");
     this.build();
   }
 
@@ -551,8 +589,9 @@ class AttentionView extends View {
     this.epoch = element("output");
     this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
     this.training = element("div", { class: "explorer-training" }, labelled("Training", this.slider), this.epoch, this.play);
+    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
     this.grid = element("div", { class: "explorer-grid" });
-    const legend = element("p", { class: "explorer-source" }, "Under each head: H, the entropy of this map in nats; m, its mean probability at its best shift, and that shift.");
+    const legend = element("p", { class: "explorer-source" }, LEGEND);
     this.status = element("p", { class: "explorer-status", role: "status" });
     this.source = element("p", { class: "explorer-source" });
     this.keep = keeping("attention", this);
@@ -560,10 +599,11 @@ class AttentionView extends View {
       element("div", { class: "explorer-pair" },
         element("figure", {}, this.pad, this.padNote),
         element("figure", {}, this.map, element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high), this.mapNote)),
-      this.reading, this.training, this.grid, legend);
+      this.reading, this.training, this.untrained, this.grid, legend);
     const selects = Object.entries({ model, layer, head, image, part, softmax, scale });
+    this.labels = Object.fromEntries(selects.map(([name, select]) => [name, labelled(titles[name], select)]));
     this.root.replaceChildren(
-      element("div", { class: "explorer-controls" }, ...selects.map(([name, select]) => labelled(titles[name], select))),
+      element("div", { class: "explorer-controls" }, ...Object.values(this.labels)),
       this.status, this.stage, this.source, this.keep);
     this.listen();
   }
@@ -576,9 +616,10 @@ class AttentionView extends View {
     };
     const freeze = (pixel) => this.change({ query: pixel, frozen: !this.state.frozen });
     pointing(this.pad, size, () => this.state.query, follow, freeze);
-    const read = (pixel) => { this.key = pixel; this.read(); };
+    const read = (pixel) => { this.key = pixel; this.drawLarge(); this.read(); };
     pointing(this.map, size, () => this.key ?? this.state.query, read, read);
-    this.map.addEventListener("pointerleave", () => { this.key = null; this.read(); });
+    this.map.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && read(null));
+    this.map.addEventListener("blur", () => read(null));
   }
 
   entry() {
@@ -588,7 +629,7 @@ class AttentionView extends View {
   /** Take the state of a link or a notebook, as text by name. */
   async open(wanted) {
     const query = numbersOf(wanted.query, 2), epoch = wanted.epoch === undefined ? undefined : Number(wanted.epoch);
-    const number = (text) => (text === undefined ? 1 : Number(text));
+    const number = (text) => (text === undefined ? undefined : Number(text));
     this.state = {
       model: wanted.model ?? this.data.models[0].id, layer: number(wanted.layer), head: number(wanted.head), image: wanted.image,
       part: wanted.part ?? "score", softmax: wanted.softmax ?? "1", scale: wanted.scale ?? "own", query, epoch, frozen: Boolean(query),
@@ -603,10 +644,12 @@ class AttentionView extends View {
   }
 
   change(patch) {
-    if (this.broken && !("model" in patch || "image" in patch)) return;
+    const another = "model" in patch || "image" in patch;
+    if ((this.broken || this.loading) && !another) return;
+    if (!this.broken && !this.loading) this.state.epoch = this.model.epochs?.[this.state.moment]; // another image keeps it
     Object.assign(this.state, patch);
-    if ("model" in patch) Object.assign(this.state, { image: undefined, epoch: undefined });
-    if ("model" in patch || "image" in patch) return this.choose();
+    if ("model" in patch) Object.assign(this.state, { layer: undefined, head: undefined, image: undefined, epoch: undefined });
+    if (another) return this.choose();
     if ("query" in patch) this.state.query = this.nearest(this.state.query);
     else {
       this.model.moveTo(this.state.moment);
@@ -618,6 +661,7 @@ class AttentionView extends View {
   /** Load the model, or the model's maps of the image, and show it; a message in its place when that fails. */
   async choose() {
     this.playing(false);
+    clearTimeout(this.later);
     this.notes = [];
     const known = this.entry();
     if (!known) {
@@ -629,18 +673,20 @@ class AttentionView extends View {
       if (wanted) this.notes.push(`There is no image ${wanted} for this model.`);
       this.state.image = entry.images[0];
     }
-    const turn = this.turn = {};
+    const turn = this.loading = {};
     this.root.setAttribute("aria-busy", "true");
     try {
       const model = await this.loadModel(entry, this.state.image);
-      if (turn !== this.turn) return;
+      if (turn !== this.loading) return;
       this.model = model;
       this.message(null);
       this.begin(entry);
     } catch (error) {
-      if (turn === this.turn) this.message(error.message);
+      if (turn !== this.loading) return;
+      this.message(error.message);
     }
-    if (turn === this.turn) this.root.removeAttribute("aria-busy");
+    this.loading = null;
+    this.root.removeAttribute("aria-busy");
   }
 
   async loadModel(entry, image) {
@@ -651,11 +697,11 @@ class AttentionView extends View {
   /** A message in place of the view; none shows the view. */
   message(text) {
     this.broken = text;
-    if (text) {
-      this.stage.replaceWith(this.alert = element("p", { class: "explorer-message", role: "alert" }, text));
-      this.offer();
-    } else if (this.alert?.isConnected) this.alert.replaceWith(this.stage);
-    this.keep.hidden = Boolean(text);
+    const shown = [this.stage, this.alert].find((node) => node?.isConnected);
+    if (text) this.alert = element("p", { class: "explorer-message", role: "alert" }, text);
+    shown.replaceWith(text ? this.alert : this.stage);
+    if (text) this.offer();
+    this.keep.hidden = this.source.hidden = Boolean(text);
   }
 
   /** A model that was just loaded. */
@@ -668,17 +714,27 @@ class AttentionView extends View {
     this.picture = entry.images.length && this.data.images[state.image] ? canvasOf(this.data.images[state.image]) : null;
     this.slider.max = last;
     this.training.hidden = !last;
+    this.untrained.hidden = Boolean(last) || entry.tier === "given";
+    this.key = null;
+    if (state.layer === undefined && state.head === undefined) Object.assign(state, this.sharpest());
     this.source.textContent = entry.source;
     this.settle();
     this.buildGrid();
     this.draw();
   }
 
+  /** The layer and head with the largest mass at one shift: what to look at first. */
+  sharpest() {
+    const { model } = this, mass = ({ layer, head }) => model.bestShift(layer - 1, head - 1, "score")?.mass ?? 0;
+    const all = model.layers.flatMap((_, layer) => Array.from({ length: model.heads(layer) }, (_, head) => ({ layer: layer + 1, head: head + 1 })));
+    return all.reduce((best, one) => (mass(one) > mass(best) ? one : best));
+  }
+
   /** Bring the state within what the model has, and say so. */
   settle() {
     const { state, model } = this;
     const within = (name, count) => {
-      const given = state[name], value = Number(given);
+      const given = state[name] ?? 1, value = Number(given);
       state[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
       if (state[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
     };
@@ -687,6 +743,11 @@ class AttentionView extends View {
     if (!model.parts.includes(state.part)) {
       this.notes.push(`${PARTS[state.part] ?? state.part}: not there for this model and image.`);
       state.part = "score";
+    }
+    for (const [name, values] of [["softmax", ["1", "0"]], ["scale", ["own", "shared"]]]) {
+      if (values.includes(state[name])) continue;
+      this.notes.push(`The link's ${name} is ${state[name]}, expected ${values.join(" or ")}.`);
+      state[name] = values[0];
     }
     const inside = (query) => query && query[0] >= 0 && query[1] >= 0 && query[0] < model.height && query[1] < model.width;
     const query = inside(state.query) ? state.query.map(Math.floor) : [model.height >> 1, model.width >> 1];
@@ -705,12 +766,13 @@ class AttentionView extends View {
     const numbers = (count) => Array.from({ length: count }, (_, n) => [n + 1, `${n + 1}`]);
     controls.model.offer(data.models.map(({ id, label, tier }) => [id, label, tier]), state.model);
     controls.image.offer(entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]), state.image);
-    controls.softmax.offer([["1", "probabilities (softmax)"], ["0", "scores"]], state.softmax);
+    controls.softmax.offer([["1", "probabilities (softmax)"], ["0", model?.logarithms ? "logarithms" : "scores"]], state.softmax);
     controls.scale.offer([["own", "each head's own scale"], ["shared", "one scale for all heads"]], state.scale);
     if (!model) return;
     controls.layer.offer(numbers(model.layers.length), state.layer);
     controls.head.offer(numbers(model.heads(state.layer - 1)), state.head);
     controls.part.offer(model.parts.map((part) => [part, PARTS[part]]), state.part);
+    this.labels.part.hidden = model.parts.length === 1;
   }
 
   /** All layers and heads, a button each. */
@@ -769,7 +831,7 @@ class AttentionView extends View {
   /** The image with the query, and the chosen head's map, both with the centres of the layer's heads. */
   drawLarge() {
     const { state, model, picture } = this, { width, height } = model;
-    const cell = Math.max(1, Math.round(336 / width));
+    const cell = FINE * Math.max(1, Math.round(336 / width));
     for (const [canvas, source] of [[this.pad, picture], [this.map, this.cells[state.layer - 1][state.head - 1].canvas]]) {
       if (canvas.width !== cell * width || canvas.height !== cell * height) Object.assign(canvas, { width: cell * width, height: cell * height });
       const context = canvas.getContext("2d");
@@ -778,29 +840,35 @@ class AttentionView extends View {
       context.fillRect(0, 0, canvas.width, canvas.height);
       if (source) context.drawImage(source, 0, 0, canvas.width, canvas.height);
       this.drawCenters(context, cell);
-      const [row, column] = state.query;
-      for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) {
-        Object.assign(context, { strokeStyle: color, lineWidth: line });
-        context.strokeRect(column * cell, row * cell, cell, cell);
-      }
+      this.frame(context, state.query, cell);
+      if (this.key && canvas === this.map) this.frame(context, this.key, cell, [4 * FINE, 4 * FINE]);
     }
     const paintBar = Float64Array.from({ length: 256 }, (_, n) => n);
     paint(this.bar, paintBar, 1, 256, 0, 255, this.colors);
   }
 
+  frame(context, [row, column], cell, dashes = []) {
+    context.setLineDash(dashes);
+    for (const [color, line] of [["#000", 4 * FINE], ["#fff", 1.5 * FINE]]) {
+      Object.assign(context, { strokeStyle: color, lineWidth: line });
+      context.strokeRect(column * cell, row * cell, cell, cell);
+    }
+  }
+
   drawCenters(context, cell) {
     const { state, model } = this, layer = state.layer - 1, [row, column] = state.query;
     const order = Array.from({ length: model.heads(layer) }, (_, head) => head).sort((a, b) => (a === state.head - 1) - (b === state.head - 1));
+    context.setLineDash([]);
     for (const head of order) { // the chosen one last, so on top
       const center = model.center(layer, head);
       if (!center) return;
       const x = (column + center[1] + 0.5) * cell, y = (row + center[0] + 0.5) * cell, chosen = head === state.head - 1;
       context.beginPath();
-      context.arc(x, y, chosen ? 9 : 7, 0, 2 * Math.PI);
-      Object.assign(context, { fillStyle: this.data.colors.heads[head % this.data.colors.heads.length], strokeStyle: "#fff", lineWidth: chosen ? 3 : 1 });
+      context.arc(x, y, FINE * (chosen ? 9 : 7), 0, 2 * Math.PI);
+      Object.assign(context, { fillStyle: this.data.colors.heads[head % this.data.colors.heads.length], strokeStyle: "#fff", lineWidth: FINE * (chosen ? 3 : 1) });
       context.fill();
       context.stroke();
-      Object.assign(context, { fillStyle: "#fff", font: "bold 10px sans-serif", textAlign: "center", textBaseline: "middle" });
+      Object.assign(context, { fillStyle: "#fff", font: `bold ${10 * FINE}px sans-serif`, textAlign: "center", textBaseline: "middle" });
       context.fillText(head + 1, x, y);
     }
   }
@@ -811,8 +879,13 @@ class AttentionView extends View {
     const best = probabilities.indexOf(Math.max(...probabilities));
     const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width], k = i * model.width + j;
     const shift = [i - state.query[0], j - state.query[1]];
-    const what = this.key ? "Key pixel under the pointer" : "Most attended key pixel";
-    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: probability ${show(probabilities[k])}, score ${show(values.scores[k])}.`;
+    const what = this.key ? "Key pixel" : "Most attended key pixel";
+    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(values.scores[k])}.`;
+  }
+
+  /** Of given and averaged maps there are no scores; their logarithms are the same up to a constant per query. */
+  what() {
+    return this.state.softmax === "1" ? "probabilities" : this.model.logarithms ? "logarithms of the probabilities" : "scores";
   }
 
   /** What is seen, in words. */
@@ -821,14 +894,18 @@ class AttentionView extends View {
     const name = `Layer ${state.layer}, head ${state.head}`, center = model.center(layer, head);
     [this.low.textContent, this.high.textContent] = this.values.range.map(show);
     const where = center ? `, centre ${pair(center)}` : "";
-    this.mapNote.textContent = `${name}: ${state.softmax === "1" ? "probabilities" : "scores"}, ${PARTS[state.part]}; entropy ${show(entropy(this.values.probabilities))} nats${where}.`;
+    this.mapNote.textContent = `${name}: ${this.what()}, ${PARTS[state.part]}; entropy ${show(entropy(this.values.probabilities))} nats${where}.`;
     const only = model.queries && model.queries.length < model.height * model.width ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.` : "";
-    this.padNote.textContent = (state.frozen ? `Query ${pair(state.query)}, frozen; a click lets it go.` : "The query follows the pointer; a click freezes it.") + only;
+    const frozen = `Query ${pair(state.query)}, frozen; a click lets it go. Hover over the map to read any key pixel.`;
+    const loose = "The query follows the pointer. Click to keep it, then hover over the map to read any key pixel.";
+    const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
+    this.padNote.textContent = (this.touch.matches ? touched : state.frozen ? frozen : loose) + only;
     this.pad.setAttribute("aria-label", `Query pixel ${pair(state.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`);
     this.map.setAttribute("aria-label", `Map of layer ${state.layer}, head ${state.head}; arrow keys read its numbers`);
     this.status.textContent = this.notes.join(" ");
     if (model.epochs) {
       this.slider.value = state.moment;
+      this.play.hidden = this.still.matches;
       this.epoch.textContent = `after epoch ${model.epochs[state.moment]} of ${model.epochs.at(-1)}`;
     }
   }
@@ -836,7 +913,7 @@ class AttentionView extends View {
   /** What may wait until the pointer rests: each head's mass at its best shift, the address, the notebook. */
   rest() {
     this.cells.forEach((heads, layer) => heads.forEach(({ text, button }, head) => {
-      const best = this.model.bestShift(layer, head);
+      const best = this.model.bestShift(layer, head, this.state.part);
       if (!best) return;
       const [H] = text.textContent.split("\n"), [m, shift] = [best.mass.toFixed(2), pair(best.shift)];
       text.textContent = `${H}\nm ${m}\n${shift}`;
@@ -859,21 +936,24 @@ class AttentionView extends View {
   }
 
   drawing() {
-    const { state, model } = this, heads = Math.max(...this.cells.map((cells) => cells.length)), cell = 60;
-    const large = 300, drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), 420 + this.cells.length * (cell + 48));
-    drawing.text(20, 26, `${this.entry().label} (${this.entry().tier}), ${model.epochs ? this.epoch.textContent : "end of training"}`, 15);
-    drawing.canvas(this.pad, 20, 40, large, large * model.height / model.width);
-    drawing.canvas(this.map, 40 + large, 40, large, large * model.height / model.width);
-    drawing.canvas(this.bar, 40 + large, 350, large, 10);
-    drawing.text(40 + large, 374, this.values.range.map(show).join(" to "), 11);
-    drawing.text(20, 374, `query ${pair(state.query)}`, 11);
-    drawing.text(20, 392, this.mapNote.textContent, 11);
+    const { state, model } = this, heads = Math.max(...this.cells.map((cells) => cells.length)), cell = 60, ratio = model.height / model.width;
+    const large = 300, step = cell * ratio + 66, below = 40 + large * ratio;
+    const drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), below + 90 + this.cells.length * step);
+    const when = model.epochs ? this.epoch.textContent : this.untrained.hidden ? "as given" : "end of training", image = this.controls.image.selectedOptions[0].textContent;
+    drawing.text(20, 26, `${this.entry().label}; ${this.entry().tier}; ${when}; ${image}`, 14);
+    drawing.canvas(this.pad, 20, 40, large, large * ratio);
+    drawing.canvas(this.map, 40 + large, 40, large, large * ratio);
+    drawing.canvas(this.bar, 40 + large, below + 10, large, 10);
+    drawing.text(40 + large, below + 34, this.values.range.map(show).join(" to "), 11);
+    drawing.text(20, below + 34, `query ${pair(state.query)}`, 11);
+    drawing.text(20, below + 52, this.mapNote.textContent, 11);
     this.cells.forEach((cells, layer) => {
-      const y = 410 + layer * (cell + 48);
+      const y = below + 70 + layer * step, unit = cell / model.width;
       drawing.text(20, y + 10, `Layer ${layer + 1}`, 12);
       cells.forEach(({ canvas, text }, head) => {
-        drawing.canvas(canvas, 20 + head * (cell + 6), y + 16, cell, cell);
-        text.textContent.split("\n").forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 26 + cell + 9 * n, line, 7));
+        drawing.canvas(canvas, 20 + head * (cell + 6), y + 16, cell, cell * ratio);
+        drawing.frame(20 + head * (cell + 6) + state.query[1] * unit, y + 16 + state.query[0] * unit, unit, unit);
+        text.textContent.split("\n").forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 28 + cell * ratio + 11 * n, line, 9));
       });
     });
     drawing.text(20, drawing.height - 6, this.entry().source, 9);
@@ -898,28 +978,31 @@ const nameOf = (kernel) => Object.keys(KERNELS).find((name) => KERNELS[name].eve
 /** Alpha for a slider's position from 0 to 100, the last being hard; and back. */
 const alphaAt = (position) => (position >= 100 ? HARD_ALPHA : +Math.expm1((position / 99) * Math.log(61)).toPrecision(3));
 const positionOf = (alpha) => (alpha >= HARD_ALPHA ? 100 : Math.min(99, (Math.log1p(alpha) / Math.log(61)) * 99));
-const alphaText = (alpha) => (alpha >= HARD_ALPHA ? `α = ${HARD_ALPHA}, hard` : `α = ${show(alpha)}`);
+const alphaText = (alpha) => (alpha >= HARD_ALPHA ? `α = ${HARD_ALPHA}, hard: one pixel only` : `α = ${show(alpha)}`);
+/** A kernel in a link: its name, or its numbers. */
+const kernelText = (kernel) => (KERNELS[nameOf(kernel)] ? nameOf(kernel) : kernel.join(","));
 
 /** The controls that two views share: the image, the kernel by name and by number, alpha. */
 function layerControls(view) {
   const change = (patch) => view.change(patch);
   const image = choice("image", (value) => change({ image: value }));
   const preset = choice("kernel", (name) => KERNELS[name] && change({ kernel: KERNELS[name] }));
-  const typed = () => {
-    const kernel = numbersOf(cells.map((cell) => cell.value).join(","), 9);
-    view.say(kernel ? "" : "The kernel needs nine numbers; the last good one is shown.");
-    if (kernel) change({ kernel });
+  const typed = (n) => () => {
+    const number = numbersOf(cells[n].value, 1);
+    view.say(number ? "" : "The kernel needs nine numbers; the last good one is shown.");
+    if (number) change({ kernel: view.state.kernel.map((value, other) => (other === n ? number[0] : value)) });
   };
-  const cells = SHIFTS.map((delta) => element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed }));
+  const cells = SHIFTS.map((delta, n) => element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed(n) }));
   const alpha = element("input", { type: "range", min: 0, max: 100, step: 1, oninput: () => change({ alpha: alphaAt(+alpha.value) }) });
   const output = element("output");
+  cells.forEach((cell, n) => { cell.style.borderColor = view.data.colors.heads[n]; });
   const kernel = element("fieldset", {}, element("legend", {}, "Kernel W"), element("div", { class: "explorer-kernel" }, ...cells));
   const nodes = [labelled("Image", image), labelled("Kernel", preset), kernel, element("div", {}, labelled("Sharpness of the heads, α", alpha), output)];
   const update = ({ state, data }) => {
     image.offer(view.images.map((id) => [id, data.images[id].label]), state.image);
     const name = nameOf(state.kernel);
     preset.offer([...Object.keys(KERNELS), ...(KERNELS[name] ? [] : [name])].map((key) => [key, key]), name);
-    cells.forEach((cell, n) => { if (Number(cell.value) !== state.kernel[n] || !cell.value) cell.value = +state.kernel[n].toPrecision(4); });
+    cells.forEach((cell, n) => { if (cell !== document.activeElement || !cell.value) cell.value = +state.kernel[n].toPrecision(4); });
     alpha.value = positionOf(state.alpha);
     output.textContent = alphaText(state.alpha);
   };
@@ -928,9 +1011,9 @@ function layerControls(view) {
 
 /** What a link says of the image, the kernel and alpha, brought within what there is. */
 function openLayer(view, wanted, usual) {
-  const notes = [], given = { kernel: numbersOf(wanted.kernel, 9), alpha: Number(wanted.alpha ?? usual.alpha) };
+  const notes = [], given = { kernel: KERNELS[wanted.kernel] ?? numbersOf(wanted.kernel, 9), alpha: Number(wanted.alpha ?? usual.alpha) };
   if (wanted.image && !view.images.includes(wanted.image)) notes.push(`There is no image ${wanted.image} here.`);
-  if (wanted.kernel && !given.kernel) notes.push("The link's kernel is not nine numbers.");
+  if (wanted.kernel && !given.kernel) notes.push("The link's kernel is neither one of those by name nor nine numbers.");
   if (!(given.alpha >= 0)) notes.push(`The link's alpha, ${wanted.alpha}, is not a number from 0 to ${HARD_ALPHA}.`);
   view.say(notes.join(" "));
   return {
@@ -953,6 +1036,7 @@ class ConvolutionView extends View {
     this.status = element("p", { class: "explorer-status", role: "status" });
     this.controls = layerControls(this);
     this.border = choice("border", (border) => this.change({ border }));
+    this.difference = choice("difference", (difference) => this.change({ difference }));
     this.pad = shape("svg", { class: "explorer-shifts", viewBox: `${-REACH - 0.5} ${-REACH - 0.5} ${2 * REACH + 1} ${2 * REACH + 1}`, role: "img", "aria-label": "The shifts around the query pixel, with the centres of the nine heads" });
     this.handles = SHIFTS.map((_, head) => this.handle(head));
     const back = element("button", { type: "button", onclick: () => this.change({ centers: SHIFTS }) }, "Centres back to the grid");
@@ -960,11 +1044,11 @@ class ConvolutionView extends View {
     this.result = element("p", { class: "explorer-result" });
     this.keep = keeping("convolution", this);
     this.root.replaceChildren(
-      element("div", { class: "explorer-controls" }, ...this.controls.nodes, labelled("Border", this.border)), this.status,
+      element("div", { class: "explorer-controls" }, ...this.controls.nodes, labelled("Border", this.border), labelled("Difference", this.difference)), this.status, this.result,
       element("div", { class: "explorer-pair explorer-wide" },
         element("figure", {}, element("div", { class: "explorer-drag" }, this.pad, ...this.handles), element("figcaption", {}, "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys; the circle has the radius of one standard deviation."), back),
         element("div", { class: "explorer-panels" }, ...this.panels.map(({ canvas, note }) => element("figure", {}, canvas, note)))),
-      this.result, this.keep);
+      this.keep);
   }
 
   /** The button that stands for a head's centre. */
@@ -1002,14 +1086,14 @@ class ConvolutionView extends View {
     const flat = numbersOf(wanted.centers, 18);
     if (wanted.centers && !flat) this.say("The link's centres are not nine pairs of numbers.");
     const centers = flat ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => Math.max(-REACH, Math.min(REACH, x)))) : SHIFTS;
-    this.state = { ...layer, centers, border: wanted.border === "as it is" ? "as it is" : "padded" };
+    this.state = { ...layer, centers, border: wanted.border === "as it is" ? "as it is" : "padded", difference: wanted.difference === "own" ? "own" : "convolution" };
     this.draw();
   }
 
   address() {
-    const { image, kernel, alpha, border, centers } = this.state;
+    const { image, kernel, alpha, border, centers, difference } = this.state;
     const moved = centers.some((center, head) => center.some((x, axis) => x !== SHIFTS[head][axis]));
-    return { image, kernel: kernel.map((value) => +value.toPrecision(6)).join(","), alpha, border, centers: moved ? centers.join(",") : undefined };
+    return { image, kernel: kernelText(kernel), alpha, border, difference, centers: moved ? centers.join(",") : undefined };
   }
 
   change(patch) {
@@ -1024,18 +1108,20 @@ class ConvolutionView extends View {
     const attention = (border === "padded" ? attendPadded : attend)(X, height, width, centers, alpha, kernel);
     const difference = attention.map((value, q) => value - convolution[q]);
     const { inside, border: frame } = largestDifference(attention, convolution, height, width);
-    const low = Math.min(...convolution), high = Math.max(...convolution), limit = Math.max(inside, frame);
+    const low = Math.min(...convolution), high = Math.max(...convolution);
+    const limit = (state.difference === "own" ? Math.max(inside, frame) : Math.max(high, -low)) || 1;
     const signed = colorsOf(bytesOf(data.colors.signed));
     const scales = [[X, 0, 1, greys], [convolution, low, high, greys], [attention, low, high, greys], [difference, -limit, limit, signed]];
     this.panels.forEach(({ title, canvas, note }, n) => {
       const [values, from, to, colors] = scales[n];
-      paint(canvas, values, height, width, from, limit || n < 3 ? to : 1, colors);
-      note.textContent = n < 3 ? `${title}: ${show(from)} (black) to ${show(to)} (white)` : `${title}: ${show(from)} (brown) to ${show(to)} (violet)`;
+      paint(canvas, values, height, width, from, to, colors);
+      note.textContent = n < 3 ? `${title}: ${show(from)} (black) to ${show(to)} (white)` : `${title}: ${show(from)} (brown), 0 (white), ${show(to)} (violet)`;
       canvas.setAttribute("aria-label", note.textContent);
     });
     this.result.textContent = `Largest difference: ${show(inside)} inside, ${show(frame)} in the frame of border pixels (the convolution goes from ${show(low)} to ${show(high)}).`;
     this.controls.update(this);
     this.border.offer([["padded", "zeros around the image, then cropped"], ["as it is", "as it is: heads look at the nearest pixel"]], border);
+    this.difference.offer([["convolution", "on the convolution's scale"], ["own", "stretched to its own range"]], state.difference);
     this.drawShifts();
     this.tellHost();
   }
@@ -1044,11 +1130,11 @@ class ConvolutionView extends View {
   drawShifts() {
     const { centers, alpha, kernel } = this.state, heads = this.data.colors.heads, span = 2 * REACH + 1;
     const pixels = Array.from({ length: span * span }, (_, n) => [Math.floor(n / span) - REACH, (n % span) - REACH]);
-    const sigma = Math.min(2 * REACH, 1 / Math.sqrt(2 * alpha));
+    const sigma = 1 / Math.sqrt(2 * alpha), rings = sigma < 2 * REACH ? centers : []; // wider ones would not be seen as rings
     this.pad.replaceChildren(
       ...pixels.map(([i, j]) => shape("rect", { x: j - 0.5, y: i - 0.5, width: 1, height: 1, fill: "#fff", stroke: "#bbb", "stroke-width": 0.02 })),
       shape("rect", { x: -0.5, y: -0.5, width: 1, height: 1, fill: "none", stroke: "#000", "stroke-width": 0.08 }),
-      ...centers.map(([i, j], head) => shape("circle", { cx: j, cy: i, r: sigma, fill: heads[head], "fill-opacity": 0.08, stroke: heads[head], "stroke-width": 0.03 })));
+      ...rings.map(([i, j], head) => shape("circle", { cx: j, cy: i, r: sigma, fill: heads[head], "fill-opacity": 0.08, stroke: heads[head], "stroke-width": 0.03 })));
     this.handles.forEach((button, head) => {
       const [i, j] = centers[head];
       Object.assign(button.style, { top: `${(100 * (i + span / 2)) / span}%`, left: `${(100 * (j + span / 2)) / span}%`, background: heads[head] });
@@ -1058,15 +1144,17 @@ class ConvolutionView extends View {
 
   drawing() {
     const { height, width } = this.data.images[this.state.image], w = 300, h = (w * height) / width;
-    const drawing = new Drawing(2 * w + 340, 2 * h + 120);
-    drawing.text(20, 26, `Kernel ${nameOf(this.state.kernel)} [${this.state.kernel.map(show).join(", ")}], ${alphaText(this.state.alpha)}`, 15);
+    const drawing = new Drawing(2 * w + 340, Math.max(360, 2 * h + 120));
+    const { image, kernel, alpha, border, centers } = this.state, scale = 260 / (2 * REACH + 1), at = (x) => (x + REACH + 0.5) * scale;
+    drawing.text(20, 26, `${this.data.images[image].label}; kernel ${nameOf(kernel)} [${kernel.map(show).join(", ")}]; ${alphaText(alpha)}; border ${border}`, 14);
     this.panels.forEach(({ canvas, note }, n) => {
       const x = 20 + (n % 2) * (w + 20), y = 40 + Math.floor(n / 2) * (h + 30);
       drawing.canvas(canvas, x, y, w, h);
       drawing.text(x, y + h + 16, note.textContent, 10);
     });
     drawing.node(this.pad, 2 * w + 60, 40, 260, 260);
-    this.state.centers.forEach(([i, j], head) => drawing.text(2 * w + 60 + ((j + REACH + 0.5) / (2 * REACH + 1)) * 260 - 4, 44 + ((i + REACH + 0.5) / (2 * REACH + 1)) * 260, `${head + 1}`, 12));
+    centers.forEach(([i, j], head) => drawing.disc(2 * w + 60 + at(j), 40 + at(i), this.data.colors.heads[head], head + 1));
+    drawing.text(2 * w + 60, 318, "Where the heads look, as a shift from the query", 10);
     drawing.text(20, drawing.height - 14, this.result.textContent, 11);
     return drawing;
   }
@@ -1080,7 +1168,6 @@ class PixelView extends View {
   constructor(root, data, host) {
     super(root, data, host);
     this.images = data.pixel;
-    this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.build();
   }
 
@@ -1091,7 +1178,8 @@ class PixelView extends View {
     this.controls = layerControls(this);
     this.play = button("Play", () => this.playing(!this.timer));
     this.slider = element("input", { type: "range", min: 0, max: 9, oninput: () => { this.playing(false); this.change({ step: +this.slider.value }); } });
-    this.steps = element("div", { class: "explorer-steps" }, this.play, button("Back", step(-1)), button("Step", step(1)), labelled("Step", this.slider));
+    this.count = element("output");
+    this.steps = element("div", { class: "explorer-steps" }, this.play, button("Back", step(-1)), button("Next", step(1)), labelled("Step", this.slider), this.count);
     this.panels = ["Convolution, shift by shift", "Self-attention, head by head"].map((title, n) => ({
       title, note: element("figcaption"),
       svg: shape("svg", { viewBox: "0 0 420 250", role: n ? "img" : "application", tabindex: n ? null : 0, class: "explorer-pixel" }),
@@ -1103,7 +1191,7 @@ class PixelView extends View {
       element("div", { class: "explorer-pair" }, ...this.panels.map(({ title, svg, note }) => element("figure", {}, element("p", { class: "explorer-title" }, title), svg, note))),
       element("details", { open: this.still.matches }, element("summary", {}, "The nine steps in numbers"), this.table), this.keep);
     this.follow();
-    this.still.addEventListener("change", () => { this.playing(false); this.draw(); });
+    this.still.addEventListener("change", () => { this.playing(false); this.draw(); }, { signal: this.life.signal });
   }
 
   /** The query pixel follows a click, a touch or the arrow keys on the convolution's image. */
@@ -1124,6 +1212,7 @@ class PixelView extends View {
   }
 
   open(wanted) {
+    this.playing(false);
     const layer = openLayer(this, wanted, { kernel: KERNELS.blur, alpha: 1 });
     const { height, width } = this.data.images[layer.image];
     this.state = { ...layer, query: numbersOf(wanted.query, 2) ?? [height >> 1, width >> 1], step: Number(wanted.step ?? 9) };
@@ -1132,7 +1221,7 @@ class PixelView extends View {
 
   address() {
     const { image, kernel, alpha, query, step } = this.state;
-    return { image, kernel: kernel.map((value) => +value.toPrecision(6)).join(","), alpha, query: query.join(","), step };
+    return { image, kernel: kernelText(kernel), alpha, query: query.join(","), step };
   }
 
   change(patch) {
@@ -1180,6 +1269,7 @@ class PixelView extends View {
     });
     this.play.hidden = this.still.matches;
     this.slider.value = step;
+    this.count.textContent = `${step} of 9`;
     this.tabulate(terms);
     this.controls.update(this);
     this.tellHost();
@@ -1188,19 +1278,36 @@ class PixelView extends View {
   /** The image with the query, and the key pixel or the head's map of this step. */
   grid(terms, side, marked) {
     const { image, query } = this.state, { height, width } = this.data.images[image], heads = this.data.colors.heads;
-    const X = valuesOf(this.data.images[image]), cell = 208 / Math.max(height, width), nodes = [];
-    const square = ([r, c], attributes) => shape("rect", { x: 21 + c * cell, y: 21 + r * cell, width: cell, height: cell, ...attributes });
+    const X = valuesOf(this.data.images[image]), cell = 250 / (2 + Math.max(height, width)), nodes = []; // a cell of margin around
+    const square = ([r, c], attributes) => shape("rect", { x: (1 + c) * cell, y: (1 + r) * cell, width: cell, height: cell, "pointer-events": "none", ...attributes });
     X.forEach((x, k) => {
       const pixel = [Math.floor(k / width), k % width], level = Math.round(255 * x);
-      nodes.push(square(pixel, { fill: `rgb(${level}, ${level}, ${level})`, "data-pixel": pixel.join(",") }));
+      nodes.push(square(pixel, { fill: `rgb(${level}, ${level}, ${level})`, "data-pixel": pixel.join(","), "pointer-events": "all" }));
     });
-    terms.forEach(({ key, map, inside }, n) => {
+    for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) nodes.push(square(query, { fill: "none", stroke: color, "stroke-width": line }));
+    terms.forEach((term, n) => {
       if (!marked(n)) return;
-      if (side) map.forEach((p, k) => { if (p > 0.004) nodes.push(square([Math.floor(k / width), k % width], { fill: heads[n], "fill-opacity": Math.min(0.85, p ** 0.6), "pointer-events": "none" })); });
-      else nodes.push(square(key, { fill: "none", stroke: heads[n], "stroke-width": 3, "stroke-dasharray": inside ? null : "3 2" }));
+      const frame = (pixel, opacity, dashes) => [["#fff", 5], [heads[n], 3]].forEach(([stroke, line]) =>
+        nodes.push(square(pixel, { fill: "none", stroke, "stroke-width": line, "stroke-opacity": opacity, "stroke-dasharray": dashes })));
+      if (!side) {
+        frame(term.key, 1, term.inside ? null : "4 3");
+        if (!term.inside) nodes.push(this.letter((1.5 + term.key[1]) * cell, (1.5 + term.key[0]) * cell + 4, "0"));
+      } else if (this.state.step < 9) term.map.forEach((p, k) => { if (p > 0.004) frame([Math.floor(k / width), k % width], Math.min(1, 0.1 + p ** 0.7)); });
+      else nodes.push(...this.disc(term, n, cell, width));
     });
-    for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) nodes.push(square(query, { fill: "none", stroke: color, "stroke-width": line, "pointer-events": "none" }));
     return nodes;
+  }
+
+  letter(x, y, text, fill = "currentColor") {
+    return shape("text", { x, y, "text-anchor": "middle", "font-size": 12, "font-weight": "bold", "pointer-events": "none", fill }, text);
+  }
+
+  /** A head of the whole: a numbered disc at the mean of where it looks. */
+  disc({ map }, n, cell, width) {
+    let row = 0, column = 0;
+    map.forEach((p, k) => { row += p * Math.floor(k / width); column += p * (k % width); });
+    const [x, y] = [(column + 1.5) * cell, (row + 1.5) * cell];
+    return [shape("circle", { cx: x, cy: y, r: 8, fill: this.data.colors.heads[n], stroke: "#fff", "stroke-width": 1.5, "pointer-events": "none" }), this.letter(x, y + 4, n + 1, "#fff")];
   }
 
   /** The nine weights, this step's framed. */
@@ -1216,19 +1323,21 @@ class PixelView extends View {
 
   /** The output pixel as it fills. */
   sum(now, side) {
-    const total = now ? now.sums[side] : 0, level = Math.round(255 * Math.max(0, Math.min(1, total)));
+    const total = now ? now.sums[side] : 0, reach = (sign) => this.state.kernel.reduce((sum, weight) => sum + Math.max(0, sign * weight), 0);
+    const [low, high] = [-reach(-1), reach(1)], level = high > low ? Math.round((255 * (total - low)) / (high - low)) : 0;
     return [
       shape("text", { x: 342, y: 26, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, side ? "value of each head" : "weight of each shift"),
-      shape("rect", { x: 316, y: 168, width: 52, height: 52, fill: `rgb(${level}, ${level}, ${level})`, stroke: "currentColor" }),
+      shape("text", { x: 342, y: 246, "text-anchor": "middle", "font-size": 10, fill: "currentColor" }, `black ${show(+low.toFixed(2))}, white ${show(+high.toFixed(2))}`),
+      shape("rect", { x: 318, y: 164, width: 48, height: 48, fill: `rgb(${level}, ${level}, ${level})`, stroke: "currentColor" }),
       shape("text", { x: 342, y: 158, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, "output pixel q"),
-      shape("text", { x: 342, y: 240, "text-anchor": "middle", "font-size": 14, fill: "currentColor" }, show(+total.toFixed(4))),
+      shape("text", { x: 342, y: 230, "text-anchor": "middle", "font-size": 14, fill: "currentColor" }, show(+total.toFixed(4))),
     ];
   }
 
   sentence(now, side) {
     const { step } = this.state;
     if (!now) return side ? "No head has been added yet." : "No shift has been added yet.";
-    const seen = side ? `head ${step} sees the average ${show(now.seen[1])}` : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
+    const seen = side ? `head ${step} sees the average ${show(now.seen[1])}${now.inside ? "" : " (its shift leads outside, so it looks at the nearest pixels inside)"}` : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
     const text = `Step ${step} of 9: ${seen}, times ${show(+now.weight.toFixed(4))} is ${show(now.weight * now.seen[side])}; the sum so far ${show(now.sums[side])}.`;
     return step === 9 && side ? `${text} The difference to the convolution: ${show(now.sums[1] - now.sums[0])}, at ${alphaText(this.state.alpha)}.` : text;
   }
@@ -1242,12 +1351,12 @@ class PixelView extends View {
   }
 
   drawing() {
-    const drawing = new Drawing(900, 330);
+    const drawing = new Drawing(900, 380), { image, kernel, alpha, query } = this.state;
+    drawing.text(20, 26, `${this.data.images[image].label}; kernel ${nameOf(kernel)}; ${alphaText(alpha)}; query ${pair(query)}`, 14);
     this.panels.forEach(({ title, svg, note }, n) => {
-      drawing.text(20 + 440 * n, 26, title, 15);
-      drawing.node(svg, 20 + 440 * n, 36, 420, 250);
-      drawing.text(20 + 440 * n, 304, note.textContent.slice(0, 76), 10);
-      drawing.text(20 + 440 * n, 318, note.textContent.slice(76), 10);
+      drawing.text(20 + 440 * n, 52, title, 14);
+      drawing.node(svg, 20 + 440 * n, 60, 420, 250);
+      drawing.paragraph(20 + 440 * n, 328, note.textContent, 11, 70);
     });
     return drawing;
   }
@@ -1257,16 +1366,16 @@ class PixelView extends View {
 
 const VIEWS = { attention: AttentionView, convolution: ConvolutionView, pixel: PixelView };
 
-/** Put a view into an element. `state`: text by name, as in an address; `host.changed(state)` is told of every other one, and
+/** Put a view into an element. `data`: what `payload.py` makes, or its JSON text. `state`: text by name, as in an address; `host.changed(state)` is told of every other one, and
  *  `host.address` says whether the state is the page's address. */
 export async function mount(root, name, data, state = {}, host = {}) {
   root.classList.add("explorer");
   try {
-    const view = new VIEWS[name](root, data, host);
+    const view = new VIEWS[name](root, typeof data === "string" ? JSON.parse(data) : data, host);
     await view.open(state);
     return view;
   } catch (error) {
-    root.replaceChildren(element("p", { class: "explorer-message", role: "alert" }, `This view could not be shown: ${error.message}`));
+    root.replaceChildren(element("p", { class: "explorer-message", role: "alert" }, `This view could not be shown: ${error.message}. ${MEND}`));
     throw error;
   }
 }

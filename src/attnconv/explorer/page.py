@@ -14,7 +14,9 @@ def source(*names: str) -> str:
 
 def page_html(view: str, payload: Payload, still: str) -> str:
     """A view, "attention", "convolution" or "pixel", as a part of a page. `still`: what is said where no script runs."""
-    data = json.dumps(payload.data, separators=(",", ":")).replace("<", "\\u003c")  # so that no text can end the element
+    data = json.dumps(payload.data, separators=(",", ":"), allow_nan=False).replace(
+        "<", "\\u003c"
+    )  # so that no text can end the element
     return (
         f"<style>\n{source('explorer.css')}</style>\n"
         f'<div data-explorer="{view}"><p>{html.escape(still)}</p></div>\n'

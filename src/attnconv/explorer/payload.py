@@ -29,10 +29,11 @@ LABELS = {
     "sa-learned": "learned, position only",
     "sa-learned-content": "learned + content",
 }
+HEADS = ["#882255" if color == "#000000" else color for color in HEAD_COLORS]  # black would be lost on images and in the dark
 DATASETS = {"digits": "digits", "cifar10": "CIFAR-10"}
 IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
-SMALLEST = 2.0**-24  # above zero in half precision, in which records keep maps
+PARTS = {"content": "content", "rows": "row", "columns": "column"}  # of scores: their names in a file, and in a record
 MEAN, MEAN_IMAGES = "mean", 100
 
 
@@ -48,7 +49,7 @@ class Payload:
 
     def __post_init__(self) -> None:
         amounts, signed = (base64.b64encode(palette(name)).decode() for name in ("cividis", "PuOr"))
-        self.data |= {"colors": {"amounts": amounts, "signed": signed, "heads": list(HEAD_COLORS)}, "images": {}}
+        self.data |= {"colors": {"amounts": amounts, "signed": signed, "heads": HEADS}, "images": {}}
 
     def file(self, name: str, tensors: Mapping[str, Tensor], on_request: bool = False) -> dict[str, Any]:
         """Tensors as a file: what the page needs to know to read it."""
@@ -62,7 +63,11 @@ class Payload:
         return entry | {"url": f"{self.place}/{name}.safetensors"}
 
     def picture(self, name: str, label: str, image: Tensor) -> str:
-        """An image `(H, W)` or `(H, W, 3)` from 0 to 1, by its name."""
+        """An image `(H, W)` or `(H, W, 3)` from 0 to 1, by its name. ValueError for anything else."""
+        if image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.numel():
+            raise ValueError(f"got an image of shape {tuple(image.shape)}, expected (H, W) or (H, W, 3)")
+        if not (image.is_floating_point() and image.min() >= 0 and image.max() <= 1):
+            raise ValueError(f"got an image of {image.dtype} from {image.min()} to {image.max()}, expected floats from 0 to 1")
         pixels = (image * 255).round().to(torch.uint8)
         channels = 1 if image.ndim == 2 else 3
         values = {"height": image.shape[0], "width": image.shape[1], "channels": channels}
@@ -104,11 +109,12 @@ def content_entry(payload: Payload, record: RunRecord, maps: Mapping[str, list[d
 
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
     """Of one normalised image `(1, C, H', W')`, for each layer and every query pixel: `queries` `(Q, 2)`, and the scores' parts
-    `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`, in half precision."""
+    `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`."""
     layers = []
     for parts in score_parts(model, images):
-        content, rows, columns = (part[0].flatten(1, 2).half() for part in parts)
-        layers.append({"queries": every_pixel(*content.shape[2:]), "content": content, "rows": rows, "columns": columns})
+        queries = every_pixel(*parts[0].shape[-2:])
+        by_name = zip(PARTS, parts, strict=True)
+        layers.append({"queries": queries} | {name: part[0].flatten(1, 2) for name, part in by_name})
     return layers
 
 
@@ -120,7 +126,7 @@ def mean_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[st
 
 def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
     """Maps `(N_h, H, W, H, W)` of every query pixel."""
-    return {"queries": every_pixel(*probabilities.shape[-2:]), "probabilities": probabilities.flatten(1, 2).half()}
+    return {"queries": every_pixel(*probabilities.shape[-2:]), "probabilities": probabilities.flatten(1, 2)}
 
 
 def every_pixel(height: int, width: int) -> Tensor:
@@ -128,15 +134,10 @@ def every_pixel(height: int, width: int) -> Tensor:
 
 
 def content_files_of_record(record: RunRecord, kind: str, number: int) -> list[dict[str, Tensor]]:
-    """Of the record's image `number` of a kind, "image" or "photograph", for its query pixels, as of a model; q . k is what
-    the position part leaves of the logarithm of the maps, up to a constant per query."""
-    attention = record.attention
-    rows, columns = (attention[f"{kind}_{axis}_scores"][number].half() for axis in ("row", "column"))
-    scores = attention[f"{kind}_maps"][number].float().clamp(min=SMALLEST).log()
-    content = (scores - rows.unsqueeze(-1) - columns.unsqueeze(-2)).half()
-    queries = attention["queries"]
-    names = ("content", "rows", "columns")
-    return [dict(zip(names, parts, strict=True)) | {"queries": queries} for parts in zip(content, rows, columns, strict=True)]
+    """Of the record's image `number` of a kind, "image" or "photograph", for its query pixels, as of a model."""
+    parts = {name: record.attention[f"{kind}_{part}_scores"][number] for name, part in PARTS.items()}
+    layers = range(len(parts["content"]))
+    return [{"queries": record.attention["queries"]} | {name: part[layer] for name, part in parts.items()} for layer in layers]
 
 
 def mean_files_of_record(record: RunRecord) -> list[dict[str, Tensor]]:
@@ -208,12 +209,12 @@ def pixel_payload() -> Payload:
 
 
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
-    """For the view "attention": any model's maps `(L, N_h, H, W, H, W)`, over an image `(H', W')` or `(H', W', 3)` from 0 to 1.
+    """For the view "attention": any model's maps `(L, N_h, H, W, H, W)`, kept in half precision, over an image.
 
-    ValueError for maps of another shape, or that are not probabilities.
+    `image`: `(H', W')` or `(H', W', 3)`, from 0 to 1. ValueError for maps of another shape, or that are not probabilities.
     """
     shape = tuple(maps.shape)
-    if len(shape) != 6 or shape[2:4] != shape[4:]:
+    if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():
         raise ValueError(f"got maps of shape {shape}, expected (layers, heads, H, W, H, W): query, then key")
     if not torch.allclose(maps.double().sum(dim=(-2, -1)), torch.ones((), dtype=torch.float64), atol=1e-2) or maps.min() < 0:
         raise ValueError("the maps are not probabilities: over the keys of each query, expected numbers >= 0 that sum to 1")
@@ -221,7 +222,7 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     height, width = shape[-2:]
     grey = torch.full((height, width), 0.75)
     name = payload.picture("image", "the image" if image is not None else "no image", grey if image is None else image)
-    files = [payload.file(f"layer {n}", _maps_file(layer)) for n, layer in enumerate(maps, start=1)]
+    files = [payload.file(f"layer {n}", _maps_file(layer.half())) for n, layer in enumerate(maps, start=1)]
     best = best_shifts(Heads(layer[:, height // 2, width // 2], mean_by_shift(layer)) for layer in maps.double())
     entry = {"id": "maps", "label": "attention maps", "tier": "given", "source": "", "size": (height, width)}
     payload.data["models"] = [entry | {"content": {name: files}, "images": [name], "best": best}]

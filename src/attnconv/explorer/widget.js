@@ -13,5 +13,6 @@ export default {
       const state = model.get("state");
       if (JSON.stringify(state) !== JSON.stringify(view.text())) view.open(state);
     });
+    return () => view.close();
   },
 };

@@ -1,6 +1,7 @@
 """The explorer in a notebook: an anywidget around the same JavaScript. Its `state` is shared: Python reads and sets the view."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import anywidget
 import traitlets
@@ -9,6 +10,12 @@ from torch import Tensor
 from ..runs import RunRecord
 from .page import source
 from .payload import Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
+
+STATES = {
+    "attention": ("model", "layer", "head", "image", "part", "softmax", "scale", "query", "epoch"),
+    "convolution": ("image", "kernel", "alpha", "border", "difference", "centers"),
+    "pixel": ("image", "kernel", "alpha", "query", "step"),
+}
 
 
 class Explorer(anywidget.AnyWidget):
@@ -26,12 +33,23 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, view: str, payload: Payload, state: dict) -> "Explorer":
-        return cls(view=view, data=payload.data, state={name: str(value) for name, value in state.items()})
+        """A view of a payload in a state: numbers, text, pairs such as `query=(4, 4)`. ValueError for a name it does not have."""
+        if unknown := sorted(set(state) - set(STATES[view])):
+            raise ValueError(f"unknown {', '.join(unknown)} for this view, expected some of {', '.join(STATES[view])}")
+        return cls(view=view, data=payload.data, state={name: _text(value) for name, value in state.items()})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
-    """The heads of trained models, from their run records. ValueError for one without attention."""
+    """The heads of trained models, from their run records. ValueError for none, or for one without attention."""
     records = [records] if isinstance(records, RunRecord) else list(records)
+    if not records:
+        raise ValueError("got no run records, expected at least one; find_runs() lists those of data/runs")
     for record in records:
         if not record.attention:
             raise ValueError(f"{record.name} has no attention to look at; expected finished runs of self-attention models")
