@@ -15,7 +15,8 @@ import torch
 from playwright.sync_api import sync_playwright
 
 from attnconv.explorer.page import page_html
-from attnconv.explorer.payload import Payload, every_pixel
+from attnconv.explorer.payload import Payload
+from attnconv.grid import pixels
 from attnconv.models import build_model, snapshot
 from attnconv.runs import processor
 
@@ -48,7 +49,7 @@ def page_of(model):
     if model == "sa-learned-content":
         shape = HEADS, SIZE * SIZE, SIZE
         layers = [
-            {"queries": every_pixel(SIZE, SIZE), "content": torch.randn(*shape, SIZE).half()}
+            {"queries": pixels(SIZE, SIZE), "content": torch.randn(*shape, SIZE).half()}
             | {name: torch.randn(shape).half() for name in ("rows", "columns")}
             for _ in range(LAYERS)
         ]

@@ -23,8 +23,10 @@ export function layerAt(tensors, number, moment) {
 /** A head's score as a function of the shift (i, j): equation (14), equation (19), or learned, section 4.3. */
 function scoreOf(layer, head) {
   if (layer.row_scores) {
-    const size = layer.row_scores.length / layer.heads, width = layer.column_scores.length / layer.heads;
-    const rows = layer.row_scores.subarray(head * size), columns = layer.column_scores.subarray(head * width);
+    const size = layer.row_scores.length / layer.heads,
+      width = layer.column_scores.length / layer.heads;
+    const rows = layer.row_scores.subarray(head * size),
+      columns = layer.column_scores.subarray(head * width);
     return (i, j) => rows[i + (size >> 1)] + columns[j + (width >> 1)];
   }
   const [row, column] = layer.centers.subarray(2 * head, 2 * head + 2);
@@ -34,7 +36,8 @@ function scoreOf(layer, head) {
   }
   const [a, b, c, d] = layer.precision.subarray(4 * head, 4 * head + 4);
   return (i, j) => {
-    const x = i - row, y = j - column;
+    const x = i - row,
+      y = j - column;
     return -0.5 * (a * x * x + (b + c) * x * y + d * y * y);
   };
 }
@@ -50,7 +53,8 @@ export function scoresByShift(layer, head, height, width) {
 
 /** The scores of all key pixels for one query: the window of a table by shift that the image leaves. */
 export function scoresFrom(table, [row, column], height, width) {
-  const scores = new Float64Array(height * width), columns = 2 * width - 1;
+  const scores = new Float64Array(height * width),
+    columns = 2 * width - 1;
   for (let i = 0; i < height; i++) {
     const start = (i - row + height - 1) * columns + (width - 1 - column);
     scores.set(table.subarray(start, start + width), i * width);
@@ -59,7 +63,8 @@ export function scoresFrom(table, [row, column], height, width) {
 }
 
 export function softmax(scores) {
-  let largest = -Infinity, sum = 0;
+  let largest = -Infinity,
+    sum = 0;
   for (const score of scores) if (score > largest) largest = score;
   const probabilities = new Float64Array(scores.length);
   for (let k = 0; k < scores.length; k++) sum += probabilities[k] = Math.exp(scores[k] - largest);
@@ -76,29 +81,36 @@ export function entropy(probabilities) {
 
 /** The mean probability of each shift, over the queries that have it inside the image: `maps.mean_by_shift` of the package. */
 export function meanByShift(table, height, width) {
-  const columns = 2 * width - 1, sum = new Float64Array(table.length), count = new Float64Array(table.length);
-  const largest = table.reduce((a, b) => Math.max(a, b)), weights = table.map((score) => Math.exp(score - largest));
-  for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
-    let p = scoresFrom(weights, [row, column], height, width);
-    const Z = p.reduce((a, b) => a + b);
-    p = Z > 1e-200 ? p.map((weight) => weight / Z) : softmax(scoresFrom(table, [row, column], height, width));
-    for (let i = 0, k = 0; i < height; i++) for (let j = 0; j < width; j++, k++) {
-      const shift = (i - row + height - 1) * columns + j - column + width - 1;
-      sum[shift] += p[k];
-      count[shift] += 1;
+  const columns = 2 * width - 1,
+    sum = new Float64Array(table.length),
+    count = new Float64Array(table.length);
+  const largest = table.reduce((a, b) => Math.max(a, b)),
+    weights = table.map((score) => Math.exp(score - largest));
+  for (let row = 0; row < height; row++)
+    for (let column = 0; column < width; column++) {
+      let p = scoresFrom(weights, [row, column], height, width);
+      const Z = p.reduce((a, b) => a + b);
+      p = Z > 1e-200 ? p.map((weight) => weight / Z) : softmax(scoresFrom(table, [row, column], height, width));
+      for (let i = 0, k = 0; i < height; i++)
+        for (let j = 0; j < width; j++, k++) {
+          const shift = (i - row + height - 1) * columns + j - column + width - 1;
+          sum[shift] += p[k];
+          count[shift] += 1;
+        }
     }
-  }
   return sum.map((value, shift) => value / count[shift]);
 }
 
 /** The largest mean probability of a shift up to half the image, and that shift: `Heads.mass` and `.shifts` of the package. */
 export function bestShift(byShift, height, width) {
-  const up = height >> 1, left = width >> 1;
+  const up = height >> 1,
+    left = width >> 1;
   let best = { mass: -1, shift: [0, 0] };
-  for (let i = -up; i <= up; i++) for (let j = -left; j <= left; j++) {
-    const mass = byShift[(i + height - 1) * (2 * width - 1) + j + width - 1];
-    if (mass > best.mass) best = { mass, shift: [i, j] };
-  }
+  for (let i = -up; i <= up; i++)
+    for (let j = -left; j <= left; j++) {
+      const mass = byShift[(i + height - 1) * (2 * width - 1) + j + width - 1];
+      if (mass > best.mass) best = { mass, shift: [i, j] };
+    }
   return best;
 }
 
@@ -110,14 +122,16 @@ export const SHIFTS = [-1, 0, 1].flatMap((i) => [-1, 0, 1].map((j) => [i, j]));
 /** Equation (5) for one channel: the sum over the shifts of kernel[shift] * X[q + shift], zero outside the image. */
 export function convolve(image, height, width, kernel) {
   const output = new Float64Array(height * width);
-  for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
-    let sum = 0;
-    SHIFTS.forEach(([i, j], n) => {
-      const r = row + i, c = column + j;
-      if (r >= 0 && r < height && c >= 0 && c < width) sum += kernel[n] * image[r * width + c];
-    });
-    output[row * width + column] = sum;
-  }
+  for (let row = 0; row < height; row++)
+    for (let column = 0; column < width; column++) {
+      let sum = 0;
+      SHIFTS.forEach(([i, j], n) => {
+        const r = row + i,
+          c = column + j;
+        if (r >= 0 && r < height && c >= 0 && c < width) sum += kernel[n] * image[r * width + c];
+      });
+      output[row * width + column] = sum;
+    }
   return output;
 }
 
@@ -133,16 +147,20 @@ export function axisProbabilities(center, alpha, size) {
 
 /** Equation (6) for one quadratic head and one channel: what it sees from every pixel, rows first, then columns. */
 export function headAverages(image, height, width, [row, column], alpha) {
-  const rows = axisProbabilities(row, alpha, height), columns = axisProbabilities(column, alpha, width);
-  const byRows = new Float64Array(height * width), averages = new Float64Array(height * width);
-  for (let q = 0; q < height; q++) for (let k = 0; k < height; k++) {
-    const p = rows[q * height + k];
-    if (p) for (let c = 0; c < width; c++) byRows[q * width + c] += p * image[k * width + c];
-  }
-  for (let q = 0; q < width; q++) for (let k = 0; k < width; k++) {
-    const p = columns[q * width + k];
-    if (p) for (let r = 0; r < height; r++) averages[r * width + q] += p * byRows[r * width + k];
-  }
+  const rows = axisProbabilities(row, alpha, height),
+    columns = axisProbabilities(column, alpha, width);
+  const byRows = new Float64Array(height * width),
+    averages = new Float64Array(height * width);
+  for (let q = 0; q < height; q++)
+    for (let k = 0; k < height; k++) {
+      const p = rows[q * height + k];
+      if (p) for (let c = 0; c < width; c++) byRows[q * width + c] += p * image[k * width + c];
+    }
+  for (let q = 0; q < width; q++)
+    for (let k = 0; k < width; k++) {
+      const p = columns[q * width + k];
+      if (p) for (let r = 0; r < height; r++) averages[r * width + q] += p * byRows[r * width + k];
+    }
   return averages;
 }
 
@@ -151,14 +169,17 @@ export function attend(image, height, width, centers, alpha, values) {
   const output = new Float64Array(height * width);
   centers.forEach((center, head) => {
     if (!values[head]) return;
-    headAverages(image, height, width, center, alpha).forEach((x, q) => { output[q] += values[head] * x; });
+    headAverages(image, height, width, center, alpha).forEach((x, q) => {
+      output[q] += values[head] * x;
+    });
   });
   return output;
 }
 
 /** The paper's remedy for the border: a frame of zeros around the image, attention, and the frame's queries dropped. */
 export function attendPadded(image, height, width, centers, alpha, values) {
-  const padded = new Float64Array((height + 2) * (width + 2)), output = new Float64Array(height * width);
+  const padded = new Float64Array((height + 2) * (width + 2)),
+    output = new Float64Array(height * width);
   for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) padded[(r + 1) * (width + 2) + c + 1] = image[r * width + c];
   const whole = attend(padded, height + 2, width + 2, centers, alpha, values);
   for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) output[r * width + c] = whole[(r + 1) * (width + 2) + c + 1];
@@ -169,7 +190,8 @@ export function attendPadded(image, height, width, centers, alpha, values) {
 export function largestDifference(a, b, height, width) {
   const largest = { inside: 0, border: 0 };
   for (let q = 0; q < a.length; q++) {
-    const row = Math.floor(q / width), column = q % width;
+    const row = Math.floor(q / width),
+      column = q % width;
     const where = row && column && row < height - 1 && column < width - 1 ? "inside" : "border";
     largest[where] = Math.max(largest[where], Math.abs(a[q] - b[q]));
   }
@@ -189,7 +211,9 @@ export function crc32(bytes) {
 }
 
 function half(bits) {
-  const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const sign = bits >> 15 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    fraction = bits & 1023;
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
   return exponent ? sign * 2 ** (exponent - 25) * (1024 + fraction) : sign * 2 ** -24 * fraction;
 }
@@ -205,7 +229,14 @@ export function readTensors(bytes) {
   const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
   const { __metadata__, ...entries } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
   const tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(entries)) {
+  for (const [
+    name,
+    {
+      dtype,
+      shape,
+      data_offsets: [start, end],
+    },
+  ] of Object.entries(entries)) {
     tensors[name] = { shape, data: READERS[dtype](bytes.slice(8 + length + start, 8 + length + end).buffer) };
   }
   return tensors;
@@ -219,7 +250,10 @@ const MEND = "Reload the page; if that does not help, build the book again.";
 
 async function download(file) {
   if (location.protocol === "file:") {
-    throw new Error(`${file.name} lies in a file of its own, which browsers do not load from a folder. Read the book through a server: make serve.`);
+    throw new Error(
+      `${file.name} lies in a file of its own, which browsers do not load from a folder.` +
+        " Read the book through a server: make serve.",
+    );
   }
   let response;
   try {
@@ -259,11 +293,16 @@ export class PositionModel {
 
   moveTo(moment) {
     if (moment === this.moment) return;
-    const count = new Set(Object.keys(this.tensors).filter((key) => key.includes(".")).map((key) => key.split(".")[0])).size;
+    const count = new Set(
+      Object.keys(this.tensors)
+        .filter((key) => key.includes("."))
+        .map((key) => key.split(".")[0]),
+    ).size;
     this.moment = moment;
     this.layers = Array.from({ length: count }, (_, n) => layerAt(this.tensors, n + 1, moment));
     this.tables = this.layers.map((layer) =>
-      Array.from({ length: layer.heads }, (_, head) => scoresByShift(layer, head, this.height, this.width)));
+      Array.from({ length: layer.heads }, (_, head) => scoresByShift(layer, head, this.height, this.width)),
+    );
     this.best = this.tables.map(() => []);
   }
 
@@ -282,7 +321,7 @@ export class PositionModel {
 
   bestShift(layer, head) {
     const known = this.best[layer];
-    return known[head] ??= bestShift(meanByShift(this.tables[layer][head], this.height, this.width), this.height, this.width);
+    return (known[head] ??= bestShift(meanByShift(this.tables[layer][head], this.height, this.width), this.height, this.width));
   }
 }
 
@@ -307,13 +346,15 @@ export class ContentModel {
   }
 
   scores(layer, head, query, part) {
-    const { content, rows, columns, probabilities } = this.layers[layer], size = this.height * this.width;
+    const { content, rows, columns, probabilities } = this.layers[layer],
+      size = this.height * this.width;
     const n = head * this.queries.length + this.queries.findIndex(([i, j]) => i === query[0] && j === query[1]);
     if (probabilities) return Float64Array.from(probabilities.data.subarray(n * size, (n + 1) * size), Math.log);
     const scores = new Float64Array(size);
     for (let k = 0; k < size; k++) {
       if (part !== "position") scores[k] += content.data[n * size + k];
-      if (part !== "content") scores[k] += rows.data[n * this.height + Math.floor(k / this.width)] + columns.data[n * this.width + (k % this.width)];
+      if (part !== "content")
+        scores[k] += rows.data[n * this.height + Math.floor(k / this.width)] + columns.data[n * this.width + (k % this.width)];
     }
     return scores;
   }
@@ -346,6 +387,8 @@ function dress(node, attributes, children) {
   return node;
 }
 
+const box = (name, ...children) => element("div", { class: name }, ...children);
+
 /** A labelled control; named outright, since a name taken from around a list of choices would have the choices in it. */
 function labelled(text, control) {
   control.setAttribute("aria-label", text);
@@ -369,13 +412,17 @@ function choice(name, changed) {
 
 /** 256 colours, three bytes each, as canvases keep them. */
 function colorsOf(bytes) {
-  return Uint32Array.from({ length: 256 }, (_, n) => (255 << 24) | (bytes[3 * n + 2] << 16) | (bytes[3 * n + 1] << 8) | bytes[3 * n]);
+  return Uint32Array.from(
+    { length: 256 },
+    (_, n) => (255 << 24) | (bytes[3 * n + 2] << 16) | (bytes[3 * n + 1] << 8) | bytes[3 * n],
+  );
 }
 
 /** One pixel of canvas for each number; `colors` go from `low` to `high`. */
 function paint(canvas, values, height, width, low, high, colors) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  const context = canvas.getContext("2d"),
+    image = context.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   for (let k = 0; k < values.length; k++) {
     const share = high > low ? (values[k] - low) / (high - low) : Number(values[k] >= high);
@@ -386,8 +433,10 @@ function paint(canvas, values, height, width, low, high, colors) {
 
 /** A picture of the data, `channels` bytes a pixel, as a canvas. */
 function canvasOf({ height, width, channels, base64 }) {
-  const bytes = bytesOf(base64), canvas = element("canvas", { width, height });
-  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  const bytes = bytesOf(base64),
+    canvas = element("canvas", { width, height });
+  const context = canvas.getContext("2d"),
+    image = context.createImageData(width, height);
   for (let k = 0; k < height * width; k++) {
     for (let c = 0; c < 3; c++) image.data[4 * k + c] = bytes[channels * k + (channels === 3 ? c : 0)];
     image.data[4 * k + 3] = 255;
@@ -421,16 +470,25 @@ class Drawing {
     this.parts.push(`<text x="${x}" y="${y}" font-size="${size}">${text.replace(/&/g, "&amp;").replace(/</g, "&lt;")}</text>`);
   }
   canvas(canvas, x, y, width, height) {
-    this.parts.push(`<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`);
+    this.parts.push(
+      `<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`,
+    );
   }
   frame(x, y, width, height) {
-    for (const [color, line] of [["#000", 2], ["#fff", 0.8]]) {
-      this.parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${line}"/>`);
+    for (const [color, line] of [
+      ["#000", 2],
+      ["#fff", 0.8],
+    ]) {
+      this.parts.push(
+        `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${line}"/>`,
+      );
     }
   }
   disc(x, y, color, text) {
-    this.parts.push(`<circle cx="${x}" cy="${y}" r="9" fill="${color}" stroke="#fff" stroke-width="1.5"/>`
-      + `<text x="${x}" y="${y + 4}" font-size="11" font-weight="bold" fill="#fff" text-anchor="middle">${text}</text>`);
+    this.parts.push(
+      `<circle cx="${x}" cy="${y}" r="9" fill="${color}" stroke="#fff" stroke-width="1.5"/>` +
+        `<text x="${x}" y="${y + 4}" font-size="11" font-weight="bold" fill="#fff" text-anchor="middle">${text}</text>`,
+    );
   }
   /** Text in lines of up to `count` letters, broken between words. */
   paragraph(x, y, text, size, count) {
@@ -447,8 +505,10 @@ class Drawing {
     this.parts.push(new XMLSerializer().serializeToString(copy));
   }
   toString() {
-    return `<svg xmlns="${SVG}" width="${this.width}" height="${this.height}" viewBox="0 0 ${this.width} ${this.height}" font-family="sans-serif">`
-      + `<rect width="100%" height="100%" fill="#fff"/>${this.parts.join("")}</svg>`;
+    return (
+      `<svg xmlns="${SVG}" width="${this.width}" height="${this.height}" viewBox="0 0 ${this.width} ${this.height}" font-family="sans-serif">` +
+      `<rect width="100%" height="100%" fill="#fff"/>${this.parts.join("")}</svg>`
+    );
   }
 }
 
@@ -461,7 +521,9 @@ function save(name, blob) {
 async function saveDrawing(drawing, name, kind) {
   const svg = new Blob([String(drawing)], { type: "image/svg+xml" });
   if (kind === "svg") return save(`${name}.svg`, svg);
-  const image = new Image(), url = URL.createObjectURL(svg), scale = 2;
+  const image = new Image(),
+    url = URL.createObjectURL(svg),
+    scale = 2;
   image.src = url;
   await image.decode();
   const canvas = element("canvas", { width: scale * drawing.width, height: scale * drawing.height });
@@ -475,7 +537,8 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 /** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
 function pointing(node, size, current, moved, pressed = () => {}) {
   const pixelAt = (event) => {
-    const box = node.getBoundingClientRect(), [height, width] = size();
+    const box = node.getBoundingClientRect(),
+      [height, width] = size();
     const at = (offset, length, count) => Math.max(0, Math.min(count - 1, Math.floor((offset / length) * count)));
     return [at(event.clientY - box.top, box.height, height), at(event.clientX - box.left, box.width, width)];
   };
@@ -490,7 +553,10 @@ function pointing(node, size, current, moved, pressed = () => {}) {
     event.preventDefault();
     if (!step) return pressed(current());
     const limits = size();
-    moved(current().map((n, axis) => Math.max(0, Math.min(limits[axis] - 1, n + step[axis]))), "key");
+    moved(
+      current().map((n, axis) => Math.max(0, Math.min(limits[axis] - 1, n + step[axis]))),
+      "key",
+    );
   });
 }
 
@@ -517,9 +583,16 @@ function keeping(name, view) {
       said.textContent = "the address of this page is the link";
     }
   });
-  const button = (kind) => element("button", { type: "button", onclick: () => saveDrawing(view.drawing(), name, kind) }, `Save as ${kind.toUpperCase()}`);
+  const button = (kind) =>
+    element(
+      "button",
+      { type: "button", onclick: () => saveDrawing(view.drawing(), name, kind) },
+      `Save as ${kind.toUpperCase()}`,
+    );
   const bar = element("p", { class: "explorer-keep" }, button("svg"), button("png"), ...(view.host.address ? [link, said] : []));
-  bar.address = (state) => { link.href = addressOf(state); };
+  bar.address = (state) => {
+    link.href = addressOf(state);
+  };
   return bar;
 }
 
@@ -539,7 +612,11 @@ class View {
 
   /** The state as text by name: what a link says to give this view. */
   text() {
-    return Object.fromEntries(Object.entries(this.address()).filter(([, value]) => value !== undefined).map(([name, value]) => [name, String(value)]));
+    return Object.fromEntries(
+      Object.entries(this.address())
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value]) => [name, String(value)]),
+    );
   }
 
   tellHost() {
@@ -550,7 +627,9 @@ class View {
 
 /** A row of numbers or pixels given as text, or nothing if it is not one of `count` finite numbers. */
 export function numbersOf(text, count) {
-  const numbers = String(text ?? "").split(",").map((part) => (part.trim() ? Number(part) : NaN));
+  const numbers = String(text ?? "")
+    .split(",")
+    .map((part) => (part.trim() ? Number(part) : NaN));
   return numbers.length === count && numbers.every(Number.isFinite) ? numbers : undefined;
 }
 
@@ -559,7 +638,20 @@ export function numbersOf(text, count) {
 const PARTS = { score: "whole score", position: "position part (where), q · r", content: "content part (what), q · k" };
 const FINE = 2; // canvas pixels for each pixel of a style, so that discs and numbers are sharp
 
-const LEGEND = "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels that have it (with content: of the whole score, over test images), and that shift. Pixels and shifts are (row, column), down and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.";
+const CONTROLS = {
+  model: "Model",
+  layer: "Layer",
+  head: "Head",
+  image: "Image",
+  part: "Show",
+  softmax: "As",
+  scale: "Colours",
+};
+const LEGEND = [
+  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels",
+  "that have it (with content: of the whole score, over test images), and that shift. Pixels and shifts are (row, column), down",
+  "and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.",
+].join(" ");
 
 class AttentionView extends View {
   notes = [];
@@ -574,38 +666,41 @@ class AttentionView extends View {
   /** The elements, once. */
   build() {
     const change = (name) => (value) => this.change({ [name]: value });
-    const names = ["model", "layer", "head", "image", "part", "softmax", "scale"];
-    this.controls = Object.fromEntries(names.map((name) => [name, choice(name, change(name))]));
-    const { model, layer, head, image, part, softmax, scale } = this.controls;
-    const titles = { model: "Model", layer: "Layer", head: "Head", image: "Image", part: "Show", softmax: "As", scale: "Colours" };
+    this.controls = Object.fromEntries(Object.keys(CONTROLS).map((name) => [name, choice(name, change(name))]));
+    this.labels = Object.fromEntries(Object.entries(CONTROLS).map(([name, text]) => [name, labelled(text, this.controls[name])]));
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.source = element("p", { class: "explorer-source" });
+    this.keep = keeping("attention", this);
+    this.buildTraining();
+    this.buildStage();
+    const controls = box("explorer-controls", ...Object.values(this.labels));
+    this.root.replaceChildren(controls, this.status, this.stage, this.source, this.keep);
+    this.listen();
+  }
+
+  buildTraining() {
+    this.slider = element("input", { type: "range", min: 0, oninput: () => this.change({ moment: +this.slider.value }) });
+    this.epoch = element("output");
+    this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
+    this.training = box("explorer-training", labelled("Training", this.slider), this.epoch, this.play);
+    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
+  }
+
+  /** What a message can stand in place of. */
+  buildStage() {
     this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
     this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
     this.bar = element("canvas", { class: "explorer-bar", "aria-hidden": "true" });
     [this.low, this.high] = [element("span"), element("span")];
+    [this.padNote, this.mapNote] = [element("figcaption"), element("figcaption")];
     this.reading = element("p", { class: "explorer-reading" });
-    this.padNote = element("figcaption");
-    this.mapNote = element("figcaption");
-    this.slider = element("input", { type: "range", min: 0, oninput: () => this.change({ moment: +this.slider.value }) });
-    this.epoch = element("output");
-    this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
-    this.training = element("div", { class: "explorer-training" }, labelled("Training", this.slider), this.epoch, this.play);
-    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
-    this.grid = element("div", { class: "explorer-grid" });
+    this.grid = box("explorer-grid");
+    const scale = element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high);
+    const image = element("figure", {}, this.pad, this.padNote),
+      map = element("figure", {}, this.map, scale, this.mapNote);
     const legend = element("p", { class: "explorer-source" }, LEGEND);
-    this.status = element("p", { class: "explorer-status", role: "status" });
-    this.source = element("p", { class: "explorer-source" });
-    this.keep = keeping("attention", this);
-    this.stage = element("div", {},
-      element("div", { class: "explorer-pair" },
-        element("figure", {}, this.pad, this.padNote),
-        element("figure", {}, this.map, element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high), this.mapNote)),
-      this.reading, this.training, this.untrained, this.grid, legend);
-    const selects = Object.entries({ model, layer, head, image, part, softmax, scale });
-    this.labels = Object.fromEntries(selects.map(([name, select]) => [name, labelled(titles[name], select)]));
-    this.root.replaceChildren(
-      element("div", { class: "explorer-controls" }, ...Object.values(this.labels)),
-      this.status, this.stage, this.source, this.keep);
-    this.listen();
+    const below = [this.reading, this.training, this.untrained, this.grid, legend];
+    this.stage = element("div", {}, box("explorer-pair", image, map), ...below);
   }
 
   listen() {
@@ -616,7 +711,11 @@ class AttentionView extends View {
     };
     const freeze = (pixel) => this.change({ query: pixel, frozen: !this.state.frozen });
     pointing(this.pad, size, () => this.state.query, follow, freeze);
-    const read = (pixel) => { this.key = pixel; this.drawLarge(); this.read(); };
+    const read = (pixel) => {
+      this.key = pixel;
+      this.drawLarge();
+      this.read();
+    };
     pointing(this.map, size, () => this.key ?? this.state.query, read, read);
     this.map.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && read(null));
     this.map.addEventListener("blur", () => read(null));
@@ -628,11 +727,20 @@ class AttentionView extends View {
 
   /** Take the state of a link or a notebook, as text by name. */
   async open(wanted) {
-    const query = numbersOf(wanted.query, 2), epoch = wanted.epoch === undefined ? undefined : Number(wanted.epoch);
+    const query = numbersOf(wanted.query, 2),
+      epoch = wanted.epoch === undefined ? undefined : Number(wanted.epoch);
     const number = (text) => (text === undefined ? undefined : Number(text));
     this.state = {
-      model: wanted.model ?? this.data.models[0].id, layer: number(wanted.layer), head: number(wanted.head), image: wanted.image,
-      part: wanted.part ?? "score", softmax: wanted.softmax ?? "1", scale: wanted.scale ?? "own", query, epoch, frozen: Boolean(query),
+      model: wanted.model ?? this.data.models[0].id,
+      layer: number(wanted.layer),
+      head: number(wanted.head),
+      image: wanted.image,
+      part: wanted.part ?? "score",
+      softmax: wanted.softmax ?? "1",
+      scale: wanted.scale ?? "own",
+      query,
+      epoch,
+      frozen: Boolean(query),
     };
     await this.choose();
   }
@@ -668,12 +776,13 @@ class AttentionView extends View {
       this.notes.push(`There is no model ${this.state.model} here; this is ${this.data.models[0].label}.`);
       this.state.model = this.data.models[0].id;
     }
-    const entry = this.entry(), wanted = this.state.image;
+    const entry = this.entry(),
+      wanted = this.state.image;
     if (!entry.images.includes(wanted)) {
       if (wanted) this.notes.push(`There is no image ${wanted} for this model.`);
       this.state.image = entry.images[0];
     }
-    const turn = this.loading = {};
+    const turn = (this.loading = {});
     this.root.setAttribute("aria-busy", "true");
     try {
       const model = await this.loadModel(entry, this.state.image);
@@ -707,7 +816,8 @@ class AttentionView extends View {
   /** A model that was just loaded. */
   begin(entry) {
     const { state, model } = this;
-    const last = (model.epochs?.length ?? 1) - 1, asked = model.epochs?.indexOf(state.epoch) ?? -1;
+    const last = (model.epochs?.length ?? 1) - 1,
+      asked = model.epochs?.indexOf(state.epoch) ?? -1;
     if (state.epoch !== undefined && asked < 0) this.notes.push(`There is no picture of epoch ${state.epoch}; this is the last.`);
     state.moment = asked < 0 ? last : asked;
     model.moveTo(state.moment);
@@ -725,8 +835,11 @@ class AttentionView extends View {
 
   /** The layer and head with the largest mass at one shift: what to look at first. */
   sharpest() {
-    const { model } = this, mass = ({ layer, head }) => model.bestShift(layer - 1, head - 1, "score")?.mass ?? 0;
-    const all = model.layers.flatMap((_, layer) => Array.from({ length: model.heads(layer) }, (_, head) => ({ layer: layer + 1, head: head + 1 })));
+    const { model } = this,
+      mass = ({ layer, head }) => model.bestShift(layer - 1, head - 1, "score")?.mass ?? 0;
+    const all = model.layers.flatMap((_, layer) =>
+      Array.from({ length: model.heads(layer) }, (_, head) => ({ layer: layer + 1, head: head + 1 })),
+    );
     return all.reduce((best, one) => (mass(one) > mass(best) ? one : best));
   }
 
@@ -734,7 +847,8 @@ class AttentionView extends View {
   settle() {
     const { state, model } = this;
     const within = (name, count) => {
-      const given = state[name] ?? 1, value = Number(given);
+      const given = state[name] ?? 1,
+        value = Number(given);
       state[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
       if (state[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
     };
@@ -744,7 +858,10 @@ class AttentionView extends View {
       this.notes.push(`${PARTS[state.part] ?? state.part}: not there for this model and image.`);
       state.part = "score";
     }
-    for (const [name, values] of [["softmax", ["1", "0"]], ["scale", ["own", "shared"]]]) {
+    for (const [name, values] of [
+      ["softmax", ["1", "0"]],
+      ["scale", ["own", "shared"]],
+    ]) {
       if (values.includes(state[name])) continue;
       this.notes.push(`The link's ${name} is ${state[name]}, expected ${values.join(" or ")}.`);
       state[name] = values[0];
@@ -762,31 +879,68 @@ class AttentionView extends View {
   }
 
   offer() {
-    const { state, model, controls, data } = this, entry = this.entry();
+    const { state, model, controls, data } = this,
+      entry = this.entry();
     const numbers = (count) => Array.from({ length: count }, (_, n) => [n + 1, `${n + 1}`]);
-    controls.model.offer(data.models.map(({ id, label, tier }) => [id, label, tier]), state.model);
-    controls.image.offer(entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]), state.image);
-    controls.softmax.offer([["1", "probabilities (softmax)"], ["0", model?.logarithms ? "logarithms" : "scores"]], state.softmax);
-    controls.scale.offer([["own", "each head's own scale"], ["shared", "one scale for all heads"]], state.scale);
+    controls.model.offer(
+      data.models.map(({ id, label, tier }) => [id, label, tier]),
+      state.model,
+    );
+    controls.image.offer(
+      entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]),
+      state.image,
+    );
+    controls.softmax.offer(
+      [
+        ["1", "probabilities (softmax)"],
+        ["0", model?.logarithms ? "logarithms" : "scores"],
+      ],
+      state.softmax,
+    );
+    controls.scale.offer(
+      [
+        ["own", "each head's own scale"],
+        ["shared", "one scale for all heads"],
+      ],
+      state.scale,
+    );
     if (!model) return;
     controls.layer.offer(numbers(model.layers.length), state.layer);
     controls.head.offer(numbers(model.heads(state.layer - 1)), state.head);
-    controls.part.offer(model.parts.map((part) => [part, PARTS[part]]), state.part);
+    controls.part.offer(
+      model.parts.map((part) => [part, PARTS[part]]),
+      state.part,
+    );
     this.labels.part.hidden = model.parts.length === 1;
   }
 
   /** All layers and heads, a button each. */
   buildGrid() {
     const { model, grid } = this;
-    this.cells = model.layers.map((_, layer) => Array.from({ length: model.heads(layer) }, (_, head) => {
-      const canvas = element("canvas"), text = element("span");
-      const choose = () => this.change({ layer: layer + 1, head: head + 1 });
-      const button = element("button", { type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`, onclick: choose },
-        element("span", { class: "explorer-cell" }, canvas), text);
-      return { canvas, text, button };
-    }));
-    grid.replaceChildren(...this.cells.map((cells, layer) => element("div", { role: "group", "aria-label": `layer ${layer + 1}` },
-      element("p", { class: "explorer-title", "aria-hidden": "true" }, `Layer ${layer + 1}`), element("div", { class: "explorer-row" }, ...cells.map(({ button }) => button)))));
+    this.cells = model.layers.map((_, layer) =>
+      Array.from({ length: model.heads(layer) }, (_, head) => {
+        const canvas = element("canvas"),
+          text = element("span");
+        const choose = () => this.change({ layer: layer + 1, head: head + 1 });
+        const button = element(
+          "button",
+          { type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`, onclick: choose },
+          element("span", { class: "explorer-cell" }, canvas),
+          text,
+        );
+        return { canvas, text, button };
+      }),
+    );
+    grid.replaceChildren(
+      ...this.cells.map((cells, layer) =>
+        element(
+          "div",
+          { role: "group", "aria-label": `layer ${layer + 1}` },
+          element("p", { class: "explorer-title", "aria-hidden": "true" }, `Layer ${layer + 1}`),
+          element("div", { class: "explorer-row" }, ...cells.map(({ button }) => button)),
+        ),
+      ),
+    );
     grid.style.setProperty("--heads", Math.max(...this.cells.map((cells) => cells.length)));
     grid.style.setProperty("--rows", model.height);
     grid.style.setProperty("--columns", model.width);
@@ -795,18 +949,23 @@ class AttentionView extends View {
   /** Everything that depends on the query: all maps, the enlarged one, the numbers. */
   draw() {
     const { state, model, cells } = this;
-    const values = cells.map((heads, layer) => heads.map((_, head) => {
-      const scores = model.scores(layer, head, state.query, state.part);
-      return { scores, probabilities: softmax(scores) };
-    }));
+    const values = cells.map((heads, layer) =>
+      heads.map((_, head) => {
+        const scores = model.scores(layer, head, state.query, state.part);
+        return { scores, probabilities: softmax(scores) };
+      }),
+    );
     const seen = (map) => (state.softmax === "1" ? map.probabilities : map.scores);
     const shared = state.scale === "shared" ? this.range(values.flat().map(seen)) : null;
-    cells.forEach((heads, layer) => heads.forEach(({ canvas, text, button }, head) => {
-      const map = values[layer][head], [low, high] = shared ?? this.range([seen(map)]);
-      paint(canvas, seen(map), model.height, model.width, low, high, this.colors);
-      text.textContent = `H ${entropy(map.probabilities).toFixed(2)}`;
-      button.setAttribute("aria-pressed", layer === state.layer - 1 && head === state.head - 1);
-    }));
+    cells.forEach((heads, layer) =>
+      heads.forEach(({ canvas, text, button }, head) => {
+        const map = values[layer][head],
+          [low, high] = shared ?? this.range([seen(map)]);
+        paint(canvas, seen(map), model.height, model.width, low, high, this.colors);
+        text.textContent = `H ${entropy(map.probabilities).toFixed(2)}`;
+        button.setAttribute("aria-pressed", layer === state.layer - 1 && head === state.head - 1);
+      }),
+    );
     const chosen = values[state.layer - 1][state.head - 1];
     this.values = { ...chosen, seen: seen(chosen), range: shared ?? this.range([seen(chosen)]) };
     const unit = (axis) => `${(100 * state.query[axis]) / [model.height, model.width][axis]}%`;
@@ -820,20 +979,27 @@ class AttentionView extends View {
   }
 
   range(maps) {
-    let low = this.state.softmax === "1" ? 0 : Infinity, high = -Infinity;
-    for (const map of maps) for (const value of map) {
-      if (value > high) high = value;
-      if (value < low && value > -Infinity) low = value;
-    }
+    let low = this.state.softmax === "1" ? 0 : Infinity,
+      high = -Infinity;
+    for (const map of maps)
+      for (const value of map) {
+        if (value > high) high = value;
+        if (value < low && value > -Infinity) low = value;
+      }
     return [low, high];
   }
 
   /** The image with the query, and the chosen head's map, both with the centres of the layer's heads. */
   drawLarge() {
-    const { state, model, picture } = this, { width, height } = model;
+    const { state, model, picture } = this,
+      { width, height } = model;
     const cell = FINE * Math.max(1, Math.round(336 / width));
-    for (const [canvas, source] of [[this.pad, picture], [this.map, this.cells[state.layer - 1][state.head - 1].canvas]]) {
-      if (canvas.width !== cell * width || canvas.height !== cell * height) Object.assign(canvas, { width: cell * width, height: cell * height });
+    for (const [canvas, source] of [
+      [this.pad, picture],
+      [this.map, this.cells[state.layer - 1][state.head - 1].canvas],
+    ]) {
+      if (canvas.width !== cell * width || canvas.height !== cell * height)
+        Object.assign(canvas, { width: cell * width, height: cell * height });
       const context = canvas.getContext("2d");
       context.imageSmoothingEnabled = false;
       context.fillStyle = "#bbb";
@@ -849,38 +1015,60 @@ class AttentionView extends View {
 
   frame(context, [row, column], cell, dashes = []) {
     context.setLineDash(dashes);
-    for (const [color, line] of [["#000", 4 * FINE], ["#fff", 1.5 * FINE]]) {
+    for (const [color, line] of [
+      ["#000", 4 * FINE],
+      ["#fff", 1.5 * FINE],
+    ]) {
       Object.assign(context, { strokeStyle: color, lineWidth: line });
       context.strokeRect(column * cell, row * cell, cell, cell);
     }
   }
 
   drawCenters(context, cell) {
-    const { state, model } = this, layer = state.layer - 1, [row, column] = state.query;
-    const order = Array.from({ length: model.heads(layer) }, (_, head) => head).sort((a, b) => (a === state.head - 1) - (b === state.head - 1));
+    const { state, model } = this,
+      layer = state.layer - 1,
+      [row, column] = state.query;
+    const order = Array.from({ length: model.heads(layer) }, (_, head) => head).sort(
+      (a, b) => (a === state.head - 1) - (b === state.head - 1),
+    );
     context.setLineDash([]);
-    for (const head of order) { // the chosen one last, so on top
+    for (const head of order) {
+      // the chosen one last, so on top
       const center = model.center(layer, head);
       if (!center) return;
-      const x = (column + center[1] + 0.5) * cell, y = (row + center[0] + 0.5) * cell, chosen = head === state.head - 1;
+      const x = (column + center[1] + 0.5) * cell,
+        y = (row + center[0] + 0.5) * cell,
+        chosen = head === state.head - 1;
       context.beginPath();
       context.arc(x, y, FINE * (chosen ? 9 : 7), 0, 2 * Math.PI);
-      Object.assign(context, { fillStyle: this.data.colors.heads[head % this.data.colors.heads.length], strokeStyle: "#fff", lineWidth: FINE * (chosen ? 3 : 1) });
+      Object.assign(context, {
+        fillStyle: this.data.colors.heads[head % this.data.colors.heads.length],
+        strokeStyle: "#fff",
+        lineWidth: FINE * (chosen ? 3 : 1),
+      });
       context.fill();
       context.stroke();
-      Object.assign(context, { fillStyle: "#fff", font: `bold ${10 * FINE}px sans-serif`, textAlign: "center", textBaseline: "middle" });
+      Object.assign(context, {
+        fillStyle: "#fff",
+        font: `bold ${10 * FINE}px sans-serif`,
+        textAlign: "center",
+        textBaseline: "middle",
+      });
       context.fillText(head + 1, x, y);
     }
   }
 
   /** The numbers of the key pixel under the pointer, or else of the most attended one. */
   read() {
-    const { state, model, values } = this, { probabilities } = values;
+    const { state, model, values } = this,
+      { probabilities } = values;
     const best = probabilities.indexOf(Math.max(...probabilities));
-    const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width], k = i * model.width + j;
+    const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width],
+      k = i * model.width + j;
     const shift = [i - state.query[0], j - state.query[1]];
     const what = this.key ? "Key pixel" : "Most attended key pixel";
-    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(values.scores[k])}.`;
+    const numbers = `probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(values.scores[k])}`;
+    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: ${numbers}.`;
   }
 
   /** Of given and averaged maps there are no scores; their logarithms are the same up to a constant per query. */
@@ -890,17 +1078,27 @@ class AttentionView extends View {
 
   /** What is seen, in words. */
   tell() {
-    const { state, model } = this, layer = state.layer - 1, head = state.head - 1;
-    const name = `Layer ${state.layer}, head ${state.head}`, center = model.center(layer, head);
+    const { state, model } = this,
+      layer = state.layer - 1,
+      head = state.head - 1;
+    const name = `Layer ${state.layer}, head ${state.head}`,
+      center = model.center(layer, head);
     [this.low.textContent, this.high.textContent] = this.values.range.map(show);
     const where = center ? `, centre ${pair(center)}` : "";
-    this.mapNote.textContent = `${name}: ${this.what()}, ${PARTS[state.part]}; entropy ${show(entropy(this.values.probabilities))} nats${where}.`;
-    const only = model.queries && model.queries.length < model.height * model.width ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.` : "";
+    const spread = `entropy ${show(entropy(this.values.probabilities))} nats`;
+    this.mapNote.textContent = `${name}: ${this.what()}, ${PARTS[state.part]}; ${spread}${where}.`;
+    const only =
+      model.queries && model.queries.length < model.height * model.width
+        ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.`
+        : "";
     const frozen = `Query ${pair(state.query)}, frozen; a click lets it go. Hover over the map to read any key pixel.`;
     const loose = "The query follows the pointer. Click to keep it, then hover over the map to read any key pixel.";
     const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
     this.padNote.textContent = (this.touch.matches ? touched : state.frozen ? frozen : loose) + only;
-    this.pad.setAttribute("aria-label", `Query pixel ${pair(state.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`);
+    this.pad.setAttribute(
+      "aria-label",
+      `Query pixel ${pair(state.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`,
+    );
     this.map.setAttribute("aria-label", `Map of layer ${state.layer}, head ${state.head}; arrow keys read its numbers`);
     this.status.textContent = this.notes.join(" ");
     if (model.epochs) {
@@ -912,13 +1110,16 @@ class AttentionView extends View {
 
   /** What may wait until the pointer rests: each head's mass at its best shift, the address, the notebook. */
   rest() {
-    this.cells.forEach((heads, layer) => heads.forEach(({ text, button }, head) => {
-      const best = this.model.bestShift(layer, head, this.state.part);
-      if (!best) return;
-      const [H] = text.textContent.split("\n"), [m, shift] = [best.mass.toFixed(2), pair(best.shift)];
-      text.textContent = `${H}\nm ${m}\n${shift}`;
-      button.title = `entropy ${H.slice(2)} nats; mass ${m} at the shift ${shift}`;
-    }));
+    this.cells.forEach((heads, layer) =>
+      heads.forEach(({ text, button }, head) => {
+        const best = this.model.bestShift(layer, head, this.state.part);
+        if (!best) return;
+        const [H] = text.textContent.split("\n"),
+          [m, shift] = [best.mass.toFixed(2), pair(best.shift)];
+        text.textContent = `${H}\nm ${m}\n${shift}`;
+        button.title = `entropy ${H.slice(2)} nats; mass ${m} at the shift ${shift}`;
+      }),
+    );
     this.tellHost();
     this.notes = [];
   }
@@ -936,10 +1137,16 @@ class AttentionView extends View {
   }
 
   drawing() {
-    const { state, model } = this, heads = Math.max(...this.cells.map((cells) => cells.length)), cell = 60, ratio = model.height / model.width;
-    const large = 300, step = cell * ratio + 66, below = 40 + large * ratio;
+    const { state, model } = this,
+      heads = Math.max(...this.cells.map((cells) => cells.length)),
+      cell = 60,
+      ratio = model.height / model.width;
+    const large = 300,
+      step = cell * ratio + 66,
+      below = 40 + large * ratio;
     const drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), below + 90 + this.cells.length * step);
-    const when = model.epochs ? this.epoch.textContent : this.untrained.hidden ? "as given" : "end of training", image = this.controls.image.selectedOptions[0].textContent;
+    const when = model.epochs ? this.epoch.textContent : this.untrained.hidden ? "as given" : "end of training",
+      image = this.controls.image.selectedOptions[0].textContent;
     drawing.text(20, 26, `${this.entry().label}; ${this.entry().tier}; ${when}; ${image}`, 14);
     drawing.canvas(this.pad, 20, 40, large, large * ratio);
     drawing.canvas(this.map, 40 + large, 40, large, large * ratio);
@@ -948,12 +1155,15 @@ class AttentionView extends View {
     drawing.text(20, below + 34, `query ${pair(state.query)}`, 11);
     drawing.text(20, below + 52, this.mapNote.textContent, 11);
     this.cells.forEach((cells, layer) => {
-      const y = below + 70 + layer * step, unit = cell / model.width;
+      const y = below + 70 + layer * step,
+        unit = cell / model.width;
       drawing.text(20, y + 10, `Layer ${layer + 1}`, 12);
       cells.forEach(({ canvas, text }, head) => {
         drawing.canvas(canvas, 20 + head * (cell + 6), y + 16, cell, cell * ratio);
         drawing.frame(20 + head * (cell + 6) + state.query[1] * unit, y + 16 + state.query[0] * unit, unit, unit);
-        text.textContent.split("\n").forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 28 + cell * ratio + 11 * n, line, 9));
+        text.textContent
+          .split("\n")
+          .forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 28 + cell * ratio + 11 * n, line, 9));
       });
     });
     drawing.text(20, drawing.height - 6, this.entry().source, 9);
@@ -973,7 +1183,8 @@ const KERNELS = {
   identity: [0, 0, 0, 0, 1, 0, 0, 0, 0],
 };
 
-const nameOf = (kernel) => Object.keys(KERNELS).find((name) => KERNELS[name].every((value, n) => value === kernel[n])) ?? "your own";
+const nameOf = (kernel) =>
+  Object.keys(KERNELS).find((name) => KERNELS[name].every((value, n) => value === kernel[n])) ?? "your own";
 
 /** Alpha for a slider's position from 0 to 100, the last being hard; and back. */
 const alphaAt = (position) => (position >= 100 ? HARD_ALPHA : +Math.expm1((position / 99) * Math.log(61)).toPrecision(3));
@@ -992,17 +1203,45 @@ function layerControls(view) {
     view.say(number ? "" : "The kernel needs nine numbers; the last good one is shown.");
     if (number) change({ kernel: view.state.kernel.map((value, other) => (other === n ? number[0] : value)) });
   };
-  const cells = SHIFTS.map((delta, n) => element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed(n) }));
-  const alpha = element("input", { type: "range", min: 0, max: 100, step: 1, oninput: () => change({ alpha: alphaAt(+alpha.value) }) });
+  const cells = SHIFTS.map((delta, n) =>
+    element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed(n) }),
+  );
+  const alpha = element("input", {
+    type: "range",
+    min: 0,
+    max: 100,
+    step: 1,
+    oninput: () => change({ alpha: alphaAt(+alpha.value) }),
+  });
   const output = element("output");
-  cells.forEach((cell, n) => { cell.style.borderColor = view.data.colors.heads[n]; });
-  const kernel = element("fieldset", {}, element("legend", {}, "Kernel W"), element("div", { class: "explorer-kernel" }, ...cells));
-  const nodes = [labelled("Image", image), labelled("Kernel", preset), kernel, element("div", {}, labelled("Sharpness of the heads, α", alpha), output)];
+  cells.forEach((cell, n) => {
+    cell.style.borderColor = view.data.colors.heads[n];
+  });
+  const kernel = element(
+    "fieldset",
+    {},
+    element("legend", {}, "Kernel W"),
+    element("div", { class: "explorer-kernel" }, ...cells),
+  );
+  const nodes = [
+    labelled("Image", image),
+    labelled("Kernel", preset),
+    kernel,
+    element("div", {}, labelled("Sharpness of the heads, α", alpha), output),
+  ];
   const update = ({ state, data }) => {
-    image.offer(view.images.map((id) => [id, data.images[id].label]), state.image);
+    image.offer(
+      view.images.map((id) => [id, data.images[id].label]),
+      state.image,
+    );
     const name = nameOf(state.kernel);
-    preset.offer([...Object.keys(KERNELS), ...(KERNELS[name] ? [] : [name])].map((key) => [key, key]), name);
-    cells.forEach((cell, n) => { if (cell !== document.activeElement || !cell.value) cell.value = +state.kernel[n].toPrecision(4); });
+    preset.offer(
+      [...Object.keys(KERNELS), ...(KERNELS[name] ? [] : [name])].map((key) => [key, key]),
+      name,
+    );
+    cells.forEach((cell, n) => {
+      if (cell !== document.activeElement || !cell.value) cell.value = +state.kernel[n].toPrecision(4);
+    });
     alpha.value = positionOf(state.alpha);
     output.textContent = alphaText(state.alpha);
   };
@@ -1011,7 +1250,8 @@ function layerControls(view) {
 
 /** What a link says of the image, the kernel and alpha, brought within what there is. */
 function openLayer(view, wanted, usual) {
-  const notes = [], given = { kernel: KERNELS[wanted.kernel] ?? numbersOf(wanted.kernel, 9), alpha: Number(wanted.alpha ?? usual.alpha) };
+  const notes = [],
+    given = { kernel: KERNELS[wanted.kernel] ?? numbersOf(wanted.kernel, 9), alpha: Number(wanted.alpha ?? usual.alpha) };
   if (wanted.image && !view.images.includes(wanted.image)) notes.push(`There is no image ${wanted.image} here.`);
   if (wanted.kernel && !given.kernel) notes.push("The link's kernel is neither one of those by name nor nine numbers.");
   if (!(given.alpha >= 0)) notes.push(`The link's alpha, ${wanted.alpha}, is not a number from 0 to ${HARD_ALPHA}.`);
@@ -1023,6 +1263,11 @@ function openLayer(view, wanted, usual) {
   };
 }
 
+const PANELS = ["The image X", "Convolution", "Self-attention, nine heads", "Attention − convolution"];
+const PLANE = [
+  "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys;",
+  "the circle has the radius of one standard deviation.",
+].join(" ");
 const REACH = 3; // pixels that a head's centre may be dragged from the query
 
 class ConvolutionView extends View {
@@ -1037,18 +1282,28 @@ class ConvolutionView extends View {
     this.controls = layerControls(this);
     this.border = choice("border", (border) => this.change({ border }));
     this.difference = choice("difference", (difference) => this.change({ difference }));
-    this.pad = shape("svg", { class: "explorer-shifts", viewBox: `${-REACH - 0.5} ${-REACH - 0.5} ${2 * REACH + 1} ${2 * REACH + 1}`, role: "img", "aria-label": "The shifts around the query pixel, with the centres of the nine heads" });
-    this.handles = SHIFTS.map((_, head) => this.handle(head));
-    const back = element("button", { type: "button", onclick: () => this.change({ centers: SHIFTS }) }, "Centres back to the grid");
-    this.panels = ["The image X", "Convolution", "Self-attention, nine heads", "Attention − convolution"].map((title) => ({ title, canvas: element("canvas", { role: "img" }), note: element("figcaption") }));
+    this.panels = PANELS.map((title) => ({ title, canvas: element("canvas", { role: "img" }), note: element("figcaption") }));
     this.result = element("p", { class: "explorer-result" });
     this.keep = keeping("convolution", this);
-    this.root.replaceChildren(
-      element("div", { class: "explorer-controls" }, ...this.controls.nodes, labelled("Border", this.border), labelled("Difference", this.difference)), this.status, this.result,
-      element("div", { class: "explorer-pair explorer-wide" },
-        element("figure", {}, element("div", { class: "explorer-drag" }, this.pad, ...this.handles), element("figcaption", {}, "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys; the circle has the radius of one standard deviation."), back),
-        element("div", { class: "explorer-panels" }, ...this.panels.map(({ canvas, note }) => element("figure", {}, canvas, note)))),
-      this.keep);
+    const choices = [...this.controls.nodes, labelled("Border", this.border), labelled("Difference", this.difference)];
+    const pictures = this.panels.map(({ canvas, note }) => element("figure", {}, canvas, note));
+    const pair = box("explorer-pair explorer-wide", this.buildPlane(), box("explorer-panels", ...pictures));
+    this.root.replaceChildren(box("explorer-controls", ...choices), this.status, this.result, pair, this.keep);
+  }
+
+  /** The plane of shifts, with the heads' centres to drag. */
+  buildPlane() {
+    const span = 2 * REACH + 1;
+    const label = "The shifts around the query pixel, with the centres of the nine heads";
+    const viewBox = `${-span / 2} ${-span / 2} ${span} ${span}`;
+    this.pad = shape("svg", { class: "explorer-shifts", viewBox, role: "img", "aria-label": label });
+    this.handles = SHIFTS.map((_, head) => this.handle(head));
+    const back = element(
+      "button",
+      { type: "button", onclick: () => this.change({ centers: SHIFTS }) },
+      "Centres back to the grid",
+    );
+    return element("figure", {}, box("explorer-drag", this.pad, ...this.handles), element("figcaption", {}, PLANE), back);
   }
 
   /** The button that stands for a head's centre. */
@@ -1059,8 +1314,12 @@ class ConvolutionView extends View {
       this.change({ centers: this.state.centers.map((other, n) => (n === head ? limited : other)) });
     };
     const at = (event) => {
-      const box = this.pad.getBoundingClientRect(), span = 2 * REACH + 1;
-      return [((event.clientY - box.top) / box.height) * span - span / 2, ((event.clientX - box.left) / box.width) * span - span / 2];
+      const box = this.pad.getBoundingClientRect(),
+        span = 2 * REACH + 1;
+      return [
+        ((event.clientY - box.top) / box.height) * span - span / 2,
+        ((event.clientX - box.left) / box.width) * span - span / 2,
+      ];
     };
     button.addEventListener("pointerdown", (event) => button.setPointerCapture(event.pointerId));
     button.addEventListener("pointermove", (event) => button.hasPointerCapture(event.pointerId) && place(at(event)));
@@ -1085,8 +1344,15 @@ class ConvolutionView extends View {
     const layer = openLayer(this, wanted, { kernel: KERNELS["Sobel, vertical edges"], alpha: 2 });
     const flat = numbersOf(wanted.centers, 18);
     if (wanted.centers && !flat) this.say("The link's centres are not nine pairs of numbers.");
-    const centers = flat ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => Math.max(-REACH, Math.min(REACH, x)))) : SHIFTS;
-    this.state = { ...layer, centers, border: wanted.border === "as it is" ? "as it is" : "padded", difference: wanted.difference === "own" ? "own" : "convolution" };
+    const centers = flat
+      ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => Math.max(-REACH, Math.min(REACH, x))))
+      : SHIFTS;
+    this.state = {
+      ...layer,
+      centers,
+      border: wanted.border === "as it is" ? "as it is" : "padded",
+      difference: wanted.difference === "own" ? "own" : "convolution",
+    };
     this.draw();
   }
 
@@ -1102,53 +1368,110 @@ class ConvolutionView extends View {
   }
 
   draw() {
-    const { state, data } = this, { image, kernel, alpha, centers, border } = state;
-    const { height, width } = data.images[image], X = valuesOf(data.images[image]);
+    const { state, data } = this,
+      { image, kernel, alpha, centers, border } = state;
+    const { height, width } = data.images[image],
+      X = valuesOf(data.images[image]);
     const convolution = convolve(X, height, width, kernel);
     const attention = (border === "padded" ? attendPadded : attend)(X, height, width, centers, alpha, kernel);
     const difference = attention.map((value, q) => value - convolution[q]);
     const { inside, border: frame } = largestDifference(attention, convolution, height, width);
-    const low = Math.min(...convolution), high = Math.max(...convolution);
+    const low = Math.min(...convolution),
+      high = Math.max(...convolution);
     const limit = (state.difference === "own" ? Math.max(inside, frame) : Math.max(high, -low)) || 1;
     const signed = colorsOf(bytesOf(data.colors.signed));
-    const scales = [[X, 0, 1, greys], [convolution, low, high, greys], [attention, low, high, greys], [difference, -limit, limit, signed]];
+    const scales = [
+      [X, 0, 1, greys],
+      [convolution, low, high, greys],
+      [attention, low, high, greys],
+      [difference, -limit, limit, signed],
+    ];
     this.panels.forEach(({ title, canvas, note }, n) => {
       const [values, from, to, colors] = scales[n];
       paint(canvas, values, height, width, from, to, colors);
-      note.textContent = n < 3 ? `${title}: ${show(from)} (black) to ${show(to)} (white)` : `${title}: ${show(from)} (brown), 0 (white), ${show(to)} (violet)`;
+      note.textContent =
+        n < 3
+          ? `${title}: ${show(from)} (black) to ${show(to)} (white)`
+          : `${title}: ${show(from)} (brown), 0 (white), ${show(to)} (violet)`;
       canvas.setAttribute("aria-label", note.textContent);
     });
-    this.result.textContent = `Largest difference: ${show(inside)} inside, ${show(frame)} in the frame of border pixels (the convolution goes from ${show(low)} to ${show(high)}).`;
+    const range = `the convolution goes from ${show(low)} to ${show(high)}`;
+    this.result.textContent = `Largest difference: ${show(inside)} inside, ${show(frame)} in the frame of border pixels (${range}).`;
     this.controls.update(this);
-    this.border.offer([["padded", "zeros around the image, then cropped"], ["as it is", "as it is: heads look at the nearest pixel"]], border);
-    this.difference.offer([["convolution", "on the convolution's scale"], ["own", "stretched to its own range"]], state.difference);
+    this.border.offer(
+      [
+        ["padded", "zeros around the image, then cropped"],
+        ["as it is", "as it is: heads look at the nearest pixel"],
+      ],
+      border,
+    );
+    this.difference.offer(
+      [
+        ["convolution", "on the convolution's scale"],
+        ["own", "stretched to its own range"],
+      ],
+      state.difference,
+    );
     this.drawShifts();
     this.tellHost();
   }
 
   /** The plane of shifts: pixels, the heads' widths, and the handles over it. */
   drawShifts() {
-    const { centers, alpha, kernel } = this.state, heads = this.data.colors.heads, span = 2 * REACH + 1;
+    const { centers, alpha, kernel } = this.state,
+      heads = this.data.colors.heads,
+      span = 2 * REACH + 1;
     const pixels = Array.from({ length: span * span }, (_, n) => [Math.floor(n / span) - REACH, (n % span) - REACH]);
-    const sigma = 1 / Math.sqrt(2 * alpha), rings = sigma < 2 * REACH ? centers : []; // wider ones would not be seen as rings
+    const sigma = 1 / Math.sqrt(2 * alpha),
+      rings = sigma < 2 * REACH ? centers : []; // wider ones would not be seen as rings
     this.pad.replaceChildren(
-      ...pixels.map(([i, j]) => shape("rect", { x: j - 0.5, y: i - 0.5, width: 1, height: 1, fill: "#fff", stroke: "#bbb", "stroke-width": 0.02 })),
+      ...pixels.map(([i, j]) =>
+        shape("rect", { x: j - 0.5, y: i - 0.5, width: 1, height: 1, fill: "#fff", stroke: "#bbb", "stroke-width": 0.02 }),
+      ),
       shape("rect", { x: -0.5, y: -0.5, width: 1, height: 1, fill: "none", stroke: "#000", "stroke-width": 0.08 }),
-      ...rings.map(([i, j], head) => shape("circle", { cx: j, cy: i, r: sigma, fill: heads[head], "fill-opacity": 0.08, stroke: heads[head], "stroke-width": 0.03 })));
+      ...rings.map(([i, j], head) =>
+        shape("circle", {
+          cx: j,
+          cy: i,
+          r: sigma,
+          fill: heads[head],
+          "fill-opacity": 0.08,
+          stroke: heads[head],
+          "stroke-width": 0.03,
+        }),
+      ),
+    );
     this.handles.forEach((button, head) => {
       const [i, j] = centers[head];
-      Object.assign(button.style, { top: `${(100 * (i + span / 2)) / span}%`, left: `${(100 * (j + span / 2)) / span}%`, background: heads[head] });
-      button.setAttribute("aria-label", `head ${head + 1}, centre ${pair(centers[head])}, value ${show(kernel[head])}; arrow keys move it`);
+      Object.assign(button.style, {
+        top: `${(100 * (i + span / 2)) / span}%`,
+        left: `${(100 * (j + span / 2)) / span}%`,
+        background: heads[head],
+      });
+      button.setAttribute(
+        "aria-label",
+        `head ${head + 1}, centre ${pair(centers[head])}, value ${show(kernel[head])}; arrow keys move it`,
+      );
     });
   }
 
   drawing() {
-    const { height, width } = this.data.images[this.state.image], w = 300, h = (w * height) / width;
+    const { height, width } = this.data.images[this.state.image],
+      w = 300,
+      h = (w * height) / width;
     const drawing = new Drawing(2 * w + 340, Math.max(360, 2 * h + 120));
-    const { image, kernel, alpha, border, centers } = this.state, scale = 260 / (2 * REACH + 1), at = (x) => (x + REACH + 0.5) * scale;
-    drawing.text(20, 26, `${this.data.images[image].label}; kernel ${nameOf(kernel)} [${kernel.map(show).join(", ")}]; ${alphaText(alpha)}; border ${border}`, 14);
+    const { image, kernel, alpha, border, centers } = this.state,
+      scale = 260 / (2 * REACH + 1),
+      at = (x) => (x + REACH + 0.5) * scale;
+    drawing.text(
+      20,
+      26,
+      `${this.data.images[image].label}; kernel ${nameOf(kernel)} [${kernel.map(show).join(", ")}]; ${alphaText(alpha)}; border ${border}`,
+      14,
+    );
     this.panels.forEach(({ canvas, note }, n) => {
-      const x = 20 + (n % 2) * (w + 20), y = 40 + Math.floor(n / 2) * (h + 30);
+      const x = 20 + (n % 2) * (w + 20),
+        y = 40 + Math.floor(n / 2) * (h + 30);
       drawing.canvas(canvas, x, y, w, h);
       drawing.text(x, y + h + 16, note.textContent, 10);
     });
@@ -1172,33 +1495,55 @@ class PixelView extends View {
   }
 
   build() {
-    const step = (count) => () => { this.playing(false); this.change({ step: this.state.step + count }); };
-    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
     this.status = element("p", { class: "explorer-status", role: "status" });
     this.controls = layerControls(this);
-    this.play = button("Play", () => this.playing(!this.timer));
-    this.slider = element("input", { type: "range", min: 0, max: 9, oninput: () => { this.playing(false); this.change({ step: +this.slider.value }); } });
-    this.count = element("output");
-    this.steps = element("div", { class: "explorer-steps" }, this.play, button("Back", step(-1)), button("Next", step(1)), labelled("Step", this.slider), this.count);
-    this.panels = ["Convolution, shift by shift", "Self-attention, head by head"].map((title, n) => ({
-      title, note: element("figcaption"),
-      svg: shape("svg", { viewBox: "0 0 420 250", role: n ? "img" : "application", tabindex: n ? null : 0, class: "explorer-pixel" }),
-    }));
-    this.table = element("div", { class: "explorer-table", tabindex: 0, role: "region", "aria-label": "The nine steps in numbers" });
+    this.panels = ["Convolution, shift by shift", "Self-attention, head by head"].map((title, n) => {
+      const role = n ? { role: "img" } : { role: "application", tabindex: 0 };
+      return {
+        title,
+        note: element("figcaption"),
+        svg: shape("svg", { viewBox: "0 0 420 250", class: "explorer-pixel", ...role }),
+      };
+    });
+    this.table = box("explorer-table");
+    dress(this.table, { tabindex: 0, role: "region", "aria-label": "The nine steps in numbers" }, []);
     this.keep = keeping("one-pixel", this);
-    this.root.replaceChildren(
-      element("div", { class: "explorer-controls" }, ...this.controls.nodes), this.status, this.steps,
-      element("div", { class: "explorer-pair" }, ...this.panels.map(({ title, svg, note }) => element("figure", {}, element("p", { class: "explorer-title" }, title), svg, note))),
-      element("details", { open: this.still.matches }, element("summary", {}, "The nine steps in numbers"), this.table), this.keep);
+    const figures = this.panels.map(({ title, svg, note }) =>
+      element("figure", {}, element("p", { class: "explorer-title" }, title), svg, note),
+    );
+    const numbers = element("summary", {}, "The nine steps in numbers");
+    const folded = element("details", { open: this.still.matches }, numbers, this.table);
+    const above = [box("explorer-controls", ...this.controls.nodes), this.status, this.buildSteps()];
+    this.root.replaceChildren(...above, box("explorer-pair", ...figures), folded, this.keep);
     this.follow();
-    this.still.addEventListener("change", () => { this.playing(false); this.draw(); }, { signal: this.life.signal });
+    const stop = () => {
+      this.playing(false);
+      this.draw();
+    };
+    this.still.addEventListener("change", stop, { signal: this.life.signal });
+  }
+
+  buildSteps() {
+    const go = (step) => {
+      this.playing(false);
+      this.change({ step });
+    };
+    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
+    this.play = button("Play", () => this.playing(!this.timer));
+    this.slider = element("input", { type: "range", min: 0, max: 9, oninput: () => go(+this.slider.value) });
+    this.count = element("output");
+    const [back, next] = [-1, 1].map((by) => button(by < 0 ? "Back" : "Next", () => go(this.state.step + by)));
+    return box("explorer-steps", this.play, back, next, labelled("Step", this.slider), this.count);
   }
 
   /** The query pixel follows a click, a touch or the arrow keys on the convolution's image. */
   follow() {
     const { svg } = this.panels[0];
     const inside = (event) => event.target.closest("[data-pixel]")?.dataset.pixel.split(",").map(Number);
-    svg.addEventListener("pointerdown", (event) => { const query = inside(event); if (query) this.change({ query }); });
+    svg.addEventListener("pointerdown", (event) => {
+      const query = inside(event);
+      if (query) this.change({ query });
+    });
     svg.addEventListener("keydown", (event) => {
       const step = ARROWS[event.key];
       if (!step) return;
@@ -1225,7 +1570,8 @@ class PixelView extends View {
   }
 
   change(patch) {
-    const state = Object.assign(this.state, patch), { height, width } = this.data.images[state.image];
+    const state = Object.assign(this.state, patch),
+      { height, width } = this.data.images[state.image];
     const within = (value, last) => Math.max(0, Math.min(last, Math.floor(value) || 0));
     state.query = [within(state.query[0], height - 1), within(state.query[1], width - 1)];
     state.step = within(state.step, 9);
@@ -1246,26 +1592,36 @@ class PixelView extends View {
 
   /** For each shift and head: what is seen there, its weight, and the sum so far. */
   terms() {
-    const { image, kernel, alpha, query } = this.state, { height, width } = this.data.images[image];
-    const X = valuesOf(this.data.images[image]), sums = [0, 0];
+    const { image, kernel, alpha, query } = this.state,
+      { height, width } = this.data.images[image];
+    const X = valuesOf(this.data.images[image]),
+      sums = [0, 0];
     return SHIFTS.map(([i, j], n) => {
-      const [r, c] = [query[0] + i, query[1] + j], inside = r >= 0 && c >= 0 && r < height && c < width;
+      const [r, c] = [query[0] + i, query[1] + j],
+        inside = r >= 0 && c >= 0 && r < height && c < width;
       const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
       const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
       const map = Float64Array.from(X, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
       const seen = [inside ? X[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * X[k], 0)];
-      seen.forEach((x, side) => { sums[side] += kernel[n] * x; });
+      seen.forEach((x, side) => {
+        sums[side] += kernel[n] * x;
+      });
       return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
     });
   }
 
   draw() {
-    const terms = this.terms(), { step } = this.state, now = terms[step - 1];
+    const terms = this.terms(),
+      { step } = this.state,
+      now = terms[step - 1];
     const marked = (n) => (step === 9 ? true : n === step - 1); // the still shows all nine at once
     this.panels.forEach((panel, side) => {
       panel.svg.replaceChildren(...this.grid(terms, side, marked), ...this.kernel(step), ...this.sum(now, side));
       panel.note.textContent = this.sentence(now, side);
-      panel.svg.setAttribute("aria-label", `${panel.title}. ${panel.note.textContent}${side ? "" : " Arrow keys move the query pixel."}`);
+      panel.svg.setAttribute(
+        "aria-label",
+        `${panel.title}. ${panel.note.textContent}${side ? "" : " Arrow keys move the query pixel."}`,
+      );
     });
     this.play.hidden = this.still.matches;
     this.slider.value = step;
@@ -1277,57 +1633,123 @@ class PixelView extends View {
 
   /** The image with the query, and the key pixel or the head's map of this step. */
   grid(terms, side, marked) {
-    const { image, query } = this.state, { height, width } = this.data.images[image], heads = this.data.colors.heads;
-    const X = valuesOf(this.data.images[image]), cell = 250 / (2 + Math.max(height, width)), nodes = []; // a cell of margin around
-    const square = ([r, c], attributes) => shape("rect", { x: (1 + c) * cell, y: (1 + r) * cell, width: cell, height: cell, "pointer-events": "none", ...attributes });
+    const { image, query } = this.state,
+      { height, width } = this.data.images[image],
+      heads = this.data.colors.heads;
+    const X = valuesOf(this.data.images[image]),
+      cell = 250 / (2 + Math.max(height, width)),
+      nodes = []; // a cell of margin around
+    const square = ([r, c], attributes) =>
+      shape("rect", { x: (1 + c) * cell, y: (1 + r) * cell, width: cell, height: cell, "pointer-events": "none", ...attributes });
     X.forEach((x, k) => {
-      const pixel = [Math.floor(k / width), k % width], level = Math.round(255 * x);
-      nodes.push(square(pixel, { fill: `rgb(${level}, ${level}, ${level})`, "data-pixel": pixel.join(","), "pointer-events": "all" }));
+      const pixel = [Math.floor(k / width), k % width],
+        level = Math.round(255 * x);
+      nodes.push(
+        square(pixel, { fill: `rgb(${level}, ${level}, ${level})`, "data-pixel": pixel.join(","), "pointer-events": "all" }),
+      );
     });
-    for (const [color, line] of [["#000", 4], ["#fff", 1.5]]) nodes.push(square(query, { fill: "none", stroke: color, "stroke-width": line }));
+    for (const [color, line] of [
+      ["#000", 4],
+      ["#fff", 1.5],
+    ])
+      nodes.push(square(query, { fill: "none", stroke: color, "stroke-width": line }));
     terms.forEach((term, n) => {
       if (!marked(n)) return;
-      const frame = (pixel, opacity, dashes) => [["#fff", 5], [heads[n], 3]].forEach(([stroke, line]) =>
-        nodes.push(square(pixel, { fill: "none", stroke, "stroke-width": line, "stroke-opacity": opacity, "stroke-dasharray": dashes })));
+      const frame = (pixel, opacity, dashes) =>
+        [
+          ["#fff", 5],
+          [heads[n], 3],
+        ].forEach(([stroke, line]) =>
+          nodes.push(
+            square(pixel, { fill: "none", stroke, "stroke-width": line, "stroke-opacity": opacity, "stroke-dasharray": dashes }),
+          ),
+        );
       if (!side) {
         frame(term.key, 1, term.inside ? null : "4 3");
         if (!term.inside) nodes.push(this.letter((1.5 + term.key[1]) * cell, (1.5 + term.key[0]) * cell + 4, "0"));
-      } else if (this.state.step < 9) term.map.forEach((p, k) => { if (p > 0.004) frame([Math.floor(k / width), k % width], Math.min(1, 0.1 + p ** 0.7)); });
+      } else if (this.state.step < 9)
+        term.map.forEach((p, k) => {
+          if (p > 0.004) frame([Math.floor(k / width), k % width], Math.min(1, 0.1 + p ** 0.7));
+        });
       else nodes.push(...this.disc(term, n, cell, width));
     });
     return nodes;
   }
 
   letter(x, y, text, fill = "currentColor") {
-    return shape("text", { x, y, "text-anchor": "middle", "font-size": 12, "font-weight": "bold", "pointer-events": "none", fill }, text);
+    return shape(
+      "text",
+      { x, y, "text-anchor": "middle", "font-size": 12, "font-weight": "bold", "pointer-events": "none", fill },
+      text,
+    );
   }
 
   /** A head of the whole: a numbered disc at the mean of where it looks. */
   disc({ map }, n, cell, width) {
-    let row = 0, column = 0;
-    map.forEach((p, k) => { row += p * Math.floor(k / width); column += p * (k % width); });
+    let row = 0,
+      column = 0;
+    map.forEach((p, k) => {
+      row += p * Math.floor(k / width);
+      column += p * (k % width);
+    });
     const [x, y] = [(column + 1.5) * cell, (row + 1.5) * cell];
-    return [shape("circle", { cx: x, cy: y, r: 8, fill: this.data.colors.heads[n], stroke: "#fff", "stroke-width": 1.5, "pointer-events": "none" }), this.letter(x, y + 4, n + 1, "#fff")];
+    return [
+      shape("circle", {
+        cx: x,
+        cy: y,
+        r: 8,
+        fill: this.data.colors.heads[n],
+        stroke: "#fff",
+        "stroke-width": 1.5,
+        "pointer-events": "none",
+      }),
+      this.letter(x, y + 4, n + 1, "#fff"),
+    ];
   }
 
   /** The nine weights, this step's framed. */
   kernel(step) {
     return this.state.kernel.flatMap((weight, n) => {
-      const x = 270 + 48 * (n % 3), y = 34 + 34 * Math.floor(n / 3), now = n === step - 1;
+      const x = 270 + 48 * (n % 3),
+        y = 34 + 34 * Math.floor(n / 3),
+        now = n === step - 1;
       return [
-        shape("rect", { x, y, width: 44, height: 30, rx: 3, fill: now ? this.data.colors.heads[n] : "none", stroke: this.data.colors.heads[n], "stroke-width": 2 }),
-        shape("text", { x: x + 22, y: y + 20, "text-anchor": "middle", "font-size": 13, fill: now ? "#fff" : "currentColor" }, show(+weight.toFixed(2))),
+        shape("rect", {
+          x,
+          y,
+          width: 44,
+          height: 30,
+          rx: 3,
+          fill: now ? this.data.colors.heads[n] : "none",
+          stroke: this.data.colors.heads[n],
+          "stroke-width": 2,
+        }),
+        shape(
+          "text",
+          { x: x + 22, y: y + 20, "text-anchor": "middle", "font-size": 13, fill: now ? "#fff" : "currentColor" },
+          show(+weight.toFixed(2)),
+        ),
       ];
     });
   }
 
   /** The output pixel as it fills. */
   sum(now, side) {
-    const total = now ? now.sums[side] : 0, reach = (sign) => this.state.kernel.reduce((sum, weight) => sum + Math.max(0, sign * weight), 0);
-    const [low, high] = [-reach(-1), reach(1)], level = high > low ? Math.round((255 * (total - low)) / (high - low)) : 0;
+    const total = now ? now.sums[side] : 0,
+      reach = (sign) => this.state.kernel.reduce((sum, weight) => sum + Math.max(0, sign * weight), 0);
+    const [low, high] = [-reach(-1), reach(1)],
+      level = high > low ? Math.round((255 * (total - low)) / (high - low)) : 0;
     return [
-      shape("text", { x: 342, y: 26, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, side ? "value of each head" : "weight of each shift"),
-      shape("text", { x: 342, y: 246, "text-anchor": "middle", "font-size": 10, fill: "currentColor" }, `black ${show(+low.toFixed(2))}, white ${show(+high.toFixed(2))}`),
+      shape(
+        "text",
+        { x: 342, y: 26, "text-anchor": "middle", "font-size": 13, fill: "currentColor" },
+        side ? "value of each head" : "weight of each shift",
+      ),
+      shape(
+        "text",
+        { x: 342, y: 246, "text-anchor": "middle", "font-size": 10, fill: "currentColor" },
+        `black ${show(+low.toFixed(2))}, white ${show(+high.toFixed(2))}`,
+      ),
       shape("rect", { x: 318, y: 164, width: 48, height: 48, fill: `rgb(${level}, ${level}, ${level})`, stroke: "currentColor" }),
       shape("text", { x: 342, y: 158, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, "output pixel q"),
       shape("text", { x: 342, y: 230, "text-anchor": "middle", "font-size": 14, fill: "currentColor" }, show(+total.toFixed(4))),
@@ -1337,22 +1759,35 @@ class PixelView extends View {
   sentence(now, side) {
     const { step } = this.state;
     if (!now) return side ? "No head has been added yet." : "No shift has been added yet.";
-    const seen = side ? `head ${step} sees the average ${show(now.seen[1])}${now.inside ? "" : " (its shift leads outside, so it looks at the nearest pixels inside)"}` : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
-    const text = `Step ${step} of 9: ${seen}, times ${show(+now.weight.toFixed(4))} is ${show(now.weight * now.seen[side])}; the sum so far ${show(now.sums[side])}.`;
-    return step === 9 && side ? `${text} The difference to the convolution: ${show(now.sums[1] - now.sums[0])}, at ${alphaText(this.state.alpha)}.` : text;
+    const seen = side
+      ? `head ${step} sees the average ${show(now.seen[1])}${now.inside ? "" : " (its shift leads outside, so it looks at the nearest pixels inside)"}`
+      : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
+    const product = `times ${show(+now.weight.toFixed(4))} is ${show(now.weight * now.seen[side])}`;
+    const text = `Step ${step} of 9: ${seen}, ${product}; the sum so far ${show(now.sums[side])}.`;
+    return step === 9 && side
+      ? `${text} The difference to the convolution: ${show(now.sums[1] - now.sums[0])}, at ${alphaText(this.state.alpha)}.`
+      : text;
   }
 
   tabulate(terms) {
     const heads = ["step", "shift", "weight", "pixel", "sum, convolution", "head's average", "sum, attention"];
-    const row = (tag, cells) => element("tr", {}, ...cells.map((cell) => element(tag, tag === "th" ? { scope: "col" } : {}, cell)));
+    const row = (tag, cells) =>
+      element("tr", {}, ...cells.map((cell) => element(tag, tag === "th" ? { scope: "col" } : {}, cell)));
     const rows = terms.map(({ delta, weight, seen, sums }, n) =>
-      row("td", [`${n + 1}`, pair(delta), show(+weight.toFixed(4)), show(seen[0]), show(sums[0]), show(seen[1]), show(sums[1])]));
+      row("td", [`${n + 1}`, pair(delta), show(+weight.toFixed(4)), show(seen[0]), show(sums[0]), show(seen[1]), show(sums[1])]),
+    );
     this.table.replaceChildren(element("table", {}, element("thead", {}, row("th", heads)), element("tbody", {}, ...rows)));
   }
 
   drawing() {
-    const drawing = new Drawing(900, 380), { image, kernel, alpha, query } = this.state;
-    drawing.text(20, 26, `${this.data.images[image].label}; kernel ${nameOf(kernel)}; ${alphaText(alpha)}; query ${pair(query)}`, 14);
+    const drawing = new Drawing(900, 380),
+      { image, kernel, alpha, query } = this.state;
+    drawing.text(
+      20,
+      26,
+      `${this.data.images[image].label}; kernel ${nameOf(kernel)}; ${alphaText(alpha)}; query ${pair(query)}`,
+      14,
+    );
     this.panels.forEach(({ title, svg, note }, n) => {
       drawing.text(20 + 440 * n, 52, title, 14);
       drawing.node(svg, 20 + 440 * n, 60, 420, 250);
@@ -1366,8 +1801,8 @@ class PixelView extends View {
 
 const VIEWS = { attention: AttentionView, convolution: ConvolutionView, pixel: PixelView };
 
-/** Put a view into an element. `data`: what `payload.py` makes, or its JSON text. `state`: text by name, as in an address; `host.changed(state)` is told of every other one, and
- *  `host.address` says whether the state is the page's address. */
+/** Put a view into an element. `data`: what `payload.py` makes, or its JSON text. `state`: text by name, as in an address.
+ *  `host.changed(state)` is told of every other one, and `host.address` says whether the state is the page's address. */
 export async function mount(root, name, data, state = {}, host = {}) {
   root.classList.add("explorer");
   try {
@@ -1375,7 +1810,9 @@ export async function mount(root, name, data, state = {}, host = {}) {
     await view.open(state);
     return view;
   } catch (error) {
-    root.replaceChildren(element("p", { class: "explorer-message", role: "alert" }, `This view could not be shown: ${error.message}. ${MEND}`));
+    root.replaceChildren(
+      element("p", { class: "explorer-message", role: "alert" }, `This view could not be shown: ${error.message}. ${MEND}`),
+    );
     throw error;
   }
 }

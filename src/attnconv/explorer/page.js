@@ -1,4 +1,3 @@
-
 /* The host on a page of the book: the state is in the page's address. */
 const root = document.querySelector("[data-explorer]");
 let view, opened, written, later;
@@ -10,6 +9,12 @@ const changed = (state) => {
     history.replaceState(null, "", written);
   }, 250);
 };
-view = await mount(root, root.dataset.explorer, document.getElementById("explorer-data").textContent, stateOf(location.hash), { address: true, changed });
+view = await mount(root, root.dataset.explorer, document.getElementById("explorer-data").textContent, stateOf(location.hash), {
+  address: true,
+  changed,
+});
 opened = view.broken ? null : JSON.stringify(view.text());
-addEventListener("hashchange", () => location.hash.includes("=") && location.hash !== written && view.open(stateOf(location.hash)));
+addEventListener(
+  "hashchange",
+  () => location.hash.includes("=") && location.hash !== written && view.open(stateOf(location.hash)),
+);

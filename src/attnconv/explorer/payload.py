@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..data import PHOTOGRAPHS, Dataset, dataset_at_hand, load_dataset, load_photograph
 from ..figures import HEAD_COLORS, palette
+from ..grid import pixels
 from ..heads import Heads, heads_of
 from ..maps import content_probabilities, mean_by_shift, score_parts
 from ..models import SelfAttentionNet
@@ -68,10 +69,9 @@ class Payload:
             raise ValueError(f"got an image of shape {tuple(image.shape)}, expected (H, W) or (H, W, 3)")
         if not (image.is_floating_point() and image.min() >= 0 and image.max() <= 1):
             raise ValueError(f"got an image of {image.dtype} from {image.min()} to {image.max()}, expected floats from 0 to 1")
-        pixels = (image * 255).round().to(torch.uint8)
+        content = base64.b64encode((image * 255).round().to(torch.uint8).numpy().tobytes()).decode()
         channels = 1 if image.ndim == 2 else 3
         values = {"height": image.shape[0], "width": image.shape[1], "channels": channels}
-        content = base64.b64encode(pixels.numpy().tobytes()).decode()
         self.data["images"][name] = {"label": label} | values | {"base64": content}
         return name
 
@@ -112,7 +112,7 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
     `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`."""
     layers = []
     for parts in score_parts(model, images):
-        queries = every_pixel(*parts[0].shape[-2:])
+        queries = pixels(*parts[0].shape[-2:])
         by_name = zip(PARTS, parts, strict=True)
         layers.append({"queries": queries} | {name: part[0].flatten(1, 2) for name, part in by_name})
     return layers
@@ -126,11 +126,7 @@ def mean_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[st
 
 def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
     """Maps `(N_h, H, W, H, W)` of every query pixel."""
-    return {"queries": every_pixel(*probabilities.shape[-2:]), "probabilities": probabilities.flatten(1, 2)}
-
-
-def every_pixel(height: int, width: int) -> Tensor:
-    return torch.cartesian_prod(torch.arange(height), torch.arange(width))
+    return {"queries": pixels(*probabilities.shape[-2:]), "probabilities": probabilities.flatten(1, 2)}
 
 
 def content_files_of_record(record: RunRecord, kind: str, number: int) -> list[dict[str, Tensor]]:

@@ -1,4 +1,3 @@
-
 /* The host in a notebook: the state is shared with Python, as text by name. */
 export default {
   async render({ model, el }) {
