@@ -108,7 +108,7 @@ def test_a_widget_holds_all_it_shows(records):
     assert widget.state == {"layer": "2", "query": "3,4"} and widget.view == "attention"
     assert all("base64" in file for entry in widget.data["models"] for file in files_of(entry))
     assert "export default" in widget._esm and ".explorer" in widget._css
-    assert explore_convolution(alpha=46).state == {"alpha": "46"}
+    assert explore_convolution(kernel=[[0, 1, 0], [1, -4, 1], [0, 1, 0]]).state == {"kernel": "0,1,0,1,-4,1,0,1,0"}
 
 
 def test_a_widget_of_any_maps():

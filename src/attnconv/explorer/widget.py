@@ -33,7 +33,7 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, view: str, payload: Payload, state: dict) -> "Explorer":
-        """A view of a payload in a state: numbers, text, pairs such as `query=(4, 4)`. ValueError for a name it does not have."""
+        """A view of a payload in a state: text, numbers, lists of them, such as `query=(4, 4)`. ValueError for unknown names."""
         if unknown := sorted(set(state) - set(STATES[view])):
             raise ValueError(f"unknown {', '.join(unknown)} for this view, expected some of {', '.join(STATES[view])}")
         return cls(view=view, data=payload.data, state={name: _text(value) for name, value in state.items()})
@@ -42,7 +42,7 @@ class Explorer(anywidget.AnyWidget):
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return ",".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
