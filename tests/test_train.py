@@ -173,6 +173,19 @@ def test_a_full_disk_stops_no_run_before_its_end(tmp_path, small_files):
     assert not list(parameters.checkpoint_folder.iterdir())
 
 
+@pytest.mark.parametrize("checkpoint_every", [0, 1])
+def test_damaged_snapshots_are_written_anew(checkpoint_every, tmp_path):
+    parameters = small(tmp_path, checkpoint_every=checkpoint_every)
+    first = train(parameters, DIGITS).record
+    (first.folder / "attention.safetensors").write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="attention.safetensors is damaged.*; it will be written anew"):
+        again = train(parameters, DIGITS).record
+    assert all(torch.equal(first.attention[name], values) for name, values in again.attention.items())
+    from_checkpoint = again.info.wall_seconds == first.info.wall_seconds
+    assert from_checkpoint == bool(checkpoint_every), "trained again only where there is nothing to take it from"
+    assert load_run(first.folder).attention
+
+
 def test_pruning_starts_from_the_trained_model(tmp_path):
     parameters = small(tmp_path, model="sa-generalized-pruned", epochs=1, max_condition=1.2, schedule="constant", parent_epochs=2)
     pruned = train(parameters, DIGITS)

@@ -96,10 +96,9 @@ class Records:
                 return draw(runs[0])
             except DamagedFile as error:  # between reading and drawing
                 return Note.of(f"{runs[0].name} is damaged: {error}")
-        anew = {"resume": False} if "damaged" in self.state(model) else {}
         return Note.of(
             f"Paper tier, {model} on CIFAR-10: {self.state(model)}. With a GPU this command makes the record:",
-            command(model=model, dataset="cifar10", **anew),
+            command(model=model, dataset="cifar10"),
         )
 
 

@@ -20,7 +20,6 @@ from torch import nn
 from .config import QUICK_MODEL_RECIPES, QUICK_RECIPE, RunParameters
 from .data import REPOSITORY
 from .runs import RunRecord, processor
-from .store import DamagedFile
 from .train import launch
 
 
@@ -30,12 +29,7 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
     if model == "sa-generalized-pruned":
         quick_run("sa-generalized", seed)
     with _alone(parameters):
-        record = launch(parameters).record
-        try:
-            _ = record.attention
-        except DamagedFile:
-            record = launch(parameters.model_copy(update={"resume": False})).record
-        return record
+        return launch(parameters).record
 
 
 def quick_model(model: str, seed: int = 0) -> nn.Module:

@@ -141,7 +141,7 @@ def write_run(
 
 
 def load_run(folder: str | Path) -> RunRecord:
-    """Read a record. FileNotFoundError when there is none, DamagedFile when it is not what was written."""
+    """Read a record, its snapshots too. FileNotFoundError when there is none, DamagedFile when it is not what was written."""
     folder = Path(folder)
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
@@ -158,7 +158,9 @@ def load_run(folder: str | Path) -> RunRecord:
         raise DamagedFile(f"{folder / 'run.json'} is damaged: {where} {first['msg']}; {MEND}") from None
     except (OSError, KeyError, UnicodeDecodeError) as error:
         raise DamagedFile(f"{folder} is incomplete or damaged ({error!r}); {MEND}") from None
-    return RunRecord(folder, info, metrics)
+    record = RunRecord(folder, info, metrics)
+    _ = record.attention
+    return record
 
 
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
@@ -170,9 +172,7 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
     records, problems = [], {}
     for path in sorted(path for path in folder.glob("*--*--seed*") if path.is_dir()):
         try:
-            record = load_run(path)
-            _ = record.attention
-            records.append(record)
+            records.append(load_run(path))
         except (DamagedFile, FileNotFoundError) as error:
             problems[path.name] = str(error).replace(f"{folder}{os.sep}", "")
     return records, problems
