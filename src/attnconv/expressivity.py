@@ -88,18 +88,21 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
     return (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
 
 
+def expect_probabilities(maps: Tensor) -> None:
+    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over their last two dimensions."""
+    expected = "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
+    if not bool(torch.isfinite(maps).all()):
+        raise ValueError(f"the attention maps hold NaN or infinite numbers, {expected}")
+    sums = maps.detach().double().sum(dim=(-2, -1))
+    if bool(((sums - 1).abs() > 1e-2).any()) or bool((maps < 0).any()):
+        raise ValueError(f"the maps sum to {float(sums.min()):.3g} ... {float(sums.max()):.3g} over the key pixels, {expected}")
+
+
 def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:
     shape = tuple(probabilities.shape)
     if len(shape) != 5 or shape[1:3] != shape[3:]:
         raise ValueError(f"got attention maps of shape {shape}, expected (heads, H, W, H, W)")
-    if not bool(torch.isfinite(probabilities).all()):
-        raise ValueError("the attention maps hold NaN or infinite numbers, expected probabilities")
-    sums = probabilities.detach().double().sum(dim=(-2, -1))
-    if bool(((sums - 1).abs() > 1e-2).any()) or bool((probabilities < 0).any()):
-        raise ValueError(
-            f"the maps sum to {float(sums.min()):.3g} ... {float(sums.max()):.3g} over the key pixels, expected probabilities,"
-            " which are not negative and sum to 1 (apply the softmax first)"
-        )
+    expect_probabilities(probabilities)
     if len(kernel_size) != 2 or any(not 1 <= k <= extent for k, extent in zip(kernel_size, shape[1:3], strict=True)):
         raise ValueError(f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[1:3]}")
     return shape[1], shape[2]

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from .attention import spatial_softmax
 from .layers import ContentAttention
 from .models import SelfAttentionNet
+
+MEAN_IMAGES, SINGLE_IMAGES = 100, 3  # of the test set: what a record averages over, and what it keeps one by one
 
 
 def query_pixels(height: int, width: int) -> Tensor:
@@ -95,8 +98,7 @@ def single_scores(model: SelfAttentionNet, images: Tensor, name: str) -> dict[st
 def single_maps(attention: Mapping[str, Tensor], name: str) -> Tensor:
     """The maps `(B, L, N_h, Q, H, W)` of a record's single images ("image" or "photograph"), from their scores."""
     content, rows, columns = (attention[f"{name}_{part}_scores"].float() for part in ("content", "row", "column"))
-    scores = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
-    return scores.flatten(-2).softmax(dim=-1).reshape(scores.shape)
+    return spatial_softmax(content + rows.unsqueeze(-1) + columns.unsqueeze(-2))
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class RunRecord:
     @cached_property
     def attention(self) -> dict[str, Tensor]:
         """`epochs` `(n,)`, and for each layer `layer1.centers` `(n, N_h, 2)` and so on, over these epochs; of models with
-        content the maps of `maps.content_maps`. DamagedFile when it is not what was written."""
+        content what `maps.content_maps` and `maps.single_scores` give. DamagedFile when it is not what was written."""
         path = self.folder / "attention.safetensors"
         if self.info.status != "finished":
             return {}

@@ -30,7 +30,7 @@ from tqdm.auto import tqdm
 from .checkpoints import Checkpoints
 from .config import MOMENTUM, PLACE, RunParameters
 from .data import Batches, Dataset, load_dataset, load_photograph
-from .maps import content_maps, single_scores
+from .maps import MEAN_IMAGES, SINGLE_IMAGES, content_maps, single_scores
 from .models import build_model, prune_degenerate_heads, snapshot
 from .runs import RunRecord, load_run, provenance, write_run
 from .store import DamagedFile, remove_temporary
@@ -474,9 +474,9 @@ class Training:
         names = self.snapshots[0]
         attention = {"epochs": torch.tensor(list(self.snapshots))} if names else {}
         attention |= {name: torch.stack([entry[name] for entry in self.snapshots.values()]) for name in names}
-        images = self.test_batches.plain(torch.arange(min(100, len(self.test_batches)), device=self.device))[0]
+        images = self.test_batches.plain(torch.arange(min(MEAN_IMAGES, len(self.test_batches)), device=self.device))[0]
         if maps := content_maps(self.model, images):
-            attention |= maps | single_scores(self.model, images[:3], "image")
+            attention |= maps | single_scores(self.model, images[:SINGLE_IMAGES], "image")
             if images.shape[1] == 3:
                 photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in ("china", "flower")])
                 pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)

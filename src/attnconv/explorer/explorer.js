@@ -288,18 +288,15 @@ export class PositionModel {
     [this.height, this.width] = entry.size;
     this.tensors = tensors;
     this.epochs = Array.from(tensors.epochs.data);
+    const layers = Object.keys(tensors).filter((key) => key.includes("."));
+    this.count = new Set(layers.map((key) => key.split(".")[0])).size;
     this.moveTo(this.epochs.length - 1);
   }
 
   moveTo(moment) {
     if (moment === this.moment) return;
-    const count = new Set(
-      Object.keys(this.tensors)
-        .filter((key) => key.includes("."))
-        .map((key) => key.split(".")[0]),
-    ).size;
     this.moment = moment;
-    this.layers = Array.from({ length: count }, (_, n) => layerAt(this.tensors, n + 1, moment));
+    this.layers = Array.from({ length: this.count }, (_, n) => layerAt(this.tensors, n + 1, moment));
     this.tables = this.layers.map((layer) =>
       Array.from({ length: layer.heads }, (_, head) => scoresByShift(layer, head, this.height, this.width)),
     );
@@ -386,6 +383,8 @@ function dress(node, attributes, children) {
   node.append(...children);
   return node;
 }
+
+const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
 
 const box = (name, ...children) => element("div", { class: name }, ...children);
 
@@ -535,11 +534,11 @@ async function saveDrawing(drawing, name, kind) {
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
-function pointing(node, size, current, moved, pressed = () => {}) {
+function pointing(node, size, current, moved, pressed) {
   const pixelAt = (event) => {
     const box = node.getBoundingClientRect(),
       [height, width] = size();
-    const at = (offset, length, count) => Math.max(0, Math.min(count - 1, Math.floor((offset / length) * count)));
+    const at = (offset, length, count) => clamp(Math.floor((offset / length) * count), 0, count - 1);
     return [at(event.clientY - box.top, box.height, height), at(event.clientX - box.left, box.width, width)];
   };
   node.addEventListener("pointermove", (event) => moved(pixelAt(event), event.pointerType === "mouse" ? "hover" : "touch"));
@@ -554,7 +553,7 @@ function pointing(node, size, current, moved, pressed = () => {}) {
     if (!step) return pressed(current());
     const limits = size();
     moved(
-      current().map((n, axis) => Math.max(0, Math.min(limits[axis] - 1, n + step[axis]))),
+      current().map((n, axis) => clamp(n + step[axis], 0, limits[axis] - 1)),
       "key",
     );
   });
@@ -691,6 +690,8 @@ class AttentionView extends View {
     this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
     this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
     this.bar = element("canvas", { class: "explorer-bar", "aria-hidden": "true" });
+    const levels = Uint8Array.from({ length: 256 }, (_, n) => n);
+    paint(this.bar, levels, 1, 256, 0, 255, this.colors);
     [this.low, this.high] = [element("span"), element("span")];
     [this.padNote, this.mapNote] = [element("figcaption"), element("figcaption")];
     this.reading = element("p", { class: "explorer-reading" });
@@ -821,7 +822,8 @@ class AttentionView extends View {
     if (state.epoch !== undefined && asked < 0) this.notes.push(`There is no picture of epoch ${state.epoch}; this is the last.`);
     state.moment = asked < 0 ? last : asked;
     model.moveTo(state.moment);
-    this.picture = entry.images.length && this.data.images[state.image] ? canvasOf(this.data.images[state.image]) : null;
+    const picture = this.data.images[state.image];
+    this.picture = picture ? canvasOf(picture) : null;
     this.slider.max = last;
     this.training.hidden = !last;
     this.untrained.hidden = Boolean(last) || entry.tier === "given";
@@ -937,7 +939,7 @@ class AttentionView extends View {
           "div",
           { role: "group", "aria-label": `layer ${layer + 1}` },
           element("p", { class: "explorer-title", "aria-hidden": "true" }, `Layer ${layer + 1}`),
-          element("div", { class: "explorer-row" }, ...cells.map(({ button }) => button)),
+          box("explorer-row", ...cells.map(({ button }) => button)),
         ),
       ),
     );
@@ -967,7 +969,7 @@ class AttentionView extends View {
       }),
     );
     const chosen = values[state.layer - 1][state.head - 1];
-    this.values = { ...chosen, seen: seen(chosen), range: shared ?? this.range([seen(chosen)]) };
+    this.values = { ...chosen, range: shared ?? this.range([seen(chosen)]) };
     const unit = (axis) => `${(100 * state.query[axis]) / [model.height, model.width][axis]}%`;
     this.grid.style.setProperty("--query-top", unit(0));
     this.grid.style.setProperty("--query-left", unit(1));
@@ -1009,8 +1011,6 @@ class AttentionView extends View {
       this.frame(context, state.query, cell);
       if (this.key && canvas === this.map) this.frame(context, this.key, cell, [4 * FINE, 4 * FINE]);
     }
-    const paintBar = Float64Array.from({ length: 256 }, (_, n) => n);
-    paint(this.bar, paintBar, 1, 256, 0, 255, this.colors);
   }
 
   frame(context, [row, column], cell, dashes = []) {
@@ -1195,13 +1195,12 @@ const kernelText = (kernel) => (KERNELS[nameOf(kernel)] ? nameOf(kernel) : kerne
 
 /** The controls that two views share: the image, the kernel by name and by number, alpha. */
 function layerControls(view) {
-  const change = (patch) => view.change(patch);
-  const image = choice("image", (value) => change({ image: value }));
-  const preset = choice("kernel", (name) => KERNELS[name] && change({ kernel: KERNELS[name] }));
+  const image = choice("image", (value) => view.change({ image: value }));
+  const preset = choice("kernel", (name) => KERNELS[name] && view.change({ kernel: KERNELS[name] }));
   const typed = (n) => () => {
     const number = numbersOf(cells[n].value, 1);
     view.say(number ? "" : "The kernel needs nine numbers; the last good one is shown.");
-    if (number) change({ kernel: view.state.kernel.map((value, other) => (other === n ? number[0] : value)) });
+    if (number) view.change({ kernel: view.state.kernel.map((value, other) => (other === n ? number[0] : value)) });
   };
   const cells = SHIFTS.map((delta, n) =>
     element("input", { type: "number", step: "any", "aria-label": `W at the shift ${pair(delta)}`, oninput: typed(n) }),
@@ -1211,25 +1210,21 @@ function layerControls(view) {
     min: 0,
     max: 100,
     step: 1,
-    oninput: () => change({ alpha: alphaAt(+alpha.value) }),
+    oninput: () => view.change({ alpha: alphaAt(+alpha.value) }),
   });
   const output = element("output");
   cells.forEach((cell, n) => {
     cell.style.borderColor = view.data.colors.heads[n];
   });
-  const kernel = element(
-    "fieldset",
-    {},
-    element("legend", {}, "Kernel W"),
-    element("div", { class: "explorer-kernel" }, ...cells),
-  );
+  const kernel = element("fieldset", {}, element("legend", {}, "Kernel W"), box("explorer-kernel", ...cells));
   const nodes = [
     labelled("Image", image),
     labelled("Kernel", preset),
     kernel,
     element("div", {}, labelled("Sharpness of the heads, α", alpha), output),
   ];
-  const update = ({ state, data }) => {
+  const update = () => {
+    const { state, data } = view;
     image.offer(
       view.images.map((id) => [id, data.images[id].label]),
       state.image,
@@ -1263,6 +1258,21 @@ function openLayer(view, wanted, usual) {
   };
 }
 
+/** What the two views of a layer have in common: images to choose from, controls, and a line for what is wrong. */
+class LayerView extends View {
+  constructor(root, data, host, images) {
+    super(root, data, host);
+    this.images = images;
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.controls = layerControls(this);
+    this.build();
+  }
+
+  say(text) {
+    this.status.textContent = text;
+  }
+}
+
 const PANELS = ["The image X", "Convolution", "Self-attention, nine heads", "Attention − convolution"];
 const PLANE = [
   "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys;",
@@ -1270,16 +1280,13 @@ const PLANE = [
 ].join(" ");
 const REACH = 3; // pixels that a head's centre may be dragged from the query
 
-class ConvolutionView extends View {
+class ConvolutionView extends LayerView {
   constructor(root, data, host) {
-    super(root, data, host);
-    this.images = data.convolution;
-    this.build();
+    super(root, data, host, data.convolution);
+    this.signed = colorsOf(bytesOf(data.colors.signed));
   }
 
   build() {
-    this.status = element("p", { class: "explorer-status", role: "status" });
-    this.controls = layerControls(this);
     this.border = choice("border", (border) => this.change({ border }));
     this.difference = choice("difference", (difference) => this.change({ difference }));
     this.panels = PANELS.map((title) => ({ title, canvas: element("canvas", { role: "img" }), note: element("figcaption") }));
@@ -1310,7 +1317,7 @@ class ConvolutionView extends View {
   handle(head) {
     const button = element("button", { type: "button", class: "explorer-handle" }, `${head + 1}`);
     const place = (center) => {
-      const limited = center.map((x) => +Math.max(-REACH, Math.min(REACH, x)).toFixed(2));
+      const limited = center.map((x) => +clamp(x, -REACH, REACH).toFixed(2));
       this.change({ centers: this.state.centers.map((other, n) => (n === head ? limited : other)) });
     };
     const at = (event) => {
@@ -1336,16 +1343,12 @@ class ConvolutionView extends View {
     return button;
   }
 
-  say(text) {
-    this.status.textContent = text;
-  }
-
   open(wanted) {
     const layer = openLayer(this, wanted, { kernel: KERNELS["Sobel, vertical edges"], alpha: 2 });
     const flat = numbersOf(wanted.centers, 18);
     if (wanted.centers && !flat) this.say("The link's centres are not nine pairs of numbers.");
     const centers = flat
-      ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => Math.max(-REACH, Math.min(REACH, x))))
+      ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => clamp(x, -REACH, REACH)))
       : SHIFTS;
     this.state = {
       ...layer,
@@ -1379,12 +1382,11 @@ class ConvolutionView extends View {
     const low = Math.min(...convolution),
       high = Math.max(...convolution);
     const limit = (state.difference === "own" ? Math.max(inside, frame) : Math.max(high, -low)) || 1;
-    const signed = colorsOf(bytesOf(data.colors.signed));
     const scales = [
       [X, 0, 1, greys],
       [convolution, low, high, greys],
       [attention, low, high, greys],
-      [difference, -limit, limit, signed],
+      [difference, -limit, limit, this.signed],
     ];
     this.panels.forEach(({ title, canvas, note }, n) => {
       const [values, from, to, colors] = scales[n];
@@ -1397,7 +1399,7 @@ class ConvolutionView extends View {
     });
     const range = `the convolution goes from ${show(low)} to ${show(high)}`;
     this.result.textContent = `Largest difference: ${show(inside)} inside, ${show(frame)} in the frame of border pixels (${range}).`;
-    this.controls.update(this);
+    this.controls.update();
     this.border.offer(
       [
         ["padded", "zeros around the image, then cropped"],
@@ -1487,16 +1489,12 @@ class ConvolutionView extends View {
 
 const STEP_SECONDS = 1.2;
 
-class PixelView extends View {
+class PixelView extends LayerView {
   constructor(root, data, host) {
-    super(root, data, host);
-    this.images = data.pixel;
-    this.build();
+    super(root, data, host, data.pixel);
   }
 
   build() {
-    this.status = element("p", { class: "explorer-status", role: "status" });
-    this.controls = layerControls(this);
     this.panels = ["Convolution, shift by shift", "Self-attention, head by head"].map((title, n) => {
       const role = n ? { role: "img" } : { role: "application", tabindex: 0 };
       return {
@@ -1505,8 +1503,8 @@ class PixelView extends View {
         svg: shape("svg", { viewBox: "0 0 420 250", class: "explorer-pixel", ...role }),
       };
     });
-    this.table = box("explorer-table");
-    dress(this.table, { tabindex: 0, role: "region", "aria-label": "The nine steps in numbers" }, []);
+    const region = { class: "explorer-table", tabindex: 0, role: "region", "aria-label": "The nine steps in numbers" };
+    this.table = element("div", region);
     this.keep = keeping("one-pixel", this);
     const figures = this.panels.map(({ title, svg, note }) =>
       element("figure", {}, element("p", { class: "explorer-title" }, title), svg, note),
@@ -1552,10 +1550,6 @@ class PixelView extends View {
     });
   }
 
-  say(text) {
-    this.status.textContent = text;
-  }
-
   open(wanted) {
     this.playing(false);
     const layer = openLayer(this, wanted, { kernel: KERNELS.blur, alpha: 1 });
@@ -1572,7 +1566,7 @@ class PixelView extends View {
   change(patch) {
     const state = Object.assign(this.state, patch),
       { height, width } = this.data.images[state.image];
-    const within = (value, last) => Math.max(0, Math.min(last, Math.floor(value) || 0));
+    const within = (value, last) => clamp(Math.floor(value) || 0, 0, last);
     state.query = [within(state.query[0], height - 1), within(state.query[1], width - 1)];
     state.step = within(state.step, 9);
     this.draw();
@@ -1627,7 +1621,7 @@ class PixelView extends View {
     this.slider.value = step;
     this.count.textContent = `${step} of 9`;
     this.tabulate(terms);
-    this.controls.update(this);
+    this.controls.update();
     this.tellHost();
   }
 

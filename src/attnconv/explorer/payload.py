@@ -14,11 +14,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ..data import PHOTOGRAPHS, Dataset, dataset_at_hand, load_dataset, load_photograph
+from ..data import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
+from ..expressivity import expect_probabilities
 from ..figures import HEAD_COLORS, palette
 from ..grid import pixels
 from ..heads import Heads, heads_of
-from ..maps import content_probabilities, mean_by_shift, score_parts
+from ..maps import MEAN_IMAGES, SINGLE_IMAGES, content_probabilities, mean_by_shift, score_parts
 from ..models import SelfAttentionNet
 from ..runs import RunRecord
 
@@ -35,7 +36,7 @@ DATASETS = {"digits": "digits", "cifar10": "CIFAR-10"}
 IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
 PARTS = {"content": "content", "rows": "row", "columns": "column"}  # of scores: their names in a file, and in a record
-MEAN, MEAN_IMAGES = "mean", 100
+MEAN = "mean"
 
 
 @dataclass
@@ -143,11 +144,10 @@ def mean_files_of_record(record: RunRecord) -> list[dict[str, Tensor]]:
 # --- the views of the book ------------------------------------------------------------------------------------------
 
 
-def _digits(payload: Payload, dataset: Dataset, numbers: Iterable[int]) -> list[str]:
-    return [
-        payload.picture(f"digit-{n}", f"a {int(dataset.test_labels[n])}, test image {n}", dataset.test_images[n, 0] / 255)
-        for n in numbers
-    ]
+def _digits(payload: Payload, count: int) -> list[str]:
+    digits = load_dataset("digits")
+    labels = [f"a {int(label)}, test image {n}" for n, label in enumerate(digits.test_labels[:count])]
+    return [payload.picture(f"digit-{n}", label, digits.test_images[n, 0] / 255) for n, label in enumerate(labels)]
 
 
 def attention_payload(
@@ -178,10 +178,10 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
     """The images that records hold maps of, as (kind, number, name), and as far as they may be shown in the payload: of CIFAR-10
     its own only where the reader has them."""
     if dataset == "digits":
-        return [("image", n, name) for n, name in enumerate(_digits(payload, load_dataset("digits"), range(3)))]
+        return [("image", n, name) for n, name in enumerate(_digits(payload, SINGLE_IMAGES))]
     shown = (payload.picture(name, name, load_photograph(name, (32, 32))) for name in PHOTOGRAPHS)
     images = [("photograph", n, name) for n, name in enumerate(shown)]
-    for n in range(3):
+    for n in range(SINGLE_IMAGES):
         if at_hand := dataset_at_hand(dataset):
             label = f"test image {n}, {at_hand.classes[int(at_hand.test_labels[n])]}"
             payload.picture(f"test-image-{n}", label, at_hand.test_images[n].permute(1, 2, 0) / 255)
@@ -192,15 +192,15 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 def convolution_payload() -> Payload:
     """For the view "convolution": the photographs in grey, reduced, and a digit."""
     payload = Payload()
-    names = [payload.picture(name, name, load_photograph(name, (64, 96)).mean(dim=-1)) for name in ("china", "flower")]
-    payload.data["convolution"] = names + _digits(payload, load_dataset("digits"), [0])
+    names = [payload.picture(name, name, load_photograph(name, (64, 96)).mean(dim=-1)) for name in PHOTOGRAPHS]
+    payload.data["convolution"] = names + _digits(payload, 1)
     return payload
 
 
 def pixel_payload() -> Payload:
     """For the view "pixel": digits."""
     payload = Payload()
-    payload.data["pixel"] = _digits(payload, load_dataset("digits"), range(3))
+    payload.data["pixel"] = _digits(payload, 3)
     return payload
 
 
@@ -212,8 +212,7 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     shape = tuple(maps.shape)
     if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():
         raise ValueError(f"got maps of shape {shape}, expected (layers, heads, H, W, H, W): query, then key")
-    if not torch.allclose(maps.double().sum(dim=(-2, -1)), torch.ones((), dtype=torch.float64), atol=1e-2) or maps.min() < 0:
-        raise ValueError("the maps are not probabilities: over the keys of each query, expected numbers >= 0 that sum to 1")
+    expect_probabilities(maps)
     payload = Payload()
     height, width = shape[-2:]
     grey = torch.full((height, width), 0.75)
