@@ -334,6 +334,13 @@ def test_centres_are_dragged_and_moved_by_keys(at):
     assert state["centers"].split(",")[4:6] == ["-1", "-0.25"]
 
 
+@pytest.mark.parametrize("kernel", ["nonsense", "1,2,3", "toString"])
+def test_a_link_with_no_kernel_says_so(at, kernel):
+    page = at(CONVOLUTION, f"kernel={kernel}")
+    expect(page.locator(".explorer-status")).to_contain_text("neither one of those by name nor nine numbers")
+    assert page.get_by_label("Kernel", exact=True).input_value() == "Sobel, vertical edges"
+
+
 def test_kernels_are_chosen_and_typed(at):
     page = at(CONVOLUTION, "alpha=746")
     page.get_by_label("Kernel", exact=True).select_option("identity")

@@ -1174,6 +1174,7 @@ class AttentionView extends View {
 // --- view 2: a convolution, and nine heads that become it -------------------------------------------------------------
 
 const KERNELS = {
+  __proto__: null, // a link may name anything
   "Sobel, vertical edges": [-1, 0, 1, -2, 0, 2, -1, 0, 1],
   "Sobel, horizontal edges": [-1, -2, -1, 0, 0, 0, 1, 2, 1],
   blur: Array(9).fill(1 / 9),
