@@ -8,7 +8,7 @@ from attnconv.models import MODELS
 
 
 def test_parameters_name_what_was_wrong():
-    known = "Known parameters: model, dataset, seed, epochs, train_images"
+    known = "Known parameters: model, dataset, tier, seed, epochs, train_images"
     for values, message in [
         ({"epoch": 3}, r"unknown parameter epoch = 3\. "),
         ({"epochs": "ten"}, "epochs = 'ten': Input should be a valid integer"),

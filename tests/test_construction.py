@@ -1,5 +1,6 @@
 """Theorem 1 against torch's convolutions, over everything they can be; and the converse."""
 
+import copy
 import math
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from attnconv import (
 )
 from attnconv.checks import largest_gap
 from attnconv.encodings import QuadraticEncoding, RelativeBias
-from attnconv.layers import PositionAttention, attend_densely
+from attnconv.layers import PositionAttention
 
 CONFIGURATIONS = 2500
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -60,8 +61,8 @@ def convolutions(draw):
 
 def scale_of(conv, x):
     """What the terms of the sum add up to without their signs: rounding errors are relative to this."""
-    unsigned = torch.func.functional_call(conv, {n: p.abs() for n, p in conv.named_parameters()}, x.abs())
-    return unsigned.double().abs().max().item() or 1.0
+    weights = {name: parameter.abs().double() for name, parameter in conv.named_parameters()}
+    return torch.func.functional_call(conv, weights, x.abs().double()).abs().max().item() or 1.0
 
 
 @settings(max_examples=CONFIGURATIONS, deadline=None)
@@ -71,7 +72,9 @@ def any_convolution(case):
     with torch.no_grad():
         theirs, ours = conv(x), conv_to_attention(conv)(x)
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        assert (ours.double() - theirs.double()).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), conv
+        # some processors' half-precision convolutions are wrong for some shapes, so the same weights in float64 are the reference
+        theirs = copy.deepcopy(conv).double()(x.double())
+        assert (ours.double() - theirs).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), conv
     tried.add((repr(conv), x.shape, x.dtype))
 
 
@@ -257,7 +260,7 @@ def test_the_converse_is_exact(name, height, width, seed):
     encoding = RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1)) if name == "bias" else kinds()[name]
     layer = PositionAttention(encoding, 3, 5).double()
     X = torch.randn(2, height, width, 3).double()
-    dense = layer.value(attend_densely(attention_probabilities(layer, height, width), X).flatten(-2))
+    dense = layer.value(torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, height, width), X).flatten(-2))
     assert largest_gap(attention_to_conv(layer, height, width)(X).detach(), dense.detach()) < 1e-12
 
 

@@ -45,7 +45,7 @@ def test_space_to_depth_keeps_the_published_order():
     for i in range(4):
         for j in range(4):
             patch = image[0, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]  # (C, dy, dx)
-            assert torch.equal(seen[0][0, i, j], patch.permute(1, 2, 0).flatten())  # (dy, dx, rgb)
+            assert torch.equal(seen[0][i, j, 0], patch.permute(1, 2, 0).flatten())  # (dy, dx, rgb)
 
 
 def test_snapshots():

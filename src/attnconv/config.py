@@ -11,6 +11,7 @@ from .data import REPOSITORY
 from .models import MODELS
 
 DATASETS = ("digits", "cifar10")
+TIERS = {"digits": ("quick",), "cifar10": ("paper", "small", "small-long")}  # of each data set, its usual one first
 RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 
 
@@ -115,11 +116,30 @@ DIGITS_RECIPE = {
     "checkpoint_every": 0,
     "resume": False,
 }
+# All of CIFAR-10 on two cores: the same network, narrower, on 8 x 8 tokens; one recipe for all attention models. Chosen on
+# held-out training images (book/small-tier.md).
+SMALL_RECIPE = PAPER_RECIPE | {
+    "epochs": 15,
+    "optimizer": "adamw",
+    "learning_rate": 1e-3,
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,
+    "hidden": 96,
+    "intermediate": 192,
+    "pooling": 4,
+    "width": 16,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "checkpoint_every": 1,
+}
+RECIPES = {"quick": DIGITS_RECIPE, "paper": PAPER_RECIPE, "small": SMALL_RECIPE, "small-long": SMALL_RECIPE}
 MOMENTUM = 0.9  # of sgd, everywhere
 MODEL_RECIPES = {
-    ("resnet18", "cifar10"): {"schedule": "multistep", "warm_up": 0.0},
-    ("sa-generalized-pruned", "cifar10"): {"epochs": 100, "learning_rate": 0.01},
-    ("sa-generalized-pruned", "digits"): {"epochs": 4, "learning_rate": 3e-4},
+    ("resnet18", "paper"): {"schedule": "multistep", "warm_up": 0.0},
+    ("sa-generalized-pruned", "paper"): {"epochs": 100, "learning_rate": 0.01},
+    ("sa-generalized-pruned", "quick"): {"epochs": 4, "learning_rate": 3e-4},
+    ("sa-generalized-pruned", "small"): {"epochs": 5, "learning_rate": 3e-4},
 }
 # The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
 QUICK_RECIPE = {"dataset": "digits", "epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
@@ -132,13 +152,14 @@ QUICK_MODEL_RECIPES = {
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)  # of the published ResNet18's schedule, as shares of its 300 epochs
 
 
-def recipe(model: str, dataset: str) -> dict[str, Any]:
-    """The parameters that a run of this model on this data has unless told otherwise."""
-    return (PAPER_RECIPE if dataset == "cifar10" else DIGITS_RECIPE) | MODEL_RECIPES.get((model, dataset), {})
+def recipe(model: str, tier: str) -> dict[str, Any]:
+    """The parameters that a run of this model in this tier has unless told otherwise."""
+    return RECIPES[tier] | MODEL_RECIPES.get((model, tier), {})
 
 
 class RunParameters(Parameters):
-    """One training run. What is not given, or None, is the recipe's: the paper's for cifar10, a quick one for digits.
+    """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the paper's unless told, a quick
+    one for digits. The small tiers' recipe is what their runs are compared by: to change it takes `override`.
 
     Where the paper's text and the published code differ the default is the code's, since it made the paper's numbers.
     """
@@ -146,10 +167,16 @@ class RunParameters(Parameters):
     # what is trained, on what, for how long
     model: Annotated[str, _one_of(tuple(MODELS))] = Field("sa-quadratic", description=f"one of {', '.join(MODELS)}")
     dataset: Annotated[str, _one_of(DATASETS)] = Field("digits", description="digits or cifar10")
+    tier: Annotated[str, _one_of(sum(TIERS.values(), ()))] = Field(
+        description="whose recipe: quick for digits; paper (the default), small (two cores) or small-long for cifar10"
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout")
     epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
     train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
     test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+
+    held_out: int = Field(0, ge=0, description="so many training images, the last, are tested on instead of the test images")
+    override: bool = Field(False, description="allow other parameters than a small tier's recipe; the tables leave such runs out")
 
     # how it is trained
     batch_size: int = Field(ge=1, description="of all processes together")
@@ -162,7 +189,8 @@ class RunParameters(Parameters):
     position_rate: float = Field(gt=0, description="learning rate of centres, spreads and roots, relative to the others'")
     augment: bool = Field(description="random crops after padding by 4, and mirroring")
 
-    # the network (self-attention models)
+    # the network
+    width: int = Field(64, ge=1, description="of resnet18: channels of the first of its four stages")
     num_layers: int = Field(ge=1, description="attention layers")
     hidden: int = Field(ge=2, description="hidden dimension D")
     intermediate: int = Field(ge=1, description="hidden dimension of each block's perceptron")
@@ -190,6 +218,9 @@ class RunParameters(Parameters):
     compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
         "auto", description="torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"
     )
+    micro_batch: int | None = Field(
+        None, ge=1, description="images at a time within a batch; None: as fit the processor's memory"
+    )
     processes: int = Field(1, ge=1, description="of this machine, training together; or use torchrun or accelerate launch")
     checkpoint_every: int = Field(ge=0, description="epochs between checkpoints; 0: none, not even when stopped")
     resume: bool = Field(description="go on from a checkpoint of this run; False: start afresh and replace what is there")
@@ -202,7 +233,24 @@ class RunParameters(Parameters):
     def _from_recipe(cls, values: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in values.items() if value is not None}
         model, dataset = (given.get(name, cls.model_fields[name].default) for name in ("model", "dataset"))
-        return recipe(str(model), str(dataset)) | given
+        tiers = TIERS.get(str(dataset), ())
+        tier = given.setdefault("tier", next(iter(tiers), "quick"))
+        if tiers and tier in RECIPES and tier not in tiers:
+            raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
+        usual = recipe(str(model), tier if tier in RECIPES else "quick")
+        if tier in ("small", "small-long") and not given.get("override"):
+            cls._expect_the_recipe(tier, usual, given)
+        return usual | given
+
+    @classmethod
+    def _expect_the_recipe(cls, tier: str, usual: dict[str, Any], given: dict[str, Any]) -> None:
+        for name in given.keys() & cls.model_fields.keys() - FREE_IN_A_TIER:
+            expected = usual.get(name, cls.model_fields[name].default)
+            if given[name] != expected:
+                raise ValueError(
+                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; leave it out, or set override to True"
+                    " for a run that its tables leave out"
+                )
 
     @model_validator(mode="after")
     def _together(self) -> Self:
@@ -213,7 +261,8 @@ class RunParameters(Parameters):
     @property
     def name(self) -> str:
         """The name of the run's folders."""
-        return f"{self.model}--{self.dataset}--seed{self.seed}"
+        data = self.dataset if self.tier in ("quick", "paper") else f"{self.dataset}-{self.tier}"
+        return f"{self.model}--{data}--seed{self.seed}"
 
     @property
     def record_folder(self) -> Path:
@@ -239,7 +288,7 @@ class RunParameters(Parameters):
     def parent(self) -> Self:
         """Of a pruned run: the run of the generalised model that it starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
-        apart = {"parent_epochs", "max_condition", "min_eigenvalue", *MODEL_RECIPES[self.model, self.dataset]}
+        apart = {"parent_epochs", "max_condition", "min_eigenvalue", *MODEL_RECIPES[self.model, self.tier]}
         changed = {"model": "sa-generalized", "epochs": epochs, "checkpoint_every": self.checkpoint_every or epochs}
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
@@ -257,7 +306,20 @@ class RunParameters(Parameters):
         return self.learning_rate
 
 
-PLACE = {"device", "compile", "processes", "checkpoint_every", "resume", "runs", "checkpoints", "data_root"}
+PLACE = {
+    "device",
+    "compile",
+    "micro_batch",
+    "processes",
+    "checkpoint_every",
+    "resume",
+    "runs",
+    "checkpoints",
+    "data_root",
+    "override",
+}
+# What a run of a small tier may have otherwise without `override`.
+FREE_IN_A_TIER = PLACE | {"model", "dataset", "tier", "seed", "train_images", "test_images", "held_out", "precision"}
 
 
 class ImitationParameters(Parameters):
@@ -267,6 +329,9 @@ class ImitationParameters(Parameters):
     steps: int = Field(1500, ge=1)
     weight_decay: float = Field(0.1, ge=0)
     values_at_zero: bool = True
+    tier: Annotated[str, _one_of(sum(TIERS.values(), ()))] = Field(
+        description="whose recipe: quick for digits; paper (the default), small (two cores) or small-long for cifar10"
+    )
     seed: int = Field(0, ge=0, lt=2**32)
 
 
@@ -274,4 +339,7 @@ class ResultsParameters(Parameters):
     """Chapters 10 to 13: which records they show, and the seed of the runs they make themselves."""
 
     runs: str = ""
+    tier: Annotated[str, _one_of(sum(TIERS.values(), ()))] = Field(
+        description="whose recipe: quick for digits; paper (the default), small (two cores) or small-long for cifar10"
+    )
     seed: int = Field(0, ge=0, lt=2**32)

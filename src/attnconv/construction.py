@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .encodings import PositionEncoding, QuadraticEncoding
+from .encodings import PositionEncoding, QuadraticEncoding, softmax_without_tails
 from .grid import relative_shifts, shift_set
 from .layers import PositionAttention
 
@@ -76,7 +76,7 @@ class ConvAsAttention(nn.Module):
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
         queries = torch.arange(first, first + size - reach, self.stride[axis], device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
-        return self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)).softmax(dim=-1)
+        return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)

@@ -37,6 +37,9 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     image = torch.zeros(1, getattr(model, "in_channels", 3), image_size, image_size, dtype=weight.dtype, device=weight.device)
     layers, products = [], []
     hooks = [module.register_forward_hook(_count_layer(layers)) for module in model.modules() if _is_layer(module)]
+    hooks += [
+        module.register_forward_hook(_count_values(layers)) for module in model.modules() if isinstance(module, PositionAttention)
+    ]
     hooks += [module.register_forward_hook(_count_products(products)) for module in model.modules() if _attends(module)]
     was_training = model.training
     model.eval()
@@ -63,6 +66,15 @@ def _count_layer(counts: list[int]):
     def hook(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         terms = module.weight[0].numel()  # products per output number
         counts.append(2 * terms * output.numel())
+
+    return hook
+
+
+def _count_values(counts: list[int]):
+    """The linear layer `value` of position-only attention, which multiplies its weights head by head."""
+
+    def hook(module: PositionAttention, inputs: tuple[Tensor], output: Tensor) -> None:
+        counts.append(2 * module.value.in_features * output.numel())
 
     return hook
 

@@ -62,6 +62,18 @@ class Dataset:
         first = {"train_images": self.train_images[:train], "train_labels": self.train_labels[:train]}
         return replace(self, **first, test_images=self.test_images[:test], test_labels=self.test_labels[:test])
 
+    def hold_out(self, count: int) -> "Dataset":
+        """The last `count` training images in place of the test images, so that a choice never meets these. 0: as it is."""
+        if not count:
+            return self
+        if count >= len(self.train_labels):
+            raise ValueError(
+                f"held_out = {count}: expected less than the {len(self.train_labels)} training images of {self.name}"
+            )
+        rest = len(self.train_labels) - count
+        test = {"test_images": self.train_images[rest:], "test_labels": self.train_labels[rest:]}
+        return replace(self, train_images=self.train_images[:rest], train_labels=self.train_labels[:rest], **test)
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of images and labels, in hexadecimal: equal for equal data, wherever it was read from."""

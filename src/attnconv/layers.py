@@ -16,29 +16,44 @@ from .encodings import (
     learned_content_parts,
     learned_content_scores,
     learned_shift_scores,
+    softmax_without_tails,
 )
 
+# The attention of all heads on an image, for the whole batch: dense `(N_h, H, W, H, W)`, or one factor per axis,
+# rows `(N_h, H, H)` and columns `(N_h, W, W)` with p(k | q) = rows[q_1, k_1] columns[q_2, k_2].
+Maps = Tensor | tuple[Tensor, Tensor]
 
-def attend_separably(rows: Tensor, columns: Tensor, X: Tensor) -> Tensor:
-    """Averages of an image under product attention p(k | q) = rows[q_1, k_1] columns[q_2, k_2], per head.
 
-    rows `(N_h, H_q, H)`, columns `(N_h, W_q, W)`, X `(B, H, W, D)` -> `(B, H_q, W_q, N_h, D)`. Costs H + W products per
-    query and channel where dense attention costs H * W.
+def attend(maps: Maps, X: Tensor) -> Tensor:
+    """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, H, W, B, D)`. Equation (6).
+
+    With factors it costs H + W products per query and channel, densely H * W. All images are columns of one matrix.
     """
-    (heads, height, _), width, batch = rows.shape, X.shape[2], len(X)
-    by_rows = rows.transpose(0, 1).flatten(0, 1).expand(batch, -1, -1) @ X.flatten(2)  # (B, H_q * N_h, W * D)
-    by_rows = by_rows.view(batch * height, heads, width, -1)
-    return (columns @ by_rows).transpose(1, 2).unflatten(0, (batch, height))
+    height, width, batch, _ = X.shape
+    X = _as_in_autocast(X)
+    if isinstance(maps, Tensor):
+        return (maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)).view(len(maps), *X.shape)
+    rows, columns = maps
+    by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(-1, height, width, X[0, 0].numel())
+    return (columns.unsqueeze(1) @ by_rows).view(-1, height, width, batch, X.shape[-1])
 
 
-def attend_densely(probabilities: Tensor, X: Tensor) -> Tensor:
-    """Averages of an image under any attention: `(N_h, H, W, H, W)`, `(B, H, W, D)` -> `(B, H, W, N_h, D)`. Equation (6)."""
-    heads, height, width = probabilities.shape[:3]
-    matrix = probabilities.permute(1, 2, 0, 3, 4).flatten(3).flatten(0, 2)  # (T * N_h, T), one matrix for the whole batch
-    if torch.is_autocast_enabled(X.device.type):  # before it is expanded: cast afterwards, it would be written out per image
-        matrix = matrix.to(torch.get_autocast_dtype(X.device.type))
-    averages = torch.bmm(matrix.expand(len(X), -1, -1), X.flatten(1, 2))
-    return averages.unflatten(1, (height, width, heads))
+def attend_and_add(maps: Maps, V: Tensor) -> Tensor:
+    """The sum over the heads of what each sees of its own image: V `(N_h, H, W, B, D)` -> `(H, W, B, D)`."""
+    heads, height = V.shape[:2]
+    if isinstance(maps, Tensor):
+        by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
+        return (by_query @ V.flatten(0, 2).flatten(1)).view(V.shape[1:])
+    rows, columns = maps
+    by_columns = columns.unsqueeze(1) @ _as_in_autocast(V).flatten(3)  # (N_h, H, W, B * D)
+    return (rows.transpose(0, 1).flatten(1) @ by_columns.view(heads * height, -1)).view(V.shape[1:])
+
+
+def _as_in_autocast(X: Tensor) -> Tensor:
+    """Cast once, where a product would cast each of its broadcast copies."""
+    if torch.is_autocast_enabled(X.device.type):
+        return X.to(torch.get_autocast_dtype(X.device.type))
+    return X
 
 
 class PositionAttention(nn.Module):
@@ -47,6 +62,9 @@ class PositionAttention(nn.Module):
     One linear map `value` `(D_out, N_h * D_in)` holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by side,
     and b_out. `dropout` acts on the attention probabilities in training; the published models use 0.1. The probabilities, and
     what dropout leaves of them, are one for the whole batch, as in the published code.
+
+    It computes on tokens first, `(H, W, B, D)`: then every product is a plain one of large matrices, and nothing is copied.
+    Images that lie so in memory, `(H, W, B, D).permute(2, 0, 1, 3)`, are taken and given back as they are.
     """
 
     def __init__(self, encoding: PositionEncoding, dim_in: int, dim_out: int, dropout: float = 0.0):
@@ -56,21 +74,29 @@ class PositionAttention(nn.Module):
         self.value = nn.Linear(encoding.num_heads * dim_in, dim_out)
         self.dropout = nn.Dropout(dropout)
 
+    def maps(self, height: int, width: int) -> Maps:
+        """The attention: one factor per axis where the encoding allows it, and what dropout leaves of it in training."""
+        dropping = self.training and self.dropout.p > 0  # dropout acts on whole maps, which a product cannot express
+        with torch.autocast(self.value.weight.device.type, enabled=False):  # the maps are small, their scores need every digit
+            if isinstance(self.encoding, SeparableEncoding) and not dropping:
+                return tuple(self.encoding.axis_probabilities(height, width))
+            return self.dropout(attention_probabilities(self, height, width))
+
     def head_averages(self, X: Tensor) -> Tensor:
         """What each head sees, before the values: `(B, H, W, N_h, D_in)`."""
-        sizes = X.shape[1:3]
-        dropping = self.training and self.dropout.p > 0  # dropout acts on whole maps, which a product cannot express
-        if isinstance(self.encoding, SeparableEncoding) and not dropping:
-            with torch.autocast(X.device.type, enabled=False):  # the maps are small, their scores need every digit
-                maps = self.encoding.axis_probabilities(*sizes)
-            return attend_separably(*maps, X)
-        with torch.autocast(X.device.type, enabled=False):
-            maps = self.dropout(attention_probabilities(self, *sizes))
-        return attend_densely(maps, X)
+        return attend(self.maps(*X.shape[1:3]), X.permute(1, 2, 0, 3)).permute(3, 1, 2, 0, 4)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
-        return self.value(self.head_averages(X).flatten(-2))
+        maps, X = self.maps(*X.shape[1:3]), X.permute(1, 2, 0, 3)
+        by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)  # (N_h, D_in, D_out)
+        if self.dim_out <= self.dim_in:  # the values first: what is averaged has fewer numbers
+            V = torch.bmm(_as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
+            output = attend_and_add(maps, V.view(len(by_head), *X.shape[:3], self.dim_out)) + self.value.bias
+        else:
+            averages = attend(maps, X).permute(1, 2, 3, 0, 4).flatten(3)  # (H, W, B, N_h * D_in)
+            output = F.linear(averages, self.value.weight, self.value.bias)
+        return output.permute(2, 0, 1, 3)
 
 
 class ContentAttention(nn.Module):
@@ -142,4 +168,5 @@ def attention_probabilities(module_or_layer: nn.Module, height: int, width: int)
         )
     if isinstance(encoding, QuadraticEncoding) and encoding.centers.shape[1] != 2:
         raise TypeError("got the layer of a Conv1d, expected one for images; use encoding.axis_probabilities(length)")
-    return spatial_softmax(encoding.position_scores(height, width))
+    scores = encoding.position_scores(height, width)
+    return softmax_without_tails(scores.flatten(-2)).view(scores.shape)

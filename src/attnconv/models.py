@@ -31,8 +31,9 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(hidden, eps=1e-12)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, X: Tensor) -> Tensor:  # (B, H, W, D) -> (B, H, W, D)
-        X = self.attention_norm(X + self.dropout(self.dense(self.attention(X))))
+    def forward(self, X: Tensor) -> Tensor:  # (H, W, B, D) -> (H, W, B, D)
+        attended = self.attention(X.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
+        X = self.attention_norm(X + self.dropout(self.dense(attended)))
         return self.mlp_norm(X + self.dropout(self.mlp(X)))
 
 
@@ -67,11 +68,11 @@ class SelfAttentionNet(nn.Module):
                 f" with sides divisible by {p}"
             )
         X = images.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # (B, C, H/p, p, W/p, p)
-        X = X.permute(0, 2, 4, 3, 5, 1).flatten(3)  # (B, H/p, W/p, p * p * C)
+        X = X.permute(2, 4, 0, 3, 5, 1).flatten(3)  # (H/p, W/p, B, p * p * C), as the attention layers want it
         X = self.embedding(X)
         for block in self.blocks:
             X = block(X)
-        return self.classifier(X.mean(dim=(1, 2)))
+        return self.classifier(X.mean(dim=(0, 1)))
 
     @property
     def attentions(self) -> list[PositionAttention | ContentAttention]:
@@ -129,21 +130,35 @@ def self_attention_net(
     return SelfAttentionNet(attentions, in_channels, num_classes, pooling, hidden, intermediate, dropout)
 
 
-def resnet18(in_channels: int = 3, num_classes: int = 10) -> nn.Module:
+def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = 64) -> nn.Module:
     """ResNet18 in its CIFAR form: torchvision's, with a 3 x 3 stem of stride 1 and without the first max-pooling.
 
-    Its weights start as torch's layers do by themselves, as in the published code; torchvision would start them otherwise.
+    Its four stages have `width`, 2, 4 and 8 times `width` channels; 64 is the published width. Its weights start as torch's
+    layers do by themselves, as in the published code; torchvision would start them otherwise.
     """
     import torchvision  # here, since importing it takes seconds that the other models need not wait
 
     model = torchvision.models.resnet18(num_classes=num_classes)
-    model.conv1 = nn.Conv2d(in_channels, 64, kernel_size=3, padding=1, bias=False)
+    if width != 64:
+        _set_width(model, width, num_classes)
+    model.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1, bias=False)
     model.maxpool = nn.Identity()
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             module.reset_parameters()
     model.in_channels = in_channels
     return model
+
+
+def _set_width(model: nn.Module, width: int, num_classes: int) -> None:
+    """Make the stages of torchvision's ResNet18, whose width it does not let one choose, anew."""
+    model.inplanes, block = width, type(model.layer1[0])
+    model.bn1 = nn.BatchNorm2d(width)
+    model.layer1 = model._make_layer(block, width, 2)
+    model.layer2 = model._make_layer(block, 2 * width, 2, stride=2)
+    model.layer3 = model._make_layer(block, 4 * width, 2, stride=2)
+    model.layer4 = model._make_layer(block, 8 * width, 2, stride=2)
+    model.fc = nn.Linear(8 * width, num_classes)
 
 
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)  # per layer: of nine, [2, 4, 1, 2, 6, 0] were pruned (appendix E)

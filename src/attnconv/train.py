@@ -29,15 +29,27 @@ from tqdm.auto import tqdm
 
 from .checkpoints import Checkpoints
 from .config import MOMENTUM, PLACE, RunParameters
-from .data import Batches, Dataset, load_dataset, load_photograph
+from .data import IMAGE_SIZES, Batches, Dataset, load_dataset, load_photograph
 from .maps import MEAN_IMAGES, SINGLE_IMAGES, content_maps, single_scores
-from .models import build_model, prune_degenerate_heads, snapshot
+from .models import SelfAttentionNet, build_model, prune_degenerate_heads, snapshot
 from .runs import RunRecord, load_run, provenance, write_run
 from .store import DamagedFile, remove_temporary
 
 POSITION_PARAMETERS = ("centers", "spread", "root")
 SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
-OF_PARENT = ("dataset", "seed", "epochs", "train_images", "num_layers", "hidden", "intermediate", "pooling")  # must be as asked
+OF_PARENT = (
+    "dataset",
+    "tier",
+    "seed",
+    "epochs",
+    "train_images",
+    "held_out",
+    "num_layers",
+    "hidden",
+    "intermediate",
+    "pooling",
+)  # must be as asked
+LARGEST_BLOCK = 16 * 2**20  # bytes: larger blocks, once freed, go back to the system
 FOLDERS = {"runs", "checkpoints", "data_root"}  # of one machine: not for the record
 
 
@@ -182,7 +194,7 @@ class Training:
         self.parameters, self.dataset, self.processes, self.checkpoints = parameters, dataset, processes, checkpoints
         self.provenance = provenance(processes.device, processes.count)
         self.device = processes.device
-        used = dataset.subset(parameters.train_images, parameters.test_images)
+        used = dataset.hold_out(parameters.held_out).subset(parameters.train_images, parameters.test_images)
         padding = 4 if parameters.augment else 0
         self.train_batches = Batches(used, used.train_images, used.train_labels, self.device, padding)
         self.test_batches = Batches(used, used.test_images, used.test_labels, self.device)
@@ -229,6 +241,7 @@ class Training:
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = self.parameters.precision != "float32"
+        self.micro_batch = self.parameters.micro_batch or _micro_batch(self.model, self.parameters, self.processes)
         mode = self.parameters.compile
         if mode != "off":
             torch.compiler.reset()  # another model's compiled code counts towards a limit
@@ -280,21 +293,28 @@ class Training:
         rate = self.parameters.learning_rate_at(self.epoch, self.step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        images, labels = self.train_batches.windows(index, corner, mirrored)
         self.network.train()
-        with self._autocast():
-            logits = self.network(images).float()
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        # the processes' gradients are averaged: together this makes the mean over the whole batch
-        (loss * (self.processes.count / size)).backward()
+        parts = list(zip(*(tensor.split(self.micro_batch) for tensor in (index, corner, mirrored)), strict=True))
+        for number, part in enumerate(parts, start=1):
+            images, labels = self.train_batches.windows(*part)
+            with self._autocast():
+                logits = self.network(images).float()
+            loss = F.cross_entropy(logits, labels, reduction="sum")
+            with self._gradients_shared(number == len(parts)):
+                # the processes' gradients are averaged: together this makes the mean over the whole batch
+                (loss * (self.processes.count / size)).backward()
+            self.losses[self.step] += loss.detach()
+            self.hits += (logits.argmax(dim=1) == labels).sum()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.losses[self.step] = loss.detach()
-        self.hits += (logits.argmax(dim=1) == labels).sum()
         self.step += 1
         if self.device.type == "cpu" or self.step % 50 == 0:
             self._check_losses()
         self.bar.update(size)
+
+    def _gradients_shared(self, now: bool):
+        """Of several processes: whether this backward pass is the batch's last, after which they exchange their gradients."""
+        return nullcontext() if now or self.processes.count == 1 else self.network.no_sync()
 
     def _check_losses(self) -> None:
         """RuntimeError when a loss of this epoch is not finite. On a GPU this waits for the device, so not at every step."""
@@ -508,7 +528,9 @@ def evaluate(model: nn.Module, batches: Batches, autocast=nullcontext, processes
 def _build(parameters: RunParameters, dataset: Dataset, heads: list[int] | None = None) -> nn.Module:
     channels, height, width = dataset.train_images.shape[1:]
     overrides: dict[str, Any] = {"in_channels": channels, "num_classes": len(dataset.classes)}
-    if parameters.model != "resnet18":
+    if parameters.model == "resnet18":
+        overrides["width"] = parameters.width
+    else:
         names = ("num_layers", "hidden", "intermediate", "pooling", "dropout", "attention_dropout", "center_std")
         names += ("alpha_form", "learned_dim", "share_encoding")
         overrides |= {name: getattr(parameters, name) for name in names} | {"image_size": max(height, width)}
@@ -535,6 +557,21 @@ def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Modu
     pruned, removed = prune_degenerate_heads(model, **criterion)
     origin = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": metrics[-1]["test_accuracy"]}
     return pruned, origin | {"removed_heads": removed} | criterion
+
+
+def _micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
+    """How many images of a batch to take at a time, in about equal parts.
+
+    On a CPU as many as keep a layer's largest tensor, the values of all heads, below 16 MiB: larger blocks of memory are asked
+    of the system anew each time, page by page, which takes as long as computing. Elsewhere, and where the images of a batch
+    share what is random or measured (dropout of the attention, batch normalisation), all.
+    """
+    whole = math.ceil(parameters.batch_size / processes.count)
+    if processes.device.type != "cpu" or parameters.attention_dropout or not isinstance(model, SelfAttentionNet):
+        return whole
+    pixels = (IMAGE_SIZES[parameters.dataset] // parameters.pooling) ** 2
+    fit = max(1, LARGEST_BLOCK // (4 * max(1, *_heads(model)) * pixels * parameters.hidden))
+    return math.ceil(whole / math.ceil(whole / fit))
 
 
 def _is_finished(metadata: dict[str, Any]) -> bool:
@@ -576,7 +613,7 @@ def _set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
 
 
 def _heads(model: nn.Module) -> list[int]:
-    return [attention.encoding.num_heads for attention in model.attentions]
+    return [getattr(attention, "encoding", attention).num_heads for attention in model.attentions]
 
 
 def _split(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
