@@ -1,12 +1,23 @@
+import math
+
 import pytest
 import torch
 from test_encodings import kinds
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnconv import attention, attention_probabilities, build_model
+from attnconv import attention, attention_probabilities, build_model, conv_to_attention
 from attnconv.checks import largest_gap
-from attnconv.encodings import LearnedShiftEmbedding
+from attnconv.encodings import (
+    GeneralizedQuadraticEncoding,
+    LearnedRelativeEncoding,
+    LearnedShiftEmbedding,
+    QuadraticEncoding,
+    RelativeBias,
+    softmax_without_tails,
+)
 from attnconv.grid import relative_shifts
-from attnconv.layers import ContentAttention, PositionAttention
+from attnconv.layers import ContentAttention, PositionAttention, attend, attend_and_add
 
 
 @pytest.mark.parametrize("name", list(kinds()))
@@ -97,3 +108,109 @@ def test_wrong_shapes_and_modules_are_refused():
     with pytest.raises(TypeError, match=r"use its method probabilities\(X\)"):
         attention_probabilities(ContentAttention(LearnedShiftEmbedding(6, 7, dim=4), 3, 5, 2), 4, 4)
     assert attention_probabilities(layer, 4, 5).shape == (4, 4, 5, 4, 5)
+
+
+# --- the arrangement of products ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim_out", [2, 3, 5])  # the values first, or the averages
+@pytest.mark.parametrize("tokens_first", [False, True])
+def test_images_may_lie_either_way_in_memory(dim_out, tokens_first):
+    layer = PositionAttention(kinds(torch.float64)["quadratic"], 3, dim_out).double()
+    X = torch.randn(6, 7, 2, 3).double().permute(2, 0, 1, 3) if tokens_first else torch.randn(2, 6, 7, 3).double()
+    by_formula = torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, 6, 7), X)
+    assert largest_gap(layer.head_averages(X).detach(), by_formula.detach()) < 1e-12
+    assert largest_gap(layer(X).detach(), layer.value(by_formula.flatten(-2)).detach()) < 1e-12
+    assert not tokens_first or layer(X).permute(1, 2, 0, 3).is_contiguous(), "given back as they came"
+
+
+def test_factors_are_the_dense_maps():
+    rows, columns = torch.rand(4, 6, 6).double(), torch.rand(4, 7, 7).double()
+    dense = torch.einsum("hik,hjl->hijkl", rows, columns)
+    X, V = torch.randn(6, 7, 2, 3).double(), torch.randn(4, 6, 7, 2, 3).double()
+    assert largest_gap(attend((rows, columns), X), attend(dense, X)) < 1e-12
+    assert largest_gap(attend_and_add((rows, columns), V), attend_and_add(dense, V)) < 1e-12
+    assert largest_gap(attend(dense, X), torch.einsum("hijkl,klbd->hijbd", dense, X)) < 1e-12
+    assert largest_gap(attend_and_add(dense, V), torch.einsum("hijkl,hklbd->ijbd", dense, V)) < 1e-12
+
+
+# --- subnormal numbers ----------------------------------------------------------------------------------------------
+
+ALPHAS = torch.logspace(math.log10(0.1), math.log10(200), 25).tolist()
+
+
+def is_subnormal(value):
+    return (value != 0) & (value.abs() < torch.finfo(value.dtype).smallest_normal)
+
+
+def heads_at(alpha, dtype):
+    """Encodings of each kind with heads as sharp as alpha, on and between pixels, some beyond the image."""
+    centers = torch.tensor([[0.0, 0.0], [0.5, -1.3], [-2.0, 3.0], [40.0, -25.0]])
+    quadratic = QuadraticEncoding.from_alpha(centers, alpha)
+    generalized = GeneralizedQuadraticEncoding(4)
+    generalized.centers.data, generalized.root.data = centers, math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
+    learned = LearnedRelativeEncoding(4, LearnedShiftEmbedding(12, 12, dim=5))
+    for parameter in learned.parameters():
+        parameter.data *= math.sqrt(alpha)
+    kinds = {"quadratic": quadratic, "generalized": generalized, "learned": learned}
+    kinds["bias"] = RelativeBias(alpha * torch.randn(4, 23, 23))
+    return {name: encoding.to(dtype).requires_grad_() for name, encoding in kinds.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_no_probability_is_subnormal(dtype):
+    literally = 0
+    for alpha in ALPHAS:
+        for encoding in heads_at(alpha, dtype).values():
+            probabilities = attention_probabilities(encoding, 12, 12)
+            assert not is_subnormal(probabilities).any() and torch.isfinite(probabilities).all()
+            literally += int(is_subnormal(attention.spatial_softmax(encoding.position_scores(12, 12))).sum())
+            if hasattr(encoding, "axis_probabilities"):
+                assert not any(is_subnormal(factor).any() for factor in encoding.axis_probabilities(12, 12))
+        layer = conv_to_attention(nn.Conv2d(2, 2, 3, dilation=2).to(dtype), alpha)
+        assert not is_subnormal(layer.axis_probabilities(0, 12)).any()
+    assert literally > 1000, "without the cut there are many"
+
+
+class Products(TorchDispatchMode):
+    """Counts the subnormal numbers that go into matrix products or come out of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.products = self.subnormal = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
+            self.products += 1
+            numbers = [value for value in (*args, result) if isinstance(value, torch.Tensor)]
+            self.subnormal += sum(int(is_subnormal(value).sum()) for value in numbers)
+        return result
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalized", "learned", "bias"])
+def test_no_product_of_the_layer_is_subnormal(kind, monkeypatch):
+    def count(alpha):
+        layer = PositionAttention(heads_at(alpha, torch.float32)[kind], 4, 4)
+        X = torch.randn(2, 12, 12, 4, requires_grad=True)
+        with Products() as counted:
+            layer(X).backward(torch.randn(2, 12, 12, 4))
+        assert counted.products >= 6
+        return counted.subnormal
+
+    assert not sum(map(count, ALPHAS))
+    monkeypatch.setattr("attnconv.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
+    monkeypatch.setattr("attnconv.encodings.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
+    assert sum(map(count, ALPHAS)), "without the cut there are some"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_cut_off_cannot_change_a_sum(dtype):
+    eps = torch.finfo(dtype).eps
+    for scale in (0.3, 3.0, 30.0, 300.0):
+        scores = (scale * torch.randn(50, 64)).to(dtype)
+        whole, cut = scores.double().softmax(dim=-1), softmax_without_tails(scores).double()
+        dropped = torch.where(cut == 0, whole, 0.0)
+        assert (dropped.sum(dim=-1) <= eps / 4 * whole.amax(dim=-1) * (1 + eps)).all()
+        assert ((cut - whole).abs() <= 8 * eps * whole.amax(dim=-1, keepdim=True)).all()
+    assert (dropped > 0).any()

@@ -85,7 +85,7 @@ def test_a_record_that_is_damaged_after_it_was_found(folder):
 def test_a_note_is_html_that_can_be_copied_from():
     note = Records([], {}).show(figures.figure_4, "sa-quadratic")
     assert repr(note) == (
-        "Paper tier, sa-quadratic on CIFAR-10: not run. With a GPU this command makes the record:"
+        "Paper tier, sa-quadratic on CIFAR-10: not run. This command makes the record, with a GPU:"
         " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
     )
     assert "<pre>.venv/bin/python -m attnconv train" in note._repr_html_()

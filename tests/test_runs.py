@@ -75,19 +75,49 @@ def test_damaged_records_say_what_is_wrong(folder):
     records, problems = find_runs(folder.parent)
     assert not records and len(problems) == 1
     (folder / "metrics.csv").write_bytes(content)
-    info = json.loads((folder / "run.json").read_text())
+    whole = (folder / "run.json").read_bytes()
+    info = json.loads(whole)
     (folder / "run.json").write_text(json.dumps(info | {"epochs_done": "many"}))
     with pytest.raises(DamagedFile, match=r"run.json is damaged: epochs_done Input should be a valid integer"):
         load_run(folder)
     (folder / "run.json").write_text("{")
     with pytest.raises(DamagedFile, match=r"run.json is damaged"):
         load_run(folder)
-    (folder / "run.json").write_text(json.dumps(info))
+    (folder / "run.json").write_bytes(whole)
     (folder / "attention.safetensors").write_bytes(b"")
     with pytest.raises(DamagedFile, match=r"attention.safetensors is damaged.*; restore it from git"):
         load_run(folder)
     (folder / "attention.safetensors").unlink()
     with pytest.raises(DamagedFile, match=r"attention.safetensors is missing; restore it from git"):
+        load_run(folder)
+
+
+def test_every_damage_to_run_json_is_found(folder):
+    """Each byte changed, each piece left out, and values that would be read as if nothing had happened."""
+    path = folder / "run.json"
+    whole = path.read_bytes()
+    damaged = [whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1 :] for n in range(len(whole))]
+    damaged += [whole[:n] + whole[n + length :] for length in (1, 7, 40) for n in range(0, len(whole), 5)]
+    damaged += [whole[:n] for n in range(0, len(whole), 5)]
+    damaged += [whole.replace(b'"epochs": 2', b'"epochs": 3'), whole.replace(b"0" * 64, b"1" * 64), whole.replace(b"1.5", b"2.5")]
+    for content in damaged:
+        assert content != whole
+        path.write_bytes(content)
+        with pytest.raises(DamagedFile, match=r"run\.json"):
+            load_run(folder)
+    path.write_bytes(whole)
+    load_run(folder)
+
+
+def test_a_record_of_the_first_version_is_read(folder):
+    """As written before records had a version: no digest of their own, and no tier."""
+    info = json.loads((folder / "run.json").read_text())
+    first = {name: value for name, value in info.items() if name not in ("version", "sha256")}
+    (folder / "run.json").write_text(json.dumps(first, indent=2) + "\n")
+    record = load_run(folder)
+    assert record.info.version == 1 and record.tier == "quick" and record.metrics == METRICS
+    (folder / "run.json").write_text(json.dumps(info | {"version": 3}, indent=2) + "\n")
+    with pytest.raises(DamagedFile, match="version 3 of the format, expected 1 or 2; use a newer attnconv"):
         load_run(folder)
 
 

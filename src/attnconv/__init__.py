@@ -6,6 +6,7 @@ from .data import load_dataset
 from .expressivity import expresses_convolution
 from .layers import attention_probabilities
 from .models import build_model, prune_degenerate_heads
+from .weights import load_model
 
 __all__ = [
     "attention_probabilities",
@@ -17,5 +18,6 @@ __all__ = [
     "expresses_convolution",
     "hard_alpha",
     "load_dataset",
+    "load_model",
     "prune_degenerate_heads",
 ]

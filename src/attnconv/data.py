@@ -26,6 +26,7 @@ CHECKOUT = Path(__file__).parents[2]
 REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()  # installed elsewhere: the current folder
 PHOTOGRAPHS = ("china", "flower")
 IMAGE_SIZES = {"digits": 8, "cifar10": 32}  # pixels a side
+CHANNELS = {"digits": 1, "cifar10": 3}
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN, CIFAR10_STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)  # of "train"

@@ -2,11 +2,11 @@
 
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .config import PLACE, RunParameters
+from .config import FREE_IN_A_TIER, PLACE, TIERS, RunParameters
 from .runs import RunRecord, find_runs
 from .store import DamagedFile
 
@@ -38,19 +38,22 @@ def commands_of(runs: Sequence[RunRecord]) -> Note:
 
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
-    """The parameters of a run that are not the recipe's for its model and data, by name."""
+    """The parameters of a run that are not the recipe's for its model, data and tier, by name."""
     given = {name: value for name, value in record.info.parameters.items() if name not in PLACE}
-    usual = RunParameters.check({"model": given["model"], "dataset": given["dataset"]}).identity()
+    usual = RunParameters.check({name: given[name] for name in ("model", "dataset", "tier")}).identity()
     return {name: value for name, value in given.items() if value != usual.get(name)}
 
 
 def command_of(record: RunRecord) -> str:
-    """The command that repeats a run: its model and data, and each parameter that is not the recipe's.
+    """The command that repeats a run: its model, data and tier, and each parameter that is not the recipe's.
 
     On a CPU with as many threads, so that the numbers are the same; a run on digits goes to a folder of its own.
     """
-    parameters = record.info.parameters
-    named = {name: parameters[name] for name in ("model", "dataset")} | other_than_the_recipe(record)
+    parameters, other = record.info.parameters, other_than_the_recipe(record)
+    named = {name: parameters[name] for name in ("model", "dataset")}
+    if parameters["tier"] != TIERS[parameters["dataset"]][0]:
+        named |= {"tier": parameters["tier"]} | ({"override": True} if other.keys() - FREE_IN_A_TIER else {})
+    named |= other
     if parameters["dataset"] == "digits":
         named |= {"runs": "repeated"}
     threads = f"OMP_NUM_THREADS={record.info.hardware['threads']} " if parameters["device"] == "cpu" else ""
@@ -62,31 +65,51 @@ def command(**parameters: Any) -> str:
     return " ".join([".venv/bin/python -m attnconv train", *(f"--{name} {value}" for name, value in parameters.items())])
 
 
-MAY_DIFFER = {"seed", "epochs", "precision", "parent_epochs"}  # from the recipe: what each page prints beside the number
+# From the recipe: what each page prints beside the number.
+MAY_DIFFER = {
+    "paper": {"seed", "epochs", "precision", "parent_epochs"},
+    "small": {"seed", "precision"},
+    "small-long": {"seed", "precision"},
+}
 
 
 @dataclass(frozen=True)
 class Records:
-    """The paper tier's run records: finished ones of the recipe on the whole of CIFAR-10. What else there is, `state` tells."""
+    """One tier's run records: finished ones of its recipe on the whole of CIFAR-10. What else there is, `state` tells."""
 
     found: list[RunRecord]
     problems: dict[str, str]
+    tier: str = "paper"
 
     @classmethod
-    def read(cls, folder: str | Path = "") -> "Records":
+    def read(cls, folder: str | Path = "", tier: str = "paper") -> "Records":
         """The records of a folder; by default the repository's `data/runs`."""
-        return cls(*find_runs(folder or None))
+        return cls(*find_runs(folder or None), tier)
+
+    def at(self, tier: str) -> "Records":
+        """The same folder's records of another tier."""
+        return replace(self, tier=tier)
+
+    def shown(self, tier: str, *models: str) -> "Records":
+        """Those of a tier; for "auto" the paper's where it has been run for all these models, else the small one's."""
+        if tier == "auto":
+            tier = "paper" if all(self.at("paper").of(model) for model in models) else "small"
+        return self.at(tier)
 
     def of(self, *models: str) -> list[RunRecord]:
         """The runs of some models, in their order and by seed."""
-        runs = sorted(self.found, key=lambda record: record.info.parameters["seed"])
-        return [record for model in models for record in runs if record.name.startswith(f"{model}--") and not left_out(record)]
+        runs = sorted(self._all(), key=lambda record: record.info.parameters["seed"])
+        return [r for model in models for r in runs if r.info.parameters["model"] == model and not left_out(r)]
+
+    def _all(self) -> list[RunRecord]:
+        """Of this tier, left out or not."""
+        return [record for record in self.found if record.tier == self.tier and record.info.parameters["dataset"] == "cifar10"]
 
     def state(self, model: str) -> str:
         """Why a model has no record to show, or which of its records are left out: "not run", "damaged: ..."; "" if none is."""
-        prefix = f"{model}--cifar10--"
-        reasons = [f"damaged: {text}" for name, text in self.problems.items() if name.startswith(prefix)]
-        reasons += [left_out(record) for record in self.found if record.name.startswith(prefix)]
+        data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
+        reasons = [f"damaged: {text}" for name, text in self.problems.items() if name.startswith(f"{model}--{data}--")]
+        reasons += [left_out(record) for record in self._all() if record.info.parameters["model"] == model]
         return "; ".join(reason for reason in reasons if reason) or ("" if self.of(model) else "not run")
 
     def show(self, draw: Callable[[RunRecord], Any], model: str) -> Any:
@@ -96,21 +119,35 @@ class Records:
                 return draw(runs[0])
             except DamagedFile as error:  # between reading and drawing
                 return Note.of(f"{runs[0].name} is damaged: {error}")
-        return Note.of(
-            f"Paper tier, {model} on CIFAR-10: {self.state(model)}. With a GPU this command makes the record:",
-            command(model=model, dataset="cifar10"),
-        )
+        text = f"{self.name}, {model} on CIFAR-10: {self.state(model)}. This command makes the record"
+        return Note.of(text + (", with a GPU:" if self.tier == "paper" else ":"), self.command(model))
+
+    @property
+    def name(self) -> str:
+        return f"{self.tier.capitalize()} tier"
+
+    def command(self, model: str) -> str:
+        """The command that makes a model's record."""
+        return command(model=model, dataset="cifar10", **({} if self.tier == "paper" else {"tier": self.tier}))
+
+    def not_run(self, *models: str) -> Note | None:
+        """One line for a chapter: which of these models the paper tier has not run, and with what it would be."""
+        if missing := [model for model in models if not self.at("paper").of(model)]:
+            text = f"The figures show the {self.tier} tier. The paper tier (its sizes, 300 epochs, a GPU) is not run for"
+            return Note.of(f"{text} {', '.join(missing)}; the command for one:", self.at("paper").command(missing[0]))
+        return None
 
 
 def left_out(record: RunRecord) -> str:
-    """Why a record does not belong to the paper tier; "" if it does."""
+    """Why a record does not belong to its tier; "" if it does."""
     info = record.info
     if info.parameters["dataset"] != "cifar10":
         return "other data"
-    if record.tier != "paper":
+    if not record.is_whole:
         return f"left out: {info.dataset['train_images']:,} + {info.dataset['test_images']:,} images, not the whole of CIFAR-10"
     if info.status != "finished":
         return f"unfinished: {info.epochs_done} of {info.parameters['epochs']} epochs"
-    if other := {name: value for name, value in other_than_the_recipe(record).items() if name not in MAY_DIFFER}:
+    free = MAY_DIFFER[record.tier]
+    if other := {name: value for name, value in other_than_the_recipe(record).items() if name not in free}:
         return "left out: another recipe, " + ", ".join(f"{name} = {value}" for name, value in other.items())
     return ""

@@ -1,7 +1,9 @@
 """Run records: what a run was, how it went and what its heads attend to. Written by `train.py`, read by the book.
 
-`<folder>/<model>--<dataset>--seed<k>/` holds `run.json` (`RunInfo`), `metrics.csv` (one line an epoch, `METRICS`) and
-`attention.safetensors` (see `RunRecord.attention`).
+`<folder>/<model>--<dataset>--seed<k>/` (in the small tier `<model>--<dataset>-small--seed<k>/`) holds `run.json` (`RunInfo`),
+`metrics.csv` (one line an epoch, `METRICS`) and `attention.safetensors` (see `RunRecord.attention`); beside some lies
+`weights.safetensors` (see `weights.py`). `run.json` carries the version of the format and a digest of itself, and vouches for
+`metrics.csv`; the others carry their own.
 """
 
 import csv
@@ -26,6 +28,7 @@ from .encodings import PositionEncoding, from_snapshot
 from .store import DamagedFile, read_tensors, write_file, write_tensors
 
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
+VERSION = 2  # of the format. 1, still read, had no version, no digest of run.json and no tiers but the data sets' own.
 LARGEST_RECORD = 3_000_000  # bytes, so that all rows and several seeds fit in git
 MEND = "restore it from git, or repeat the run"
 
@@ -35,6 +38,7 @@ class RunInfo(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    version: int = 1
     status: Literal["running", "stopped", "finished"]
     parameters: dict[str, Any]  # as in config.RunParameters, without the folders of the machine it ran on
     dataset: dict[str, Any]  # name, fingerprint of the whole, numbers of images used
@@ -50,6 +54,14 @@ class RunInfo(BaseModel):
     hardware: dict[str, Any]
     parent: dict[str, Any] | None = None  # of a pruned run: what it started from, and what was pruned
     metrics_sha256: str
+    sha256: str | None = None  # of this file without this field
+
+    def as_file(self) -> bytes:
+        """What `run.json` holds: the content with its own digest."""
+        return self.model_copy(update={"sha256": hashlib.sha256(self._text().encode()).hexdigest()})._text().encode()
+
+    def _text(self) -> str:
+        return self.model_dump_json(indent=2, exclude={"sha256"} if self.sha256 is None else None) + "\n"
 
 
 @dataclass(frozen=True)
@@ -86,9 +98,14 @@ class RunRecord:
 
     @property
     def tier(self) -> str:
-        """ "paper" for a run on the whole of CIFAR-10, else "quick"."""
+        """Whose recipe it followed, one of `config.TIERS`."""
+        return self.info.parameters["tier"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was trained and tested on all images of CIFAR-10."""
         data, whole = self.info.dataset, {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
-        return "paper" if data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items() else "quick"
+        return data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items()
 
     @property
     def source(self) -> str:
@@ -113,6 +130,11 @@ class RunRecord:
         return [self.attention[f"layer{number}.{name}"] for number in range(1, count + 1)]
 
 
+def heads_left(record: RunRecord) -> tuple[int, ...] | None:
+    """Of a pruned run: how many of nine heads each layer kept. None for any other run."""
+    return tuple(9 - len(removed) for removed in record.info.parent["removed_heads"]) if record.info.parent else None
+
+
 def write_run(
     folder: Path, info: dict[str, Any], metrics: list[dict[str, float]], attention: dict[str, Tensor] | None = None
 ) -> RunRecord:
@@ -125,6 +147,7 @@ def write_run(
     accuracies = [entry["test_accuracy"] for entry in metrics]
     info = RunInfo(
         **info,
+        version=VERSION,
         epochs_done=len(metrics),
         final_test_accuracy=accuracies[-1] if accuracies else None,
         best_test_accuracy=max(accuracies, default=None),
@@ -136,7 +159,7 @@ def write_run(
         if size > LARGEST_RECORD:
             warnings.warn(f"{folder} takes {size:,} bytes, more than the {LARGEST_RECORD:,} of a record", stacklevel=2)
     write_file(folder / "metrics.csv", content)
-    write_file(folder / "run.json", (info.model_dump_json(indent=2) + "\n").encode())
+    write_file(folder / "run.json", info.as_file())
     return RunRecord(folder, info, metrics)
 
 
@@ -146,7 +169,7 @@ def load_run(folder: str | Path) -> RunRecord:
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
     try:
-        info = RunInfo.model_validate_json((folder / "run.json").read_bytes())
+        info = _read_info(folder / "run.json")
         content = (folder / "metrics.csv").read_bytes()
         if hashlib.sha256(content).hexdigest() != info.metrics_sha256:
             raise DamagedFile(f"{folder / 'metrics.csv'} does not match run.json; {MEND}")
@@ -161,6 +184,21 @@ def load_run(folder: str | Path) -> RunRecord:
     record = RunRecord(folder, info, metrics)
     _ = record.attention
     return record
+
+
+def _read_info(path: Path) -> RunInfo:
+    content = path.read_bytes()
+    info = RunInfo.model_validate_json(content)
+    if info.version == 1 and info.sha256 is None:
+        data = info.dataset.get("name")
+        return info.model_copy(update={"parameters": {"tier": "paper" if data == "cifar10" else "quick"} | info.parameters})
+    if info.version != VERSION:
+        raise DamagedFile(
+            f"{path} is of version {info.version} of the format, expected 1 or {VERSION}; use a newer attnconv, or {MEND}"
+        )
+    if info.model_copy(update={"sha256": None}).as_file() != content:
+        raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
+    return info
 
 
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:

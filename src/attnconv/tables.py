@@ -9,12 +9,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 
 from . import encodings
-from .config import MOMENTUM, RunParameters
+from .config import MOMENTUM, RunParameters, build_network
 from .cost import Cost, cost_of
 from .data import IMAGE_SIZES
 from .grid import axis_shifts, relative_shifts
@@ -22,7 +21,7 @@ from .heads import heads_of, lemma_3_residual
 from .models import build_model
 from .pages import Records
 from .published import TABLE_1, TABLE_2, TABLE_4
-from .runs import RunRecord
+from .runs import RunRecord, heads_left
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,6 @@ class Accuracy:
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
     """The cost of a model of Table 4, for 32 x 32 images; `heads` per layer where a run pruned other heads than the paper."""
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
-
-
-def heads_left(record: RunRecord) -> tuple[int, ...]:
-    """Of a pruned run: how many of nine heads each layer kept."""
-    return tuple(9 - len(removed) for removed in record.info.parent["removed_heads"])
 
 
 def table_1(records: Records) -> Table:
@@ -298,7 +292,7 @@ def pruning_table(record: RunRecord) -> Table:
     """What pruning degenerate heads removes and costs, from the record of a pruned run."""
     parent, parameters = record.info.parent, record.info.parameters
     size, left = IMAGE_SIZES[parameters["dataset"]], heads_left(record)
-    whole, pruned = (cost_of(_network(parameters, heads), size) for heads in (9, left))
+    whole, pruned = (cost_of(build_network(parameters, heads), size) for heads in ([9] * len(left), left))
     rows = [["test accuracy", f"{parent['test_accuracy']:.4f}", f"{parent['test_accuracy_after_pruning']:.4f}"]]
     rows[0].append(f"{record.info.final_test_accuracy:.4f}")
     for name, before, after in (
@@ -314,12 +308,6 @@ def pruning_table(record: RunRecord) -> Table:
     )
     after = f"after {record.info.epochs_done} more epochs"
     return Table(f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows)
-
-
-def _network(parameters: dict[str, Any], heads: int | Sequence[int]) -> torch.nn.Module:
-    names = ("num_layers", "hidden", "intermediate", "pooling")
-    data = {"in_channels": 1 if parameters["dataset"] == "digits" else 3, "image_size": IMAGE_SIZES[parameters["dataset"]]}
-    return build_model("sa-generalized", num_heads=heads, **{name: parameters[name] for name in names}, **data)
 
 
 # --- the records themselves -----------------------------------------------------------------------------------------

@@ -28,12 +28,13 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
 from .checkpoints import Checkpoints
-from .config import MOMENTUM, PLACE, RunParameters
+from .config import MOMENTUM, PLACE, RunParameters, build_network
 from .data import IMAGE_SIZES, Batches, Dataset, load_dataset, load_photograph
 from .maps import MEAN_IMAGES, SINGLE_IMAGES, content_maps, single_scores
-from .models import SelfAttentionNet, build_model, prune_degenerate_heads, snapshot
+from .models import SelfAttentionNet, prune_degenerate_heads, snapshot
 from .runs import RunRecord, load_run, provenance, write_run
 from .store import DamagedFile, remove_temporary
+from .weights import named_weights, set_weights, write_weights
 
 POSITION_PARAMETERS = ("centers", "spread", "root")
 SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
@@ -229,7 +230,7 @@ class Training:
         if parameters.model == "sa-generalized-pruned" and not found:
             model, self.parent = _pruned_parent(parameters, self.dataset)
         else:
-            model = _build(parameters, self.dataset, metadata.get("heads"))
+            model = build_network(parameters.model_dump(), metadata.get("heads"))
         if self.device.type == "cuda":
             if self.processes.count > 1:
                 model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -297,10 +298,10 @@ class Training:
         parts = list(zip(*(tensor.split(self.micro_batch) for tensor in (index, corner, mirrored)), strict=True))
         for number, part in enumerate(parts, start=1):
             images, labels = self.train_batches.windows(*part)
-            with self._autocast():
-                logits = self.network(images).float()
-            loss = F.cross_entropy(logits, labels, reduction="sum")
             with self._gradients_shared(number == len(parts)):
+                with self._autocast():
+                    logits = self.network(images).float()
+                loss = F.cross_entropy(logits, labels, reduction="sum")
                 # the processes' gradients are averaged: together this makes the mean over the whole batch
                 (loss * (self.processes.count / size)).backward()
             self.losses[self.step] += loss.detach()
@@ -313,7 +314,7 @@ class Training:
         self.bar.update(size)
 
     def _gradients_shared(self, now: bool):
-        """Of several processes: whether this backward pass is the batch's last, after which they exchange their gradients."""
+        """Of several processes: only after the last part of a batch do they exchange their gradients."""
         return nullcontext() if now or self.processes.count == 1 else self.network.no_sync()
 
     def _check_losses(self) -> None:
@@ -392,7 +393,7 @@ class Training:
         losses, hits = self.processes.total(self.losses.clone()), self.processes.total(self.hits.clone())
         if not self.processes.is_main:
             return True
-        tensors = {f"model.{name}": value for name, value in _weights(self.model).items()}
+        tensors = {f"model.{name}": value for name, value in named_weights(self.model).items()}
         tensors |= {"epoch.losses": losses, "epoch.hits": hits}
         state = self.optimizer.state_dict()["state"]
         tensors |= {f"optimizer.{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
@@ -417,7 +418,7 @@ class Training:
         self.seconds, self.training_seconds = metadata["seconds"], metadata["training_seconds"]
         self.parent = metadata["parent"]
         parts = _split(tensors)
-        _set_weights(self.model, parts["model"])
+        set_weights(self.model, parts["model"])
         state = {int(i): entry for i, entry in _split(parts.get("optimizer", {})).items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -487,6 +488,8 @@ class Training:
             "times_resumed": self.times_resumed,
             "parent": self.parent,
         }
+        if status == "finished" and self.parameters.keeps_weights:
+            write_weights(self.parameters.record_folder, self.model)
         return write_run(self.parameters.record_folder, info | self.provenance, self.metrics, attention)
 
     def _attention(self) -> dict[str, Tensor]:
@@ -525,25 +528,13 @@ def evaluate(model: nn.Module, batches: Batches, autocast=nullcontext, processes
     return loss, accuracy
 
 
-def _build(parameters: RunParameters, dataset: Dataset, heads: list[int] | None = None) -> nn.Module:
-    channels, height, width = dataset.train_images.shape[1:]
-    overrides: dict[str, Any] = {"in_channels": channels, "num_classes": len(dataset.classes)}
-    if parameters.model == "resnet18":
-        overrides["width"] = parameters.width
-    else:
-        names = ("num_layers", "hidden", "intermediate", "pooling", "dropout", "attention_dropout", "center_std")
-        names += ("alpha_form", "learned_dim", "share_encoding")
-        overrides |= {name: getattr(parameters, name) for name in names} | {"image_size": max(height, width)}
-    return build_model(parameters.model, **overrides, **({"num_heads": heads} if heads else {}))
-
-
 def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Module, dict[str, Any]]:
     """The trained sa-generalized without its degenerate heads, and where it came from. It is trained first if need be."""
     parent = parameters.parent()
     found = Checkpoints(parent.checkpoint_folder).read()
     if found and _is_finished(found[2]) and all(found[2]["parameters"][name] == getattr(parent, name) for name in OF_PARENT):
-        model, metrics = _build(parent, dataset), found[2]["metrics"]
-        _set_weights(model, _split(found[1])["model"])
+        model, metrics = build_network(parent.model_dump()), found[2]["metrics"]
+        set_weights(model, _split(found[1])["model"])
     else:
         print(f"{parameters.name} starts from {parent.name}, which is trained first: {parent.epochs} epochs", flush=True)
         run = train(parent, dataset)
@@ -599,17 +590,6 @@ def _lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
         for name, value in state.items():
             if value.shape == parameter.shape:
                 state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-
-
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, a shared one once."""
-    return dict(model.named_parameters()) | dict(model.named_buffers())
-
-
-@torch.no_grad()
-def _set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
-    for name, target in _weights(model).items():
-        target.copy_(values[name])
 
 
 def _heads(model: nn.Module) -> list[int]:
