@@ -1,4 +1,4 @@
-"""Run records as the paper tier would leave them, made without training, to draw and tabulate."""
+"""Run records as the paper tier and the small one leave them, made without training, to draw and tabulate."""
 
 import torch
 
@@ -28,21 +28,22 @@ def content_attention(heads=9, layers=6, size=16):
     return {"queries": queries, "mean_maps": maps(layers, heads, 9), "shift_probabilities": shifts} | images
 
 
-def attention_of(model, seed=0):
+def attention_of(model, seed=0, pooling=2):
     """What a record of the model holds, of untrained heads at three moments."""
     torch.manual_seed(seed)
     if model == "sa-learned-content":
-        return content_attention()
+        return content_attention(size=32 // pooling)
     if model == "resnet18":
         return {}
-    moments = [snapshot(build_model(model, **SMALL)) for _ in range(3)]
+    moments = [snapshot(build_model(model, **SMALL, pooling=pooling)) for _ in range(3)]
     stacked = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
     return {"epochs": torch.tensor([0, 1, 3])} | stacked
 
 
-def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="finished", **changes):
+def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="finished", tier="paper", **changes):
     """A record of three epochs that ends at this accuracy; one epoch before it was a tenth of a point better."""
-    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "seed": seed, "epochs": 3, "precision": "bfloat16"})
+    given = {"model": model, "dataset": "cifar10", "tier": tier, "seed": seed, "precision": "bfloat16"}
+    parameters = RunParameters.check(given | ({"epochs": 3} if tier == "paper" else {}))
     info = {
         "status": status,
         "parameters": parameters.model_dump(exclude=FOLDERS),
@@ -57,7 +58,7 @@ def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="fi
     }
     if model == "sa-generalized-pruned":
         info["parent"] = {
-            "run": f"sa-generalized--cifar10--seed{seed}",
+            "run": parameters.parent().name,
             "epochs": 9,
             "test_accuracy": accuracy + 0.002,
             "test_accuracy_after_pruning": accuracy / 2,
@@ -70,11 +71,10 @@ def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="fi
     metrics = [
         {"epoch": n, "train_loss": 2 / n, "test_accuracy": a, "seconds": 9.0 * n} | usual for n, a in enumerate(reached, start=1)
     ]
-    name = f"{model}--cifar10--seed{seed}"
-    attention = attention_of(model, seed) if attention is None else attention
-    return write_run(folder / name, info | changes, metrics, attention if status == "finished" else None)
+    attention = attention_of(model, seed, parameters.pooling) if attention is None else attention
+    return write_run(folder / parameters.name, info | changes, metrics, attention if status == "finished" else None)
 
 
-def write_records(folder, accuracy=0.9):
+def write_records(folder, accuracy=0.9, tier="paper"):
     """One record of each model."""
-    return {model: write_record(folder, model, accuracy) for model in MODELS}
+    return {model: write_record(folder, model, accuracy, tier=tier) for model in MODELS}

@@ -19,12 +19,16 @@ from attnconv.published import TABLE_4
 ROOT = Path(__file__).parents[1]
 
 
-def verdicts(folder):
-    return {(row[1], row[0]): row[-1] for row in report.claims_table(Records.read(folder)).rows}
+def verdicts(folder, tier="paper"):
+    records = Records.read(folder, tier)
+    found = {(claim.place, claim.text): report.finding(claim, records).verdict for claim in report.CLAIMS}
+    column = {"small": 3, "paper": 4}[tier]
+    assert [row[column] for row in report.claims_table(records).rows] == list(found.values())
+    return found
 
 
-def verdict(folder, part):
-    found = [value for (place, claim), value in verdicts(folder).items() if part in claim]
+def verdict(folder, part, tier="paper"):
+    found = [value for (place, claim), value in verdicts(folder, tier).items() if part in claim]
     assert len(found) == 1, part
     return found[0]
 
@@ -181,9 +185,27 @@ def test_non_isotropic_heads(ratios, expected, tmp_path):
 
 
 def test_every_claim_can_be_judged(paper_records):
-    table = report.claims_table(Records.read(paper_records))
-    assert {row[-1] for row in table.rows} <= {"reproduced", "partly", "differs", "exceeded"}
-    assert all("1 seed, 3 epochs" in row[3] for row in table.rows if "computed" not in row[3])
+    findings = [report.finding(claim, Records.read(paper_records)) for claim in report.CLAIMS]
+    assert {each.verdict for each in findings} <= {"reproduced", "partly", "differs", "exceeded"}
+    assert all("1 seed, 3 epochs" in each.sure for each in findings if each.sure != "exact")
+
+
+def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_accuracies(tmp_path):
+    write_records(tmp_path, tier="small")
+    small, paper = verdicts(tmp_path, "small"), verdicts(tmp_path)
+    assert set(paper.values()) == {"not run", "reproduced", "differs"}, "the rules that need no run"
+    assert "not run" not in small.values()
+    not_asked = {text for (_, text), value in small.items() if value == "not asked"}
+    assert not_asked == {f"{row.label}: accuracy {row.accuracy:.3f}" for row in TABLE_4.values() if row.accuracy}
+
+
+def test_short_and_long_runs_side_by_side(tmp_path):
+    near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
+    write_record(tmp_path, "sa-quadratic", attention=near, tier="small")
+    assert {row[2] for row in report.long_run_table(Records.read(tmp_path)).rows} == {"not run"}
+    write_record(tmp_path, "sa-quadratic", attention=far, tier="small-long")
+    rows = {row[0]: row[1:3] for row in report.long_run_table(Records.read(tmp_path)).rows}
+    assert rows["the heads of layer 4 attend to single pixels that form a grid around the query"] == ["differs", "reproduced"]
 
 
 def test_computing_time(tmp_path):
@@ -220,9 +242,9 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
     assert report.update_readme(records, path) and not report.update_readme(records, path), "the second time nothing changes"
     text = path.read_text()
     for model, row in TABLE_4.items():
-        accuracy = re.search(rf"\| {re.escape(row.label)} \(`{model}`\) \| [0-9.-]+ \| ([0-9.]+) \| 1 seed, 3 epochs", text)[1]
-        assert float(accuracy) == records.of(model)[0].info.final_test_accuracy
-    assert "not run" not in report.readme_part(records) and text.count(report.MARKS[1]) == 1
+        pattern = rf"\| {re.escape(row.label)} \| {model} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, 3 epochs\) \| not run \|"
+        assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
+    assert "Paper tier: 7 of 7 rows run" in text and text.count(report.MARKS[1]) == 1
     path.write_text(text.replace(report.MARKS[1], ""))
     with pytest.raises(ValueError, match="lacks the marks"):
         report.update_readme(records, path)
@@ -232,7 +254,7 @@ def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
     path = Path(shutil.copy(ROOT / "README.md", tmp_path))
     monkeypatch.setattr(report, "README", path)
     monkeypatch.setattr(report, "PICTURE", tmp_path / "claim.png")
-    write_record(tmp_path / "runs", "resnet18")
+    write_record(tmp_path / "runs", "resnet18", tier="small")
     assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
-    assert "| 0.9000 | 1 seed, 3 epochs |" in path.read_text() and (tmp_path / "claim.png").exists()
+    assert "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text() and (tmp_path / "claim.png").exists()
     assert "written anew" in capsys.readouterr().out

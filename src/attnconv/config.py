@@ -122,7 +122,7 @@ DIGITS_RECIPE = {
 SMALL_RECIPE = PAPER_RECIPE | {
     "epochs": 20,
     "optimizer": "adamw",
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-3,
     "schedule_every": "step",
     "warm_up": 0.1,
     "position_rate": 10.0,
@@ -140,7 +140,7 @@ MODEL_RECIPES = {
     ("resnet18", "paper"): {"schedule": "multistep", "warm_up": 0.0},
     ("sa-generalized-pruned", "paper"): {"epochs": 100, "learning_rate": 0.01},
     ("sa-generalized-pruned", "quick"): {"epochs": 4, "learning_rate": 3e-4},
-    ("sa-generalized-pruned", "small"): {"epochs": 5, "learning_rate": 3e-4},
+    ("sa-generalized-pruned", "small"): {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": 20},
 }
 # The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
 QUICK_RECIPE = {"dataset": "digits", "epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}

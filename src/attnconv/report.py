@@ -18,25 +18,30 @@ from torch import Tensor
 from .data import REPOSITORY
 from .heads import Heads, heads_of
 from .maps import single_maps
-from .pages import Records, command
+from .pages import Records
 from .published import TABLE_4
 from .runs import RunRecord
 from .store import write_file
 from .tables import Accuracy, Table, cost_in_table, summary
 
 Runs = Mapping[str, Sequence[RunRecord]]
+ABSOLUTE = "an accuracy of the paper's network"  # which a smaller one, trained for less, cannot have
 TOLERANCE = 0.005  # of accuracies: half a percentage point
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: where the paper makes it, its words in short, the rule in words, the models it needs, and the rule."""
+    """One claim: where the paper makes it, its words in short, the rule in words, the models it needs, and the rule.
+
+    `not_small`: why the rule cannot be asked of small networks; "" if it can.
+    """
 
     place: str
     text: str
     rule: str
     needs: tuple[str, ...]
     judge: Callable[[Runs], tuple[str, str]]
+    not_small: str = ""
 
 
 def _accuracy(runs: Sequence[RunRecord]) -> float:
@@ -64,7 +69,7 @@ def published_accuracy(model: str) -> Claim:
         return f"{Accuracy.of(runs[model])}, {difference:+.4f} from the published {published:.3f}", verdict
 
     rule = f"within {TOLERANCE} of the published accuracy, after the last epoch, mean over the seeds"
-    return Claim("Table 4", f"{TABLE_4[model].label}: accuracy {published:.3f}", rule, (model,), judge)
+    return Claim("Table 4", f"{TABLE_4[model].label}: accuracy {published:.3f}", rule, (model,), judge, ABSOLUTE)
 
 
 def _as_accurate(runs: Runs) -> tuple[str, str]:
@@ -364,24 +369,52 @@ CLAIMS = (
 )
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a claim came to in one tier: what was found, on how much, and the verdict."""
+
+    found: str
+    sure: str
+    verdict: str
+
+
+def finding(claim: Claim, records: Records) -> Finding:
+    """Judge a claim by one tier's records."""
+    if records.tier != "paper" and claim.not_small:
+        return Finding(claim.not_small, "-", "not asked")
+    runs = {model: records.of(model) for model in claim.needs}
+    if missing := [model for model in claim.needs if not runs[model]]:
+        return Finding("; ".join(f"{model}: {records.state(model)}" for model in missing), "-", "not run")
+    found, verdict = claim.judge(runs)
+    return Finding(found, "; ".join(f"{model}: {_how_sure(used)}" for model, used in runs.items()) or "exact", verdict)
+
+
+def _how_sure(runs: Sequence[RunRecord]) -> str:
+    accuracy = Accuracy.of(runs)
+    return accuracy.conditions + (f", ± {accuracy.spread:.4f}" if accuracy.spread is not None else "")
+
+
 def claims_table(records: Records) -> Table:
-    """Each experimental claim: what we ran, what we found, how sure, the verdict."""
+    """Each experimental claim, judged by the small tier and by the paper tier."""
     rows = []
     for claim in CLAIMS:
-        runs = {model: records.of(model) for model in claim.needs}
-        if missing := [model for model in claim.needs if not runs[model]]:
-            cells = ["; ".join(f"{model}: {records.state(model)}" for model in missing), "-", "-", "not run"]
-        else:
-            found, verdict = claim.judge(runs)
-            used = {model: Accuracy.of(found_runs) for model, found_runs in runs.items()}
-            ran = ", ".join(f"{model}, {accuracy.conditions}" for model, accuracy in used.items())
-            spreads = [f"{model} ± {ours.spread:.4f}" for model, ours in used.items() if ours.spread is not None]
-            sure = ", ".join(spreads) or ("one run each" if used else "exact")
-            cells = [ran or "computed, no training needed", found, sure, verdict]
-        rows.append([claim.text, claim.place, claim.rule, *cells])
-    header = ["claim", "place", "rule, fixed before the runs", "what we ran", "what we found", "how sure", "verdict"]
-    caption = "The experimental claims; how sure: the standard deviation of the accuracy over seeds, where there are several."
+        small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
+        rows.append([claim.text, claim.place, claim.rule, small.verdict, paper.verdict, small.found, small.sure, paper.found])
+    header = ["claim", "place", "rule, fixed before the runs", "small tier", "paper tier"]
+    header += ["found, small tier", "on how much: seeds, epochs, standard deviation of the accuracy", "found, paper tier"]
+    caption = "The experimental claims."
     return Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, rows)
+
+
+def long_run_table(records: Records) -> Table:
+    """The claims that need the quadratic model's runs alone: by the short runs, and by the long one."""
+    rows = []
+    for claim in CLAIMS:
+        if claim.needs == ("sa-quadratic",) and not claim.not_small:
+            short, long = (finding(claim, records.at(tier)) for tier in ("small", "small-long"))
+            rows.append([claim.text, short.verdict, long.verdict, short.found, long.found, long.sure])
+    header = ["claim", "short runs", "long run", "found, short runs", "found, long run", "long run"]
+    return Table("long-run", "Short runs and the long one. Source: the run records in data/runs.", header, rows)
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:
@@ -393,7 +426,7 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
         rows.append([device, str(len(mine)), str(sum(info.epochs_done for info in mine)), f"{hours:.2f}"])
     header = ["device", "runs", "epochs", "device hours, evaluation included"]
     rows = rows or [["none", "0", "0", "0.00"]]
-    return Table("compute", "Computing time of the paper tier. Source: the run records in data/runs.", header, rows)
+    return Table("compute", "Computing time of the runs on CIFAR-10. Source: the run records in data/runs.", header, rows)
 
 
 # --- the README's part ----------------------------------------------------------------------------------------------
@@ -404,13 +437,11 @@ MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of
 
 def readme_part(records: Records) -> str:
     """What stands in the README between the marks."""
-    done = [model for model in TABLE_4 if records.of(model)]
-    if len(done) == len(TABLE_4):
-        state = "All rows have been run."
-    else:
-        state = f"Run so far: {len(done)} of {len(TABLE_4)} rows. A row that has not been run says so."
-    one = command(model="sa-quadratic", dataset="cifar10")
-    return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state} With a GPU, a row's record is made by `{one}`.\n\n{MARKS[1]}"
+    done = {tier: sum(bool(records.at(tier).of(model)) for model in TABLE_4) for tier in ("small", "paper")}
+    state = " ".join(f"{tier.capitalize()} tier: {count} of {len(TABLE_4)} rows run." for tier, count in done.items())
+    small, paper = (records.at(tier).command("sa-quadratic") for tier in ("small", "paper"))
+    state += f" A row is repeated by `{small}`, or with a GPU by `{paper}`."
+    return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state}\n\n{MARKS[1]}"
 
 
 def update_readme(records: Records, path: Path | None = None) -> bool:

@@ -138,20 +138,59 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
 
 
 def summary(records: Records) -> Table:
-    """The README's table: published and measured accuracy, conditions, size."""
+    """The README's table: published accuracy, and measured in the paper and the small tier; size."""
     rows = []
     for model, published in TABLE_4.items():
-        runs = records.of(model)
-        ours = Accuracy.of(runs)
-        conditions = ours.conditions if ours else "-"
         accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
-        measured = str(ours) if ours else f"**{records.state(model)}**"
-        parameters = runs[0].info.parameter_count if runs else cost_in_table(model).parameters
-        rows.append([f"{published.label} (`{model}`)", accuracy, measured, conditions, f"{parameters:,}"])
+        tiers = [records.at("paper"), records.at("small")]
+        sizes = [f"{_parameter_count(tier, model):,}" for tier in tiers]
+        rows.append([published.label, model, accuracy, *(_measured(tier, model) for tier in tiers), " / ".join(sizes)])
     caption = (
-        "Test accuracy on CIFAR-10: published (one seed), and measured here (last epoch). Source: the run records in data/runs."
+        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last epoch, mean ± standard deviation"
+        " over n seeds. Paper tier: the paper's sizes and recipe. Small tier: the same networks made narrower and trained on two"
+        " cores; compare its accuracies with each other, not with the published ones. Source: the run records in data/runs."
     )
-    return Table("summary", caption, ["model", "published", "measured", "conditions", "parameters"], rows)
+    header = ["model", "name", "published", "paper tier", "small tier", "parameters, paper / small"]
+    return Table("summary", caption, header, rows)
+
+
+def _measured(records: Records, model: str) -> str:
+    ours = Accuracy.of(records.of(model))
+    return f"{ours} (n = {ours.seeds}, {ours.epochs} epochs)" if ours else records.state(model)
+
+
+def _parameter_count(records: Records, model: str) -> int:
+    """Of a model's first run, or else as it would be."""
+    if runs := records.of(model):
+        return runs[0].info.parameter_count
+    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
+    return sum(parameter.numel() for parameter in build_network(parameters.model_dump()).parameters())
+
+
+def small_table(records: Records) -> Table:
+    """The small tier's counterpart of Table 4: accuracy over seeds, size, cost, time."""
+    rows = []
+    for model in TABLE_4:
+        for tier in ("small", "small-long"):
+            if tier == "small" or records.at(tier).of(model):
+                rows.append(_small_row(records.at(tier), model))
+    caption = (
+        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ± standard deviation; FLOPs of"
+        " one image, as the paper counts them and with every product; minutes of one run. Source: the run records in data/runs."
+    )
+    header = ["model", "test accuracy", "seeds", "epochs", "parameters", "FLOPs, M", "all FLOPs, M", "minutes", "on"]
+    return Table("table-4-small", caption, header, rows)
+
+
+def _small_row(records: Records, model: str) -> list[str]:
+    runs, label = records.of(model), TABLE_4[model].label
+    if not (ours := Accuracy.of(runs)):
+        return [label, records.state(model), *["-"] * 7]
+    cost = cost_of(build_network(runs[0].info.parameters, heads_left(runs[0])))
+    minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
+    on = sorted({f"{record.info.hardware['device']}, {record.info.hardware['threads']} threads" for record in runs})
+    costs = [f"{cost.parameters:,}", f"{cost.flops_paper / 1e6:.1f}", f"{cost.flops / 1e6:.1f}"]
+    return [label, str(ours), str(ours.seeds), ours.epochs, *costs, f"{minutes:.0f}", "; ".join(on)]
 
 
 def quick_results(runs: Sequence[RunRecord]) -> Table:

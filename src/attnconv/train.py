@@ -50,7 +50,7 @@ OF_PARENT = (
     "intermediate",
     "pooling",
 )  # must be as asked
-LARGEST_BLOCK = 16 * 2**20  # bytes: larger blocks, once freed, go back to the system
+LARGEST_BLOCK = 10 * 2**20  # bytes; see _micro_batch
 FOLDERS = {"runs", "checkpoints", "data_root"}  # of one machine: not for the record
 
 
@@ -489,8 +489,14 @@ class Training:
             "parent": self.parent,
         }
         if status == "finished" and self.parameters.keeps_weights:
-            write_weights(self.parameters.record_folder, self.model)
+            write_weights(self.parameters.record_folder, self.model, self._first_test_images())
         return write_run(self.parameters.record_folder, info | self.provenance, self.metrics, attention)
+
+    def _first_test_images(self) -> dict[str, float]:
+        """How many of the first test images the trained model gets right: what a reader of its weights can check quickly."""
+        first = self.dataset.hold_out(self.parameters.held_out).subset(None, min(1000, len(self.test_batches)))
+        _, accuracy = evaluate(self.model, Batches(first, first.test_images, first.test_labels, self.device))
+        return {"first_test_images": len(first.test_labels), "accuracy": accuracy}
 
     def _attention(self) -> dict[str, Tensor]:
         """What the figures need: the snapshots over the epochs and, with content, maps of test images and photographs."""
@@ -553,9 +559,9 @@ def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Modu
 def _micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
     """How many images of a batch to take at a time, in about equal parts.
 
-    On a CPU as many as keep a layer's largest tensor, the values of all heads, below 16 MiB: larger blocks of memory are asked
-    of the system anew each time, page by page, which takes as long as computing. Elsewhere, and where the images of a batch
-    share what is random or measured (dropout of the attention, batch normalisation), all.
+    On a CPU as many as keep a layer's largest tensor, the values of all heads, below 10 MiB: larger blocks of memory miss the
+    cache, and are asked of the system anew each time, page by page, which takes as long as computing. Elsewhere, and where the
+    images of a batch share what is random or measured (dropout of the attention, batch normalisation), all.
     """
     whole = math.ceil(parameters.batch_size / processes.count)
     if processes.device.type != "cpu" or parameters.attention_dropout or not isinstance(model, SelfAttentionNet):

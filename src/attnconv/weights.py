@@ -1,4 +1,4 @@
-"""Trained weights: of the runs of which they are kept, beside the record, in half precision; and a trained model by name."""
+"""Trained weights, kept beside the records of some runs in half precision; and a trained model by name."""
 
 from pathlib import Path
 
@@ -32,14 +32,15 @@ def _shape(weights: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
     return tuple(weights[name].shape) if name in weights else None
 
 
-def write_weights(folder: Path, model: nn.Module) -> None:
-    """Keep a model's weights as float16 beside its record."""
+def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
+    """Keep a model's weights as float16 beside its record, with what a reader can check them by."""
     half = {name: value.half() if value.is_floating_point() else value for name, value in named_weights(model).items()}
-    write_tensors(folder / FILE, half, {})
+    write_tensors(folder / FILE, half, check)
 
 
 def load_model(name: str, tier: str = "small", seed: int = 0, runs: str | Path = "") -> nn.Module:
-    """A trained model from the weights beside its record, float32, in evaluation mode; its record is `model.record`.
+    """A trained model from the weights beside its record, float32, in evaluation mode, with its `record`, and as
+    `check` the accuracy that it had on the first test images.
 
     Takes images `(B, 3, 32, 32)` that `load_dataset("cifar10").normalise` has normalised, and gives logits `(B, 10)`, the classes
     in alphabetical order. `runs`: folder of the records; empty: the repository's data/runs. ValueError for an unknown model or
@@ -54,9 +55,9 @@ def load_model(name: str, tier: str = "small", seed: int = 0, runs: str | Path =
         )
     model = build_network(record.info.parameters, heads_left(record))
     try:
-        values, _ = read_tensors(record.folder / FILE)
+        values, check = read_tensors(record.folder / FILE)
         set_weights(model, values)
     except ValueError as error:
         raise DamagedFile(f"{record.folder / FILE} cannot be used: {error}; {MEND}") from None
-    model.record = record
+    model.record, model.check = record, check
     return model.eval()
