@@ -20,10 +20,12 @@ WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 
 
 def attention_of_runs(place: str) -> Payload:
-    """The paper tier's runs as far as there are any, and the quick tier's."""
-    quick, paper = quick_runs(WITH_ATTENTION), Records.read().of(*WITH_ATTENTION)
+    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, and the long one), and the quick tier's."""
+    quick, records = quick_runs(WITH_ATTENTION), Records.read()
+    tiers = {tier: records.at(tier).of(*WITH_ATTENTION) for tier in ("paper", "small", "small-long")}
+    on_cifar10 = tiers["paper"] + [run for run in tiers["small"] + tiers["small-long"] if run.info.parameters["seed"] == 0]
     models = {record.name: quick_model("sa-learned-content") for record in quick if "mean_maps" in record.attention}
-    return attention_payload([*paper, *quick], models, place)
+    return attention_payload([*on_cifar10, *quick], models, place)
 
 
 class Explorer(SphinxDirective):

@@ -32,7 +32,7 @@ TABLE_2 = (
     ("intermediate dimension", "512", "intermediate"),
     ("invertible pooling width", "2", "pooling"),
     ("dropout probability", "0.1", "dropout"),
-    ("layer normalization epsilon", "10^-12", None),
+    ("layer normalization epsilon", "10⁻¹²", None),
     ("number of epochs", "300", "epochs"),
     ("batch size", "100", "batch_size"),
     ("learning rate", "0.1", "learning_rate"),

@@ -113,7 +113,7 @@ class RunRecord:
         info = self.info
         seconds = info.wall_seconds
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
-        return f"{self.name}, {info.epochs_done} epochs, {time} on {info.hardware['device']}"
+        return f"{self.tier} tier: {self.name}, {info.epochs_done} epochs, {time} on {info.hardware['device']}"
 
     def encodings(self, moment: int = -1) -> list[PositionEncoding]:
         """Each layer's encoding at one of the moments `attention["epochs"]`; empty with content or without attention."""

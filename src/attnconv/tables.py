@@ -9,19 +9,21 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import torch
 
 from . import encodings
-from .config import MOMENTUM, RunParameters, build_network
+from .config import MOMENTUM, OF_THE_NETWORK, RunParameters, build_network
 from .cost import Cost, cost_of
-from .data import IMAGE_SIZES
+from .data import IMAGE_SIZES, REPOSITORY
 from .grid import axis_shifts, relative_shifts
 from .heads import heads_of, lemma_3_residual
 from .models import build_model
 from .pages import Records
 from .published import TABLE_1, TABLE_2, TABLE_4
-from .runs import RunRecord, heads_left
+from .runs import RunRecord, find_runs, heads_left
+from .weights import FILE as WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,77 @@ def _used(record: RunRecord, label: str, parameter: str | None) -> str:
         counts = [len(heads.maps) for heads in heads_of(record)]
         return str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
     return "-"  # the code's, in no record
+
+
+# --- the small tier -------------------------------------------------------------------------------------------------
+
+
+def tier_recipe() -> Table:
+    """What the small tier has otherwise than the paper tier, per parameter, for attention and for the ResNet18."""
+    models = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
+    chosen = {
+        (label, tier): RunParameters.check({"model": model, "dataset": "cifar10", "tier": tier}).identity()
+        for label, model in models.items()
+        for tier in ("paper", "small")
+    }
+    rows = []
+    for name in chosen["attention", "paper"]:
+        for label in models:
+            tiers = [str(chosen[label, tier][name]) for tier in ("paper", "small")]
+            usual = [str(chosen["attention", tier][name]) for tier in ("paper", "small")]
+            repeats = label != "attention" and _matters("attention", name) and tiers == usual
+            if name != "tier" and tiers[0] != tiers[1] and _matters(label, name) and not repeats:
+                rows.append([name, label, *tiers])
+    caption = "What the small tier's recipe has otherwise than the paper's. Source: config.PAPER_RECIPE and config.SMALL_RECIPE."
+    return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
+
+
+def _matters(label: str, parameter: str) -> bool:
+    of_attention = parameter in OF_THE_NETWORK or parameter == "position_rate"
+    return parameter != "width" if label != "ResNet18" else not of_attention
+
+
+def pilot_table(folder: str | Path = "") -> Table:
+    """The runs on held-out training images by which the small tier's recipe was chosen: one folder each in `data/pilot`."""
+    rows = []
+    for path in sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir()):
+        for record in find_runs(path)[0]:
+            info = record.info
+            names = ("learning_rate", "optimizer", "weight_decay", "hidden", "intermediate", "pooling", "width")
+            used = [f"{name} {info.parameters[name]}" for name in names if _matters(_kind(record), name)]
+            accuracies = ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics)
+            epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
+            rows.append([path.name, _kind(record), ", ".join(used), epochs, accuracies, f"{info.wall_seconds / 60:.0f}"])
+    caption = (
+        "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The schedule falls to zero within the"
+        " epochs asked for. Minutes on one thread, several runs sharing two cores. Source: the records in data/pilot."
+    )
+    header = ["pilot", "of", "parameters", "epochs", "held-out accuracy", "minutes"]
+    return Table("pilot", caption, header, rows)
+
+
+def _kind(record: RunRecord) -> str:
+    return "ResNet18" if record.info.parameters["model"] == "resnet18" else "attention"
+
+
+def model_cards(records: Records) -> Table:
+    """One line for each model whose weights are kept: what it is, its accuracy, and its file."""
+    rows = []
+    for model, published in TABLE_4.items():
+        runs = records.of(model)
+        kept = [record for record in runs if (record.folder / WEIGHTS).exists()]
+        if not kept:
+            rows.append([published.label, model, "no weights yet: " + (records.state(model) or "not kept"), *["-"] * 5])
+            continue
+        info, ours = kept[0].info, Accuracy.of(runs)
+        size = f"{(kept[0].folder / WEIGHTS).stat().st_size / 1e6:.2f} MB"
+        cells = [f"{info.final_test_accuracy:.4f}", f"{ours} (n = {ours.seeds})", f"{info.parameter_count:,}", size]
+        rows.append([published.label, model, *cells, str(info.epochs_done), info.git_commit[:10] if info.git_commit else "-"])
+    caption = (
+        "The weights that are kept: of seed 0; the accuracy over all seeds beside its own. Source: the run records in data/runs."
+    )
+    header = ["model", "name", "test accuracy", "over the seeds", "parameters", "file", "epochs", "commit"]
+    return Table("model-cards", caption, header, rows)
 
 
 # --- Table 3: who uses which encoding -------------------------------------------------------------------------------

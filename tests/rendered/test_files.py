@@ -32,6 +32,39 @@ class Page(HTMLParser):
             self.loads.append(attributes[LOADED[tag]])
 
 
+APART = {"code", "pre", "script", "style", "svg", "math", "textarea", "title"}  # a formula before MathJax: class "math"
+
+
+class Prose(HTMLParser):
+    """The text of a page outside code, formulas and scripts."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.text = [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("br", "img", "hr", "input", "meta", "link", "col", "source", "wbr", "path"):
+            classes = (dict(attributes).get("class") or "").split()
+            self.open.append((tag, tag in APART or "math" in classes or "highlight" in classes))
+
+    def handle_endtag(self, tag):
+        while self.open and any(name == tag for name, _ in self.open):
+            if self.open.pop()[0] == tag:
+                break
+
+    def handle_data(self, data):
+        if not any(apart for _, apart in self.open):
+            self.text.append(data)
+
+
+MARKUP = {
+    "bold": r"\*\*",
+    "code": "`",
+    "power": r"\^-",
+    "reference": r"\?\?\?",
+    "role": r"\{(doc|ref|numref|glue|prf|eq|cite)[:}]",
+}
 PARSED = {path: Page(path) for path in PAGES}
 
 
@@ -105,3 +138,19 @@ def test_equations_carry_the_papers_numbers():
     for page, number in (("background", 8), ("theorem", 9), ("theorem", 14), ("spans", 18), ("converse", "C1")):
         text = (HTML / "book" / f"{page}.html").read_text()
         assert re.search(rf'<span class="eqno">\({number}\)', text), (page, number)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(HTML).as_posix())
+def test_no_markup_is_shown_literally(path):
+    text = "\n".join(Prose(path).text)
+    for name, pattern in MARKUP.items():
+        found = re.search(f".*{pattern}.*", text)
+        assert not found, f"{name}: {found[0][:200]}"
+
+
+def test_literal_markup_would_be_found(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text('<p>fine <code>a**b`</code> <span class="math">10^-1 **</span></p><td>**not run**</td><p>`name`</p>')
+    text = "".join(Prose(page).text)
+    assert text == "fine  **not run**`name`"
+    assert [name for name, pattern in MARKUP.items() if re.search(pattern, text)] == ["bold", "code"]
