@@ -131,7 +131,7 @@ def main():
     text = (
         f"{where['hardware']['device']}, {options.threads} CPU threads, torch {torch.__version__}, Python"
         f" {platform.python_version()}, batches of 100, {options.rounds} rounds, medians of {options.repeats}, commit"
-        f" {where['git_commit']}. Both ways are credited with the floating-point operations of the way that is used now.\n\n{HEAD}"
+        f" {where['git_commit']}. Both ways are credited with the floating-point operations as they are now.\n\n{HEAD}"
     )
     print(text, end="", flush=True)
     for case in CASES:

@@ -175,7 +175,7 @@ def test_heads_stand_where_their_centres_are(runs):
 def test_figure_3_shows_the_fourth_layer_from_the_first_epoch_to_the_last(runs):
     figure = figures.figure_3(runs["sa-quadratic"])
     assert [ax.get_title() for ax in figure.axes] == ["epoch 0", "epoch 1", "epoch 3"]
-    assert any(text.startswith("layer 4 of sa-quadratic--cifar10--seed0") for text in texts(figure))
+    assert any(text.startswith("layer 4, paper tier: sa-quadratic--cifar10--seed0") for text in texts(figure))
 
 
 def test_palettes_are_matplotlibs():

@@ -67,10 +67,10 @@ def papermill(notebook, output, *parameters):
 @pytest.mark.parametrize(
     ("notebook", "name", "value", "message"),
     [
-        ("09-train.ipynb", "epoch", "1", "unknown parameter epoch = 1. Known parameters: model, dataset, seed, epochs"),
+        ("09-train.ipynb", "epoch", "1", "unknown parameter epoch = 1. Known parameters: model, dataset, tier, seed, epochs"),
         ("09-train.ipynb", "epochs", "ten", "epochs = 'ten': Input should be a valid integer"),
         ("09-train.ipynb", "model", "sa", "model = 'sa': expected one of resnet18, sa-quadratic"),
-        ("10-results.ipynb", "run", "here", "unknown parameter run = 'here'. Known parameters: runs, seed"),
+        ("10-results.ipynb", "run", "here", "unknown parameter run = 'here'. Known parameters: runs, tier, seed"),
         ("08-gradient-descent.ipynb", "step", "5", "unknown parameter step = 5. Known parameters: kernel_size, steps"),
     ],
 )

@@ -199,7 +199,7 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 5) -> Fi
     moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
     layer = layer or len(record.layers("centers")) // 2 + 1
     encodings = [record.encodings(moment)[layer - 1] for moment in moments]
-    return _head_panels(encodings, [f"epoch {epochs[moment]}" for moment in moments], f"layer {layer} of {record.source}")
+    return _head_panels(encodings, [f"epoch {epochs[moment]}" for moment in moments], f"layer {layer}, {record.source}")
 
 
 def figure_4(record: RunRecord) -> Figure:

@@ -56,12 +56,14 @@ class RunInfo(BaseModel):
     metrics_sha256: str
     sha256: str | None = None  # of this file without this field
 
-    def as_file(self) -> bytes:
-        """What `run.json` holds: the content with its own digest."""
-        return self.model_copy(update={"sha256": hashlib.sha256(self._text().encode()).hexdigest()})._text().encode()
+    def sealed(self) -> "RunInfo":
+        """With its digest."""
+        bare = self.model_copy(update={"sha256": None})
+        return self.model_copy(update={"sha256": hashlib.sha256(bare.as_file()).hexdigest()})
 
-    def _text(self) -> str:
-        return self.model_dump_json(indent=2, exclude={"sha256"} if self.sha256 is None else None) + "\n"
+    def as_file(self) -> bytes:
+        """What `run.json` holds."""
+        return (self.model_dump_json(indent=2, exclude={"sha256"} if self.sha256 is None else None) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def write_run(
         final_test_accuracy=accuracies[-1] if accuracies else None,
         best_test_accuracy=max(accuracies, default=None),
         metrics_sha256=hashlib.sha256(content).hexdigest(),
-    )
+    ).sealed()
     if attention is not None:
         write_tensors(folder / "attention.safetensors", attention, {})
         size = (folder / "attention.safetensors").stat().st_size
@@ -196,7 +198,7 @@ def _read_info(path: Path) -> RunInfo:
         raise DamagedFile(
             f"{path} is of version {info.version} of the format, expected 1 or {VERSION}; use a newer attnconv, or {MEND}"
         )
-    if info.model_copy(update={"sha256": None}).as_file() != content:
+    if info.sealed().as_file() != content:
         raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
     return info
 
