@@ -5,6 +5,7 @@ that was killed and resumed is, on a CPU, bit for bit the run that was not.
 """
 
 import copy
+import ctypes
 import hashlib
 import math
 import os
@@ -50,7 +51,8 @@ OF_PARENT = (
     "intermediate",
     "pooling",
 )  # must be as asked
-LARGEST_BLOCK = 10 * 2**20  # bytes; see _micro_batch
+LARGEST_BLOCK = 32 * 2**20  # bytes; see _micro_batch
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 FOLDERS = {"runs", "checkpoints", "data_root"}  # of one machine: not for the record
 
 
@@ -239,7 +241,9 @@ class Training:
 
     def _prepare(self) -> None:
         """Compiled and parallel forms of the model; they share its weights."""
-        if self.device.type == "cuda":
+        if self.device.type == "cpu":
+            _keep_freed_memory()
+        else:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = self.parameters.precision != "float32"
         self.micro_batch = self.parameters.micro_batch or _micro_batch(self.model, self.parameters, self.processes)
@@ -559,9 +563,9 @@ def _pruned_parent(parameters: RunParameters, dataset: Dataset) -> tuple[nn.Modu
 def _micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
     """How many images of a batch to take at a time, in about equal parts.
 
-    On a CPU as many as keep a layer's largest tensor, the values of all heads, below 10 MiB: larger blocks of memory miss the
-    cache, and are asked of the system anew each time, page by page, which takes as long as computing. Elsewhere, and where the
-    images of a batch share what is random or measured (dropout of the attention, batch normalisation), all.
+    On a CPU as many as keep a layer's largest tensor, the values of all heads, below 32 MiB: beyond, memory is what takes the
+    time. Elsewhere, and where the images of a batch share what is random or measured (dropout of the attention, batch
+    normalisation), all.
     """
     whole = math.ceil(parameters.batch_size / processes.count)
     if processes.device.type != "cpu" or parameters.attention_dropout or not isinstance(model, SelfAttentionNet):
@@ -569,6 +573,15 @@ def _micro_batch(model: nn.Module, parameters: RunParameters, processes: Process
     pixels = (IMAGE_SIZES[parameters.dataset] // parameters.pooling) ** 2
     fit = max(1, LARGEST_BLOCK // (4 * max(1, *_heads(model)) * pixels * parameters.hidden))
     return math.ceil(whole / math.ceil(whole / fit))
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep the memory of freed tensors for the next step. As it is set up it gives large blocks back to the system,
+    and asks for them again page by page, which takes up to a third of a training step. No other C library has the call."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_THRESHOLD, 2**30)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _is_finished(metadata: dict[str, Any]) -> bool:
