@@ -1,9 +1,10 @@
 """Training speed at the small tier's sizes: the engine against the arrangement that it had before, in turn on one machine.
 
-Before: images first in memory, averages before values, probabilities with their subnormal tails, whole batches, memory given back after each. Now:
-tokens first, values first, tails cut off, memory kept, and no more images at a time than serve speed. Both train the same network with the same
-data, optimiser and step. Each measurement runs in a process of its own. Prints a Markdown table; with --write also keeps it in
-benchmarks/results/. The images are noise; the generalised encoding's heads are as they start, which is where tails are long.
+Before: images first in memory, averages before values, probabilities with their subnormal tails, whole batches, memory given
+back after each. Now: tokens first, values first, tails cut off, memory kept, and no more images at a time than serve speed.
+Both train the same network with the same data, optimiser and step. Each measurement runs in a process of its own. Prints a
+Markdown table; with --write also keeps it in benchmarks/results/. The images are noise; the generalised encoding's heads are as
+they start, which is where tails are long.
 
 Usage: python benchmarks/small.py [--repeats N] [--threads N] [--rounds N] [--write NAME]
 """

@@ -80,9 +80,9 @@ def endless(parameters):
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    whole = train(small(tmp_path / "whole", epochs=50, hidden=16), DIGITS)
-    parameters = small(tmp_path / "killed", epochs=50, hidden=16)
-    epoch = whole.record.info.wall_seconds / 50
+    whole = train(small(tmp_path / "whole", epochs=80, hidden=16), DIGITS)
+    parameters = small(tmp_path / "killed", epochs=80, hidden=16)
+    epoch = whole.record.info.wall_seconds / 80
     moments, kills = random.Random(0), 0
     while kills < 20:
         child = multiprocessing.get_context("fork").Process(target=endless, args=(parameters,))
@@ -93,7 +93,7 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, ca
         assert child.exitcode == -signal.SIGKILL, "the run was under way"
         kills += 1
     left = Checkpoints(parameters.checkpoint_folder).read()
-    assert left and 0 < left[2]["epoch"] < 50, "it got somewhere between the kills, and not to the end"
+    assert left and 0 < left[2]["epoch"] < 80, "it got somewhere between the kills, and not to the end"
     killed = train(parameters, DIGITS)
     assert results(killed) == results(whole)
     assert "resumed at epoch" in capsys.readouterr().out
