@@ -142,7 +142,7 @@ MODEL_RECIPES = {
     ("sa-generalized-pruned", "paper"): {"epochs": 100, "learning_rate": 0.01},
     ("sa-generalized-pruned", "quick"): {"epochs": 4, "learning_rate": 3e-4},
     ("resnet18", "small"): {"learning_rate": 3e-3},
-    ("sa-generalized-pruned", "small"): {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": 20},
+    ("sa-generalized-pruned", "small"): {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
 }
 # The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
 QUICK_RECIPE = {"dataset": "digits", "epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
@@ -177,7 +177,6 @@ class RunParameters(Parameters):
     epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
     train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
     test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
-
     held_out: int = Field(0, ge=0, description="so many training images, the last, are tested on instead of the test images")
     override: bool = Field(False, description="allow other parameters than a small tier's recipe; the tables leave such runs out")
 
@@ -237,7 +236,7 @@ class RunParameters(Parameters):
         given = {name: value for name, value in values.items() if value is not None}
         model, dataset = (given.get(name, cls.model_fields[name].default) for name in ("model", "dataset"))
         tiers = TIERS.get(str(dataset), ())
-        tier = given.setdefault("tier", next(iter(tiers), "quick"))
+        tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
         if tiers and tier in RECIPES and tier not in tiers:
             raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
         usual = recipe(str(model), tier if tier in RECIPES else "quick")
@@ -247,7 +246,7 @@ class RunParameters(Parameters):
 
     @classmethod
     def _expect_the_recipe(cls, tier: str, usual: dict[str, Any], given: dict[str, Any]) -> None:
-        for name in given.keys() & cls.model_fields.keys() - FREE_IN_A_TIER:
+        for name in sorted(given.keys() & cls.model_fields.keys() - FREE_IN_A_TIER):
             expected = usual.get(name, cls.model_fields[name].default)
             if given[name] != expected:
                 raise ValueError(

@@ -171,6 +171,8 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
             ax.plot(*place, marker=4, ms=8, color=color, transform=ax.get_yaxis_transform(), clip_on=False)
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
     ax.grid(color="0.92")
+    if not shown:
+        ax.set(xticks=[], yticks=[])  # there is nothing to measure
     title = "triangles: published accuracy" if paper else None
     ax.legend(fontsize=8, loc="lower right", title=title, title_fontsize=8)
     return _finish(figure, _sources(shown))
