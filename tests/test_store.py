@@ -18,6 +18,12 @@ def test_what_was_written_is_read(tmp_path):
     assert all(torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
 
 
+def test_the_same_content_gives_the_same_file(tmp_path):
+    for name in map(str, range(20)):
+        write_tensors(tmp_path / name, TENSORS, {"epoch": 3})
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
 def test_what_was_read_does_not_change_with_the_file(tmp_path):
     path = tmp_path / "x.safetensors"
     write_tensors(path, TENSORS, {})

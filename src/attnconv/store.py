@@ -45,7 +45,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(metadata)
     header = {"metadata": text, "sha256": digest(tensors, text)}
-    write_file(path, safetensors.torch.save(tensors, header))
+    write_file(path, _in_one_order(safetensors.torch.save(tensors, header)))
+
+
+def _in_one_order(content: bytes) -> bytes:
+    """The same file with its metadata sorted: safetensors orders it at random, and equal runs shall give equal files."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
