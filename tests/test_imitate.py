@@ -3,7 +3,9 @@ from torch import nn
 
 from attnconv.config import ImitationParameters
 from attnconv.data import load_photograph, whitened
-from attnconv.imitate import imitate_convolution
+from attnconv.encodings import QuadraticEncoding
+from attnconv.imitate import imitate_convolution, imitate_convolutions
+from attnconv.layers import PositionAttention
 
 
 def test_imitation_moves_towards_the_grid():
@@ -14,3 +16,33 @@ def test_imitation_moves_towards_the_grid():
     assert learned.errors[-20:].mean() < 0.2 < learned.errors[0]
     # the heads' parameters, not the random start, produced the output
     assert not torch.equal(learned.centers[0], learned.centers[-1])
+
+
+def test_side_by_side_is_the_same_as_alone():
+    """A second route: another's convolution, start, decay and values change nothing but the rounding."""
+    picture = whitened(load_photograph("china", (53, 80)))
+    convs = [nn.Conv2d(3, 4, 3, padding=1) for _ in range(3)]
+    runs = [ImitationParameters(steps=30, weight_decay=decay, values_at_zero=decay > 0) for decay in (0.1, 0.5, 0.0)]
+    together = imitate_convolutions(convs, picture, runs)
+    for conv, run, joint in zip(convs, runs, together, strict=True):
+        alone = imitate_convolution(conv, picture, run)
+        for name, ours, theirs in zip(("centers", "errors"), _numbers(joint), _numbers(alone), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        X = torch.randn(2, 12, 12, 3)
+        torch.testing.assert_close(joint.layer(X), alone.layer(X), rtol=1e-2, atol=1e-3)
+
+
+def _numbers(imitation):
+    return imitation.centers, imitation.errors
+
+
+def test_the_values_decay_as_in_adamw():
+    """In the first step: Adam's step, from values that were first made smaller by rate times decay."""
+    picture, conv = whitened(load_photograph("china", (53, 80))), nn.Conv2d(3, 4, 3, padding=1)
+    run = ImitationParameters(steps=1, weight_decay=0.7, values_at_zero=False)
+    learned = imitate_convolution(conv, picture, run)
+    torch.manual_seed(run.seed)
+    start = PositionAttention(QuadraticEncoding(9, center_std=1.0), 3, 4)
+    none = imitate_convolution(conv, picture, run.model_copy(update={"weight_decay": 0.0}))
+    decayed = none.layer.value.weight - 1e-2 * 0.7 * start.value.weight
+    torch.testing.assert_close(learned.layer.value.weight, decayed, rtol=0, atol=1e-6)

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from attnconv import quick
+from attnconv import config, quick
 from attnconv.quick import DIGEST
 from attnconv.runs import load_run
 
@@ -15,12 +15,9 @@ def fast(tmp_path, monkeypatch):
     """Runs of a second, in a folder of their own."""
     monkeypatch.setattr(quick, "REPOSITORY", tmp_path)
     short = {"epochs": 1, "train_images": 60, "test_images": 20, "num_layers": 1}
-    monkeypatch.setattr(quick, "QUICK_RECIPE", quick.QUICK_RECIPE | short)
-    monkeypatch.setattr(
-        quick,
-        "QUICK_MODEL_RECIPES",
-        {"sa-generalized": {"checkpoint_every": 1}, "sa-generalized-pruned": {"parent_epochs": 1}},
-    )
+    monkeypatch.setitem(config.RECIPES, "brief", config.RECIPES["brief"] | short)
+    monkeypatch.setitem(config.MODEL_RECIPES, ("sa-generalized", "brief"), {"checkpoint_every": 1})
+    monkeypatch.setitem(config.MODEL_RECIPES, ("sa-generalized-pruned", "brief"), {"parent_epochs": 1})
     return tmp_path / "data" / "cache"
 
 

@@ -64,7 +64,7 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
         ({"epochs": 3}, r"epochs = 3: the tier small has epochs = "),
         ({"weight_decay": 0.1}, r"weight_decay = 0.1: the tier small has weight_decay = 0.0001"),
         ({"model": "resnet18", "width": 64}, r"width = 64: the tier small has width = 10"),
-        ({"dataset": "digits"}, r"tier = 'small': expected quick for digits"),
+        ({"dataset": "digits"}, r"tier = 'small': expected quick or brief for digits"),
         ({"tier": ["small"]}, r"tier = \['small'\]: Input should be a valid string"),
         ({"tier": "tiny"}, r"tier = 'tiny': expected one of quick, paper, small, small-long"),
         ({"tier": "quick"}, r"tier = 'quick': expected paper or small or small-long for cifar10"),

@@ -12,7 +12,7 @@ from .data import CHANNELS, IMAGE_SIZES, REPOSITORY
 from .models import MODELS, build_model
 
 DATASETS = ("digits", "cifar10")
-TIERS = {"digits": ("quick",), "cifar10": ("paper", "small", "small-long")}  # of each data set, its usual one first
+TIERS = {"digits": ("quick", "brief"), "cifar10": ("paper", "small", "small-long")}  # of each data set, its usual one first
 RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 
 
@@ -135,22 +135,26 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "checkpoint_every": 1,
 }
 LONG_RECIPE = SMALL_RECIPE | {"epochs": 150}  # heads need time to settle
-RECIPES = {"quick": DIGITS_RECIPE, "paper": PAPER_RECIPE, "small": SMALL_RECIPE, "small-long": LONG_RECIPE}
+# The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
+BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
+RECIPES = {
+    "quick": DIGITS_RECIPE,
+    "brief": BRIEF_RECIPE,
+    "paper": PAPER_RECIPE,
+    "small": SMALL_RECIPE,
+    "small-long": LONG_RECIPE,
+}
 MOMENTUM = 0.9  # of sgd, everywhere
 MODEL_RECIPES = {
     ("resnet18", "paper"): {"schedule": "multistep", "warm_up": 0.0},
     ("sa-generalized-pruned", "paper"): {"epochs": 100, "learning_rate": 0.01},
     ("sa-generalized-pruned", "quick"): {"epochs": 4, "learning_rate": 3e-4},
+    ("resnet18", "brief"): {"epochs": 2, "batch_size": 50},
+    ("sa-generalized", "brief"): {"checkpoint_every": 5},  # whose weights the pruned model starts from
+    ("sa-generalized-pruned", "brief"): {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": 5},
+    ("sa-learned-content", "brief"): {"epochs": 4, "checkpoint_every": 4},  # whose weights the explorer needs
     ("resnet18", "small"): {"learning_rate": 3e-3},
     ("sa-generalized-pruned", "small"): {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
-}
-# The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
-QUICK_RECIPE = {"dataset": "digits", "epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
-QUICK_MODEL_RECIPES = {
-    "resnet18": {"epochs": 2, "batch_size": 50},
-    "sa-generalized": {"checkpoint_every": 5},  # whose weights the pruned model starts from
-    "sa-generalized-pruned": {"epochs": 2, "parent_epochs": 5},
-    "sa-learned-content": {"epochs": 4, "checkpoint_every": 4},  # whose weights the explorer needs
 }
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)  # of the published ResNet18's schedule, as shares of its 300 epochs
 
@@ -171,7 +175,7 @@ class RunParameters(Parameters):
     model: Annotated[str, _one_of(tuple(MODELS))] = Field("sa-quadratic", description=f"one of {', '.join(MODELS)}")
     dataset: Annotated[str, _one_of(DATASETS)] = Field("digits", description="digits or cifar10")
     tier: Annotated[str, _one_of(sum(TIERS.values(), ()))] = Field(
-        description="whose recipe: quick for digits; paper (the default), small (two cores) or small-long for cifar10"
+        description="whose recipe: quick (the default) or brief for digits; paper (the default), small or small-long for cifar10"
     )
     seed: int = Field(0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout")
     epochs: int = Field(ge=1, le=10_000, description="passes over the training images")

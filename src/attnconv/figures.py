@@ -26,7 +26,7 @@ from .maps import query_number, single_maps
 from .published import TABLE_4
 from .runs import RunRecord
 
-HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C7A00", "#7F7F7F")
+HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C7A00", "#7F7F7F")
 DTYPE_STYLES = {
     "float64": ("#000000", "-"),
     "float32": ("#0072B2", "--"),
@@ -76,8 +76,9 @@ def _bare(ax: Axes) -> None:
 
 def _mark(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
     row, column = query
-    ax.add_patch(plt.Rectangle((column - size / 2, row - size / 2), size, size, fill=False, color="black", lw=1.8))
-    ax.add_patch(plt.Rectangle((column - size / 2, row - size / 2), size, size, fill=False, color="white", lw=0.7))
+    for color, width in (("white", 2.8), ("black", 1.4)):  # seen on dark pixels and on bright ones
+        corner = column - size / 2, row - size / 2
+        ax.add_patch(plt.Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
 
 
 # --- the paper's figures --------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, q
     maps = probabilities[:, query[0], query[1]]  # (N_h, H, W)
     for head in range(heads):
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
-        ax.plot(column, row, "s", ms=9, mfc="none", mec=_color(head), mew=2)
+        ax.plot(column, row, "s", ms=7, mfc="none", mec=_color(head), mew=2)
     _mark(ax, query)
     ax.set_title("the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9)
     _bare(ax)
@@ -184,13 +185,16 @@ def _sources(records: Sequence[RunRecord]) -> str:
     return textwrap.fill(", ".join(record.name for record in records), 110)
 
 
+SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
+
+
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
     """The level above which the largest probabilities hold `share` of the mass: the border of a highest-density region."""
     ordered = np.sort(probabilities.ravel())[::-1]
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
 
 
-def figure_3(record: RunRecord, layer: int | None = None, panels: int = 5) -> Figure:
+def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
     """Figure 3: one layer's heads at several moments of training; by default the fourth of six layers.
 
     Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11 pixels around the query (black
@@ -216,7 +220,7 @@ def figure_12(record: RunRecord) -> Figure:
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Figure 14: as Figure 4, of the network with 16 heads a layer."""
+    """Figure 14: as Figure 4, of the network with 16 heads a layer; the contours at 50 % alone, 90 % would cover each other."""
     return figure_4(record)
 
 
@@ -227,21 +231,27 @@ def _with_centers(record: RunRecord) -> RunRecord:
 
 
 def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str) -> Figure:
-    rows = 2 if len(encodings) > 5 else 1  # six panels in a row would be too small to read
-    columns = -(-len(encodings) // rows)
-    figure, axes = _subplots(rows, columns, 2.5 * columns, 2.7 * rows + 0.1, lines=True)
+    crowded = encodings[0].num_heads > 9
+    columns = 2 if crowded else min(3, len(encodings))
+    rows = -(-len(encodings) // columns)
+    side = 3.9 if crowded else 2.7
+    figure, axes = _subplots(rows, columns, side * columns, (side + 0.2) * rows + 0.2, lines=True, sharex=True, sharey=True)
     for ax in axes.flat[len(encodings) :]:
         ax.set_axis_off()
     for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
-        _draw_heads(ax, encoding)
+        _draw_heads(ax, encoding, shares=(0.5,) if crowded else (0.5, 0.9))
         ax.set_title(title, fontsize=9)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(r"row shift $\delta_1$", fontsize=8)
+    for ax in axes.flat[max(0, len(encodings) - columns) : len(encodings)]:
+        ax.set_xlabel(r"column shift $\delta_2$", fontsize=8)
+        ax.tick_params(labelbottom=True)
     return _finish(figure, source)
 
 
-def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) -> None:
-    """Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11 pixels around the query.
-
-    A dot at its centre, or a ring on the frame towards it where the centre lies beyond.
+def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float], half_window: float = 4.5) -> None:
+    """Per head the contours holding these shares, 50 % (solid) or 90 % (dotted), of the softmax mass on 11 x 11 pixels around
+    the query. A dot at its centre, or a ring on the frame towards it where the centre lies beyond.
     """
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     fine = torch.linspace(-half_window, half_window, 109).double()
@@ -253,16 +263,16 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, half_window: float = 4.5) 
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
         density = (on_fine[head] - norm[head]).numpy()
         color = _color(head)
-        for share, style in ((0.5, "solid"), (0.9, "dotted")):
+        for share in shares:
             level = np.log(max(mass_threshold(log_mass.exp().double().numpy(), share), 1e-300))
             if density.min() < level <= density.max():
-                ax.contour(fine, fine, density, levels=[level], colors=[color], linestyles=style, linewidths=1.4)
+                ax.contour(fine, fine, density, levels=[level], colors=[color], linestyles=SHARE_STYLES[share], linewidths=1.4)
         row, column = encoding.centers[head].tolist()
         inside = max(abs(row), abs(column)) <= half_window
         place = [min(max(value, -half_window), half_window) for value in (column, row)]  # x, y
         ax.plot(*place, "o", ms=3 if inside else 6, color=color, mfc=color if inside else "none", clip_on=False)
         offset = (2, 2) if inside else (-6 if column > half_window else 4, -9 if row < -half_window else 5)
-        ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=7, color=color)
+        ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, color=color)
     ax.add_patch(plt.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
     ax.set(
         xlim=(-half_window, half_window),
@@ -522,11 +532,12 @@ def claim() -> Figure:
 
 
 def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Figure:
-    """Signed score maps `(n, H, W)` of one query pixel, each on its own scale."""
-    figure, axes = _subplots(1, len(maps), 2.1 * len(maps), 2.4)
+    """Signed score maps `(n, H, W)` of one query pixel, each on its own scale, two in a row."""
+    figure, axes = _subplots(-(-len(maps) // 2), 2, 7, 2.5 * -(-len(maps) // 2))
     for ax, scores, title in zip(axes.flat, maps, titles, strict=True):
         limit = max(float(scores.abs().max()), 1e-12)
-        ax.imshow(scores.numpy(), cmap="PuOr", vmin=-limit, vmax=limit)
+        shown = ax.imshow(scores.numpy(), cmap="PuOr", vmin=-limit, vmax=limit)
+        figure.colorbar(shown, ax=ax, shrink=0.8).ax.tick_params(labelsize=7)
         _mark(ax, query)
         ax.set_title(title, fontsize=9)
         _bare(ax)
@@ -539,7 +550,8 @@ def attention_maps(probabilities: Tensor, query: Sequence[int], titles: Sequence
     heads = len(maps)
     columns = min(columns, heads)
     rows = -(-heads // columns)
-    figure, axes = _subplots(rows, columns, 1.25 * columns + 0.6, 1.4 * rows + 0.1)
+    side = 1.25 if columns > 4 else 2.0
+    figure, axes = _subplots(rows, columns, side * columns + 0.6, (side + 0.15) * rows + 0.1)
     for head, ax in enumerate(axes.flat):
         _bare(ax)
         if head >= heads:

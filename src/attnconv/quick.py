@@ -1,4 +1,4 @@
-"""The quick tier's runs: each model on digits, trained once while the book builds and read by the chapters that show it."""
+"""The brief runs: each model on digits, trained once while the book builds and read by the chapters that show it."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock
 from torch import nn
 
-from .config import QUICK_MODEL_RECIPES, QUICK_RECIPE, RunParameters
+from .config import RunParameters
 from .data import REPOSITORY
 from .runs import RunRecord, processor
 from .train import launch
@@ -37,7 +37,7 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
     quick_run(model, seed)
     parameters = _parameters(model, seed)
     if not parameters.checkpoint_every:
-        raise ValueError(f"the weights of {model}'s quick run are not kept; give it checkpoint_every in QUICK_MODEL_RECIPES")
+        raise ValueError(f"the weights of {model}'s quick run are not kept; give it checkpoint_every in MODEL_RECIPES")
     with _alone(parameters):
         run = launch(parameters)
         return run.model or launch(parameters.model_copy(update={"resume": False})).model
@@ -46,12 +46,11 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
 def _parameters(model: str, seed: int) -> RunParameters:
     folder = REPOSITORY / "data" / "cache" / f"quick-{DIGEST}"
     places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True}
-    values = QUICK_RECIPE | QUICK_MODEL_RECIPES.get(model, {}) | places
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.parent.glob("quick-*"):
         if other != folder and time.time() - other.stat().st_mtime > 86_400:  # of other code, and of another day
             shutil.rmtree(other, ignore_errors=True)
-    return RunParameters.check({"model": model, "seed": seed} | values)
+    return RunParameters.check({"model": model, "dataset": "digits", "tier": "brief", "seed": seed} | places)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
     accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
     replicated = f"{published.replicated:.4f}" if published.replicated else "-"
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
-    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.2f}{flops}", f"{cost.flops / 1e9:.2f}"]
+    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.3f}{flops}", f"{cost.flops / 1e9:.2f}"]
     if not ours:
         return [published.label, accuracy, replicated, state, "-", "-", "-", *cost_cells]
     difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"

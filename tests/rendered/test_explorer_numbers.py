@@ -209,7 +209,7 @@ def test_a_damaged_file_is_refused(javascript, damage):
 
 
 def test_states_and_addresses(javascript):
-    state = {"model": "sa-quadratic--digits--seed0", "query": "4,5", "note": "a b&c=d#"}
+    state = {"model": "sa-quadratic--digits-brief--seed0", "query": "4,5", "note": "a b&c=d#"}
     assert javascript("explorer.stateOf(explorer.addressOf(given))", state) == state
     assert javascript("explorer.addressOf(given)", {"query": "4,5"}) == "#query=4,5"
     assert javascript("explorer.stateOf('#a-heading')") == {}

@@ -14,7 +14,7 @@ from attnconv.maps import single_maps
 from attnconv.runs import load_run
 
 HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
-CONTENT = "sa-learned-content--digits--seed0"
+CONTENT = "sa-learned-content--digits-brief--seed0"
 MOVES = {"reduced_motion": "no-preference"}
 
 
@@ -101,13 +101,13 @@ def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
 
 def test_a_link_gives_the_view_again(at):
     page = at(HEADS)
-    page.get_by_label("Model").select_option("sa-quadratic-16--digits--seed0")
+    page.get_by_label("Model").select_option("sa-quadratic-16--digits-brief--seed0")
     page.get_by_role("button", name="layer 2, head 12").click()
     page.get_by_label("As", exact=True).select_option("0")
     page.locator(".explorer-pad").focus()
     page.keyboard.press("ArrowUp")
     state = address(page)
-    expected = {"model": "sa-quadratic-16--digits--seed0", "layer": "2", "head": "12", "softmax": "0", "query": "3,4"}
+    expected = {"model": "sa-quadratic-16--digits-brief--seed0", "layer": "2", "head": "12", "softmax": "0", "query": "3,4"}
     assert expected.items() <= state.items()
     link = page.locator(".explorer-link").get_attribute("href")
     other = at(HEADS, link.lstrip("#"))
@@ -118,7 +118,7 @@ def test_a_link_gives_the_view_again(at):
 
 
 def test_a_link_that_asks_for_too_much_says_so(at):
-    page = at(HEADS, "model=sa-quadratic--digits--seed0&layer=9&query=99,0&epoch=77&softmax=true")
+    page = at(HEADS, "model=sa-quadratic--digits-brief--seed0&layer=9&query=99,0&epoch=77&softmax=true")
     status = page.locator(".explorer-status")
     expect(status).to_contain_text("There is no layer 9; here they go from 1 to 3.")
     expect(status).to_contain_text("There is no picture of epoch 77")
@@ -127,7 +127,7 @@ def test_a_link_that_asks_for_too_much_says_so(at):
 
 
 def test_the_centres_walk_through_training(at):
-    page = at(HEADS, "model=sa-quadratic--digits--seed0&query=4,4", **MOVES)
+    page = at(HEADS, "model=sa-quadratic--digits-brief--seed0&query=4,4", **MOVES)
     slider, caption = page.get_by_label("Training"), page.locator("figcaption").nth(1)
     last = caption.inner_text()
     slider.fill("0")
@@ -143,8 +143,8 @@ def test_the_centres_walk_through_training(at):
 
 @pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content"])
 def test_every_model_is_there(at, model):
-    page = at(HEADS, f"model={model}--digits--seed0")
-    expect(page.locator(".explorer-source").last).to_contain_text(f"{model}--digits--seed0")
+    page = at(HEADS, f"model={model}--digits-brief--seed0")
+    expect(page.locator(".explorer-source").last).to_contain_text(f"{model}--digits-brief--seed0")
     expect(page.get_by_role("group", name="layer 3").get_by_role("button").first).to_contain_text("m 0.")
 
 
@@ -180,7 +180,7 @@ def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, messag
     page.get_by_label("Model").select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text(message)
     expect(page.locator(".explorer-pad")).to_have_count(0)
-    page.get_by_label("Model").select_option("sa-quadratic--digits--seed0")
+    page.get_by_label("Model").select_option("sa-quadratic--digits-brief--seed0")
     expect(page.locator(".explorer-pad")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     assert not visited.violations("after a message")
@@ -214,7 +214,7 @@ def test_nothing_is_done_to_a_model_that_is_still_loading(visit):
 
 
 def test_another_image_keeps_the_moment(at):
-    page = at(HEADS, "model=sa-learned--digits--seed0&epoch=0")
+    page = at(HEADS, "model=sa-learned--digits-brief--seed0&epoch=0")
     page.get_by_label("Training").fill("2")
     page.get_by_label("Image").select_option("digit-1")
     expect(page.locator(".explorer-training output")).to_have_text("after epoch 2 of 5")
@@ -222,10 +222,10 @@ def test_another_image_keeps_the_moment(at):
 
 def test_a_link_to_a_heading_keeps_the_view(at):
     page = at(HEADS)
-    page.get_by_label("Model").select_option("sa-quadratic-16--digits--seed0")
+    page.get_by_label("Model").select_option("sa-quadratic-16--digits-brief--seed0")
     address(page)
     page.evaluate("location.hash = '#main-content'")
-    expect(page.get_by_label("Model")).to_have_value("sa-quadratic-16--digits--seed0")
+    expect(page.get_by_label("Model")).to_have_value("sa-quadratic-16--digits-brief--seed0")
 
 
 def test_the_page_opens_with_the_sharpest_head(at):

@@ -31,7 +31,6 @@ LABELS = {
     "sa-learned": "learned, position only",
     "sa-learned-content": "learned + content",
 }
-HEADS = ["#882255" if color == "#000000" else color for color in HEAD_COLORS]  # black would be lost on images and in the dark
 DATASETS = {"digits": "digits", "cifar10": "CIFAR-10"}
 IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
@@ -51,7 +50,7 @@ class Payload:
 
     def __post_init__(self) -> None:
         amounts, signed = (base64.b64encode(palette(name)).decode() for name in ("cividis", "PuOr"))
-        self.data |= {"colors": {"amounts": amounts, "signed": signed, "heads": HEADS}, "images": {}}
+        self.data |= {"colors": {"amounts": amounts, "signed": signed, "heads": HEAD_COLORS}, "images": {}}
 
     def file(self, name: str, tensors: Mapping[str, Tensor], on_request: bool = False) -> dict[str, Any]:
         """Tensors as a file: what the page needs to know to read it."""
