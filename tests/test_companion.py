@@ -36,9 +36,7 @@ def test_each_figure(number):
         caption, alt = cell.metadata["mystnb"]["figure"]["caption"], cell.metadata["mystnb"]["image"]["alt"]
         assert f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40, caption
         shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
-    assert "Quick tier" in shown.pop(f"fig-{number}")
-    if number not in COMPUTED:
-        assert "Small or paper tier" in shown.pop(f"fig-{number}-cifar10")
+    assert ("Quick tier" if number in COMPUTED else "Data and tier: see") in shown.pop(f"fig-{number}")
     shown.pop("fig-4-long", None)
     assert not shown
 
@@ -66,11 +64,15 @@ def test_a_damaged_and_a_deleted_record_give_a_page_that_says_so(chapter, paper_
         shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
     (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(b"damaged")
     outputs = execute(chapter, tmp_path)
-    notes = [text for text in outputs if 'class="note"' in text and " on CIFAR-10: " in text and "Small-long" not in text]
-    assert notes and all(f"{damaged} on CIFAR-10: damaged: " in text and "attention.safetensors" in text for text in notes)
-    assert str(tmp_path) not in "".join(notes)
-    asked = [model for cell in code_of(chapter) for model in re.findall(r'records\.show\([^"]*"([a-z0-9-]+)"', cell)]
-    assert len(notes) == sum(model not in whole for model in asked) < len(asked), "the whole ones are shown"
+    (note,) = (text for text in outputs if "Figures and tables show the paper tier" in text)
+    assert f"{damaged} on digits (quick tier), damaged: " in note and "attention.safetensors" in note
+    assert str(tmp_path) not in note and not any(model in note.partition(damaged)[0] for model in whole)
+    tables_of_heads = re.findall(r'id="lemma-1-([a-z0-9-]+)"', "".join(outputs))
+    expected = {model: f"{model}--digits-brief--seed0" if model == damaged else f"{model}--cifar10--seed0" for model in SHOWN}
+    assert tables_of_heads == [expected[model] for model in SHOWN if model in (damaged, *whole) and model != "sa-quadratic-16"]
+
+
+SHOWN = ("sa-quadratic", "sa-quadratic-16", "sa-learned", "sa-learned-content")
 
 
 def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from synthetic import CIFAR10, write_record
 
 from attnconv import __main__ as command_line
-from attnconv import figures
+from attnconv import figures, pages
 from attnconv.config import RunParameters
 from attnconv.models import MODELS
 from attnconv.pages import Note, Records, command_of, other_than_the_recipe
@@ -65,9 +65,19 @@ def test_tiers_are_kept_apart(tmp_path):
     assert records.state("sa-learned") == "not run" and not records.at("small").state("sa-learned")
     assert records.shown("auto", "sa-quadratic").tier == "paper" and records.shown("small", "sa-quadratic").tier == "small"
     assert records.shown("auto", "sa-quadratic", "sa-learned").tier == "small"
-    note = repr(records.shown("auto", "sa-learned").not_run("sa-quadratic", "sa-learned"))
-    assert "not run for sa-learned;" in note and note.endswith("--model sa-learned --dataset cifar10")
-    assert records.not_run("sa-quadratic") is None
+    note = repr(records.shown("auto", "sa-learned", "resnet18").shown_here("sa-quadratic", "sa-learned", "resnet18"))
+    assert note.startswith("Figures and tables show the small tier; resnet18 on digits (quick tier), not run.")
+    assert "not run for sa-learned, resnet18;" in note and note.endswith("--model sa-learned --dataset cifar10")
+    assert repr(records.shown_here("sa-quadratic")) == "Figures and tables show the paper tier."
+
+
+def test_the_run_of_a_model_is_its_first_or_else_one_on_digits(tmp_path, monkeypatch):
+    for seed in (2, 1):
+        write_record(tmp_path, "sa-quadratic", seed=seed)
+    monkeypatch.setattr(pages, "quick_run", lambda model, seed: f"{model} on digits, seed {seed}")
+    records = Records.read(tmp_path)
+    assert records.run("sa-quadratic").name == "sa-quadratic--cifar10--seed1"
+    assert records.run("sa-learned", 3) == "sa-learned on digits, seed 3"
 
 
 def test_a_small_run_of_another_recipe_is_left_out_by_name(tmp_path):

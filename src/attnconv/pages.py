@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import FREE_IN_A_TIER, PLACE, TIERS, RunParameters
+from .quick import quick_run
 from .runs import RunRecord, find_runs
 from .store import DamagedFile
 
@@ -112,6 +113,10 @@ class Records:
         reasons += [left_out(record) for record in self._all() if record.info.parameters["model"] == model]
         return "; ".join(reason for reason in reasons if reason) or ("" if self.of(model) else "not run")
 
+    def run(self, model: str, seed: int = 0) -> RunRecord:
+        """A model's first run; where there is none, its quick run on digits, read or trained now."""
+        return next(iter(self.of(model)), None) or quick_run(model, seed)
+
     def show(self, draw: Callable[[RunRecord], Any], model: str) -> Any:
         """A figure or table of a model's first run; a note when there is none, or none that can be read."""
         if runs := self.of(model):
@@ -130,12 +135,15 @@ class Records:
         """The command that makes a model's record."""
         return command(model=model, dataset="cifar10", **({} if self.tier == "paper" else {"tier": self.tier}))
 
-    def not_run(self, *models: str) -> Note | None:
-        """One line for a chapter: which of these models the paper tier has not run, and with what it would be."""
+    def shown_here(self, *models: str) -> Note:
+        """One line for a chapter: what `run` gives for these models, and with what the paper tier would be run."""
+        text = f"Figures and tables show the {self.tier} tier"
+        text += "".join(f"; {model} on digits (quick tier), {self.state(model)}" for model in models if not self.of(model))
+        text += "".join(f"; {model}: {self.state(model)}" for model in models if self.of(model) and self.state(model)) + "."
         if missing := [model for model in models if not self.at("paper").of(model)]:
-            text = f"The figures show the {self.tier} tier. The paper tier (its sizes, 300 epochs, a GPU) is not run for"
-            return Note.of(f"{text} {', '.join(missing)}; the command for one:", self.at("paper").command(missing[0]))
-        return None
+            text += f" The paper tier (its sizes, 300 epochs, a GPU) is not run for {', '.join(missing)}; the command for one:"
+            return Note.of(text, self.at("paper").command(missing[0]))
+        return Note.of(text)
 
 
 def left_out(record: RunRecord) -> str:
