@@ -8,10 +8,11 @@ import pytest
 import torch
 from synthetic import attention_of, write_record
 
-from attnconv import attention_probabilities, figures
+from attnconv import attention_probabilities, build_model, figures
 from attnconv.data import load_dataset
 from attnconv.encodings import QuadraticEncoding
 from attnconv.grid import shift_set
+from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs import load_run
 
 HEADS = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=1.5)
@@ -45,6 +46,7 @@ DRAWINGS = {
     "figure_11": lambda: figures.figure_11(torch.randn(6, 9), torch.rand(9, 56), torch.randn(6, 9), torch.rand(9, 56)),
     "image_grid": lambda: figures.image_grid([torch.rand(7, 8, 3), torch.randn(7, 8), torch.zeros(7, 8)], list("abc")),
     "claim": figures.claim,
+    "network": lambda: figures.network(build_model("sa-learned-content", num_layers=2), 32),
     "score_maps": lambda: figures.score_maps(torch.randn(2, 7, 8), ["a", "b"], (1, 2)),
     "attention_maps": lambda: figures.attention_maps(MAPS, (3, 4), columns=5),
     "alpha_curves": lambda: figures.alpha_curves([1, 2], {"float32": [1.0, 0.0]}, {"float32": 1.5}, "gap"),
@@ -86,6 +88,12 @@ def test_it_draws_a_record_and_names_it(name, model, runs, tmp_path):
     figure = draw([runs[model]] if name in ("figure_2", "figure_13") else runs[model])
     check_drawn(figure, tmp_path)
     assert any(runs[model].name in text and "an imagined GPU" in text for text in texts(figure)), "the source stands below"
+
+
+def test_the_network_is_drawn_with_its_own_sizes():
+    found = texts(figures.network(build_model("sa-generalized-pruned", hidden=40, intermediate=7), 32))
+    heads = " or ".join(map(str, sorted(set(PUBLISHED_HEADS_LEFT))))
+    assert {"6 blocks\n16 × 16 × 40", f"attention\n{heads} heads", "perceptron\n40 → 7\n→ 40"} <= set(found)
 
 
 def test_figures_1_and_11_need_nothing(tmp_path):

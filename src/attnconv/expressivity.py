@@ -16,7 +16,7 @@ class Expressivity(NamedTuple):
     """The answer of `expresses_convolution`."""
 
     expresses: bool
-    residual: Tensor  # (K_1, K_2): how far the heads stay from selecting exactly the pixel at each shift, 0 if they do
+    residual: Tensor  # (K_1, K_2): how far the heads stay from selecting the pixel at each shift, at the worst query
 
 
 class HeadCombination(NamedTuple):
@@ -75,9 +75,11 @@ def expresses_convolution(
 ) -> Expressivity:
     """Lemma 3: whether attention maps `(N_h, H, W, H, W)` can express every convolution of the kernel size, and how far off.
 
-    The residual of a shift is the largest distance, over the query pixels, between the one-hot map of that shift and what
-    the heads can mix; the maps express every such convolution if none exceeds `tol`. `shared` and `border`: see
-    `head_combination` and `shift_targets`. Takes the attention of constructed, trained or any other heads.
+    The residual of a shift is the largest distance, over the query pixels, between the one-hot map of that shift and its
+    mixture of heads, with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the shift,
+    about 1 if they cannot (at the worst query it may exceed 1 a little). The maps express every such convolution if none
+    exceeds `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of constructed,
+    trained or any other heads.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))

@@ -21,8 +21,9 @@ from .encodings import PositionEncoding, QuadraticEncoding
 from .expressivity import shift_targets
 from .grid import shift_set
 from .heads import heads_of, lost_mass
-from .layers import attention_probabilities
+from .layers import ContentAttention, attention_probabilities
 from .maps import query_number, single_maps
+from .models import SelfAttentionNet
 from .published import TABLE_4
 from .runs import RunRecord
 
@@ -493,6 +494,51 @@ def exactness(record: RunRecord) -> Figure:
 # --- the chapters' own figures --------------------------------------------------------------------------------------
 
 
+def network(model: SelfAttentionNet, image_size: int) -> Figure:
+    """The network of section 4.1 with a model's own sizes, from image to logits (top), and one of its blocks (bottom)."""
+    side, hidden = image_size // model.pooling, model.embedding.out_features
+    layers = [layer if isinstance(layer, ContentAttention) else layer.encoding for layer in model.attentions]
+    heads = sorted({layer.num_heads for layer in layers})
+    p, block = model.pooling, model.blocks[0]
+    from_image_to_logits = [
+        f"image\n{image_size} × {image_size} × {model.in_channels}",
+        f"down-sampling\n{p} × {p} to 1\n{side} × {side} × {model.embedding.in_features}",
+        f"linear map\n{side} × {side} × {hidden}",
+        f"{len(model.blocks)} blocks\n{side} × {side} × {hidden}",
+        f"mean over\nthe pixels\n{hidden}",
+        f"linear map\n{model.classifier.out_features} logits",
+    ]
+    in_a_block = [
+        f"attention\n{' or '.join(map(str, heads))} heads",
+        f"linear map\n{hidden} → {hidden}",
+        "add,\nLayerNorm",
+        f"perceptron\n{hidden} → {block.mlp[0].out_features}\n→ {hidden}",
+        "add,\nLayerNorm",
+    ]
+    figure, axes = _subplots(1, 1, 8, 3.1, lines=True)
+    ax = axes[0, 0]
+    ax.set(xlim=(-0.1, 11.6), ylim=(0, 4.2))
+    ax.set_axis_off()
+    _chain(ax, from_image_to_logits, 3.6, (3,))
+    _chain(ax, in_a_block, 1.0, (0,), start=1.0)
+    ax.text(0, 2.25, "one block:", fontsize=8, ha="left")
+    for start, end in ((0.75, 5.75), (6.75, 9.75)):  # the residuals, around what they are added to
+        ax.plot([start, start, end], [1.0, 0.1, 0.1], color="black", lw=0.8)
+        ax.annotate("", (end, 0.5), (end, 0.1), arrowprops={"arrowstyle": "->", "shrinkA": 0})
+    return _finish(figure)
+
+
+def _chain(ax: Axes, texts: Sequence[str], height: float, marked: Sequence[int], start: float = 0.0) -> None:
+    """Boxes from left to right with arrows between them; `marked` ones, where attention is, in colour."""
+    for number, text in enumerate(texts):
+        left = start + 2 * number
+        color = "#CDE4F3" if number in marked else "#F2F2F2"
+        ax.add_patch(plt.Rectangle((left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8))
+        ax.text(left + 0.75, height, text, ha="center", va="center", fontsize=7.5)
+        if number or start:
+            ax.annotate("", (left, height), (left - 0.5, height), arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0})
+
+
 def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
     """Images, two in a row if there are four: `(H, W, 3)` in colour from 0 to 1, `(H, W)` signed, each on its own scale."""
     columns = 2 if len(images) == 4 else len(images)
@@ -639,7 +685,7 @@ def head_maps(maps: Tensor, title: str, cmap: str = "cividis", columns: int = 9)
 
 
 def residual_grid(residuals: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Lemma 3's residual per shift, `(K_1, K_2)` each, written into its cell: 0 expressible, 1 not at all."""
+    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 if the heads can be mixed to it, about 1 if not."""
     figure, axes = _subplots(1, len(residuals), 2.3 * len(residuals), 2.5)
     for ax, residual, title in zip(axes.flat, residuals, titles, strict=True):
         ax.imshow(residual.numpy(), cmap="cividis", vmin=0, vmax=1)

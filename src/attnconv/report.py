@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from .data import REPOSITORY
-from .heads import Heads, heads_of
+from .heads import Heads, heads_of, lemma_3_residual
 from .maps import single_maps
-from .pages import Records
+from .pages import Note, Records
 from .published import TABLE_4
 from .runs import RunRecord
 from .store import write_file
@@ -174,7 +174,7 @@ def _single_pixels(runs: Runs) -> tuple[str, str]:
     return found, _grade(met / 3, 1.0, 1 / 3)
 
 
-def _mirrored(heads: Heads) -> Tensor:
+def mirrored(heads: Heads) -> Tensor:
     """How much each map, less its mean, equals its mirror image about the query's column, `(N_h,)`: the cosine of the two."""
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)
@@ -185,7 +185,7 @@ def _mirrored(heads: Heads) -> Tensor:
 
 def _symmetric_patterns(runs: Runs) -> tuple[str, str]:
     def wide_and_mirrored(heads: Heads) -> int:
-        return int(((heads.mass < 0.5) & (_mirrored(heads) >= 0.9)).sum())
+        return int(((heads.mass < 0.5) & (mirrored(heads) >= 0.9)).sum())
 
     start, end = (sum(_by_layer(runs, "sa-learned", wide_and_mirrored, moment)) for moment in (0, -1))
     return f"{end:.1f} heads of all layers; at the start {start:.1f}", _grade(end - start, 3, 2)
@@ -377,6 +377,10 @@ class Finding:
     sure: str
     verdict: str
 
+    @property
+    def is_judged(self) -> bool:
+        return self.verdict not in ("not run", "not asked")
+
 
 def finding(claim: Claim, records: Records) -> Finding:
     """Judge a claim by one tier's records."""
@@ -395,15 +399,31 @@ def _how_sure(runs: Sequence[RunRecord]) -> str:
 
 
 def claims_table(records: Records) -> Table:
-    """Each experimental claim, judged by the small tier and by the paper tier."""
+    """The experimental claims that runs have judged, in the small tier or the paper tier."""
     rows = []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
-        rows.append([claim.text, claim.place, claim.rule, small.verdict, paper.verdict, small.found, small.sure, paper.found])
-    header = ["claim", "place", "rule, fixed before the runs", "small tier", "paper tier"]
-    header += ["found, small tier", "on how much: seeds, epochs, standard deviation of the accuracy", "found, paper tier"]
-    caption = "The experimental claims."
+        if small.is_judged or paper.is_judged:
+            cells = [claim.text, small.verdict, paper.verdict, small.found, paper.found if paper.is_judged else "-"]
+            rows.append([*cells, claim.rule, small.sure, claim.place])
+    header = ["claim", "small tier", "paper tier", "found, small tier", "found, paper tier", "rule, fixed before the runs"]
+    header += ["on how much, small tier: seeds, epochs, standard deviation of the accuracy", "place"]
+    caption = f"{len(rows)} of the {len(CLAIMS)} experimental claims, those that runs have judged."
     return Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, rows)
+
+
+def open_claims_table(records: Records) -> Table:
+    """The experimental claims that no run has judged, and what is missing; folded."""
+    rows = []
+    for claim in CLAIMS:
+        small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
+        if not (small.is_judged or paper.is_judged):
+            why = [f"{tier.verdict}: {tier.found}" for tier in (small, paper)]
+            rows.append([claim.text, *why, claim.rule, claim.place])
+    header = ["claim", "small tier", "paper tier", "rule, fixed before the runs", "place"]
+    caption = "Claims that no run has judged. Source: the rules of report.py."
+    folded = f"The other {len(rows)} claims, their rules, and which runs are missing"
+    return Table("open-claims", caption, header, rows, folded)
 
 
 def long_run_table(records: Records) -> Table:
@@ -415,6 +435,23 @@ def long_run_table(records: Records) -> Table:
             rows.append([claim.text, short.verdict, long.verdict, short.found, long.found, long.sure])
     header = ["claim", "short runs", "long run", "found, short runs", "found, long run", "long run"]
     return Table("long-run", "Short runs and the long one. Source: the run records in data/runs.", header, rows)
+
+
+def trained_heads(records: Records) -> Note:
+    """What the trained quadratic model's layers are, measured against a convolution: one line for the first page."""
+    runs = records.of("sa-quadratic") or [records.run("sa-quadratic")]
+    layers = list(zip(*(heads_of(record) for record in runs), strict=True))
+    covered = [_mean([heads.covered(3) for heads in layer]) for layer in layers]
+    by_run = [[lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()] for record in runs]
+    residuals = [_mean(layer) for layer in zip(*by_run, strict=True)]
+    close = sum(residual < 0.1 for residual in residuals)
+    return Note.of(
+        f"Found here, in the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}): of the nine shifts of"
+        f" a 3 × 3 kernel a layer's heads cover {min(covered):.1f} to {max(covered):.1f}, that is, one of them puts at least half"
+        " of its mass on each. The residual of Lemma 3, 0 for a layer that can be every such convolution and about 1 where it"
+        f" misses a shift, is {min(residuals):.2f} to {max(residuals):.2f}: {close or 'none'} of the {len(residuals)} layers came"
+        " near to one."
+    )
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:

@@ -7,7 +7,7 @@ what does not exist, a word for what has not been run.
 import html
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,14 +28,20 @@ from .weights import FILE as WEIGHTS
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under a header. `name` is its anchor in a page, `caption` ends with its source."""
+    """Cells of text under a header. `name` is its anchor in a page, `caption` ends with its source.
+
+    `folded`: a line to open the table by in a page, where it is of use to few; "" shows it.
+    """
 
     name: str
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    folded: str = ""
 
     def _repr_html_(self) -> str:
+        if self.folded:
+            return f"<details><summary>{html.escape(self.folded)}</summary>{replace(self, folded='')._repr_html_()}</details>"
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
         body = "".join(self._line(row) for row in self.rows)
         return (

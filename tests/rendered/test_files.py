@@ -18,6 +18,7 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.loads, self.links, self.images, self.ids = [], [], [], set()
+        self.references, self.in_reference = [], False  # the text of each link to another place of the book
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
@@ -28,8 +29,20 @@ class Page(HTMLParser):
             self.images.append(attributes)
         if tag == "a" and attributes.get("href"):
             self.links.append(attributes["href"])
+        if tag == "a" and "reference" in (attributes.get("class") or "").split():
+            self.references.append("")
+            self.in_reference = True
+        elif self.in_reference and tag in ("img", "svg", "i"):
+            self.references[-1] += tag
         if (tag != "link" or attributes.get("rel") != "canonical") and attributes.get(LOADED.get(tag)):
             self.loads.append(attributes[LOADED[tag]])
+
+    def handle_endtag(self, tag):
+        self.in_reference &= tag != "a"
+
+    def handle_data(self, data):
+        if self.in_reference:
+            self.references[-1] += data.strip()
 
 
 APART = {"code", "pre", "script", "style", "svg", "math", "textarea", "title"}  # a formula before MathJax: class "math"
@@ -90,6 +103,7 @@ def test_page(path):
         assert target.exists(), f"broken link: {address}"
         if parts.fragment and target.suffix == ".html" and parts.path != "#":
             assert unquote(parts.fragment) in PARSED[target].ids, f"no such place: {address}"
+    assert "" not in page.references, "a reference without a text"
     for image in page.images:
         assert image.get("alt", "").strip(), f"no alternative text: {image.get('src', '')[:80]}"
 
