@@ -65,7 +65,7 @@ def test_a_damaged_and_a_deleted_record_give_a_page_that_says_so(chapter, paper_
     (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(b"damaged")
     outputs = execute(chapter, tmp_path)
     (note,) = (text for text in outputs if "Figures and tables show the paper tier" in text)
-    assert f"{damaged} on digits (quick tier), damaged: " in note and "attention.safetensors" in note
+    assert f"{damaged} on digits (Paper tier: damaged: " in note and "attention.safetensors" in note
     assert str(tmp_path) not in note and not any(model in note.partition(damaged)[0] for model in whole)
     tables_of_heads = re.findall(r'id="lemma-1-([a-z0-9-]+)"', "".join(outputs))
     expected = {model: f"{model}--digits-brief--seed0" if model == damaged else f"{model}--cifar10--seed0" for model in SHOWN}

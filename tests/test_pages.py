@@ -66,7 +66,10 @@ def test_tiers_are_kept_apart(tmp_path):
     assert records.shown("auto", "sa-quadratic").tier == "paper" and records.shown("small", "sa-quadratic").tier == "small"
     assert records.shown("auto", "sa-quadratic", "sa-learned").tier == "small"
     note = repr(records.shown("auto", "sa-learned", "resnet18").shown_here("sa-quadratic", "sa-learned", "resnet18"))
-    assert note.startswith("Figures and tables show the small tier; resnet18 on digits (quick tier), not run.")
+    assert note.startswith("Figures and tables show the small tier; resnet18 on digits (Small tier: not run).")
+    assert repr(records.shown_here("resnet18")).startswith(
+        "Figures and tables show the quick tier; resnet18 on digits (Paper tier"
+    )
     assert "not run for sa-learned, resnet18;" in note and note.endswith("--model sa-learned --dataset cifar10")
     assert repr(records.shown_here("sa-quadratic")) == "Figures and tables show the paper tier."
 

@@ -137,8 +137,8 @@ class Records:
 
     def shown_here(self, *models: str) -> Note:
         """One line for a chapter: what `run` gives for these models, and with what the paper tier would be run."""
-        text = f"Figures and tables show the {self.tier} tier"
-        text += "".join(f"; {model} on digits (quick tier), {self.state(model)}" for model in models if not self.of(model))
+        text = f"Figures and tables show the {self.tier if any(map(self.of, models)) else 'quick'} tier"
+        text += "".join(f"; {model} on digits ({self.name}: {self.state(model)})" for model in models if not self.of(model))
         text += "".join(f"; {model}: {self.state(model)}" for model in models if self.of(model) and self.state(model)) + "."
         if missing := [model for model in models if not self.at("paper").of(model)]:
             text += f" The paper tier (its sizes, 300 epochs, a GPU) is not run for {', '.join(missing)}; the command for one:"

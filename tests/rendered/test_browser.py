@@ -42,3 +42,13 @@ def test_search(visit):
     expect(visited.page.get_by_text("Search finished")).to_be_visible()
     expect(visited.page.locator("#search-results li a", has_text="Attention and convolution")).not_to_have_count(0)
     assert not (found := wrong(visited)), "\n".join(found)
+
+
+@pytest.mark.parametrize(("chapter", "name"), [("03-lemma-1", "shift"), ("04-lemma-2", "alpha")])
+def test_a_slider_turns_without_a_kernel(chapter, name, visit):
+    page = visit(f"notebooks/{chapter}.html").page
+    picture = page.locator(f'.widget-html img[alt^="{name} "]')
+    expect(picture).to_have_count(1)
+    first = picture.get_attribute("alt")
+    page.get_by_role("slider", name=name).press("ArrowRight")
+    expect(picture).not_to_have_attribute("alt", first)
