@@ -66,7 +66,7 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
         ({"model": "resnet18", "width": 64}, r"width = 64: the tier small has width = 10"),
         ({"dataset": "digits"}, r"tier = 'small': expected quick or brief for digits"),
         ({"tier": ["small"]}, r"tier = \['small'\]: Input should be a valid string"),
-        ({"tier": "tiny"}, r"tier = 'tiny': expected one of quick, paper, small, small-long"),
+        ({"tier": "tiny"}, r"tier = 'tiny': expected one of quick, brief, paper, small, small-long"),
         ({"tier": "quick"}, r"tier = 'quick': expected paper or small or small-long for cifar10"),
     ]:
         with pytest.raises(ValueError, match=message):
