@@ -76,9 +76,9 @@ def expresses_convolution(
     """Lemma 3: whether attention maps `(N_h, H, W, H, W)` can express every convolution of the kernel size, and how far off.
 
     The residual of a shift is the largest distance, over the query pixels, between the one-hot map of that shift and its
-    mixture of heads, with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the shift,
-    about 1 if they cannot (at the worst query it may exceed 1 a little). The maps express every such convolution if none
-    exceeds `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of constructed,
+    mixture of heads, with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the shift, up
+    to about 1 if they do not see it (at the worst query it may exceed 1 a little). The maps express every such convolution if
+    none exceeds `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of constructed,
     trained or any other heads.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)

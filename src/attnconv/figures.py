@@ -685,7 +685,7 @@ def head_maps(maps: Tensor, title: str, cmap: str = "cividis", columns: int = 9)
 
 
 def residual_grid(residuals: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 if the heads can be mixed to it, about 1 if not."""
+    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 where the heads can be mixed to it."""
     figure, axes = _subplots(1, len(residuals), 2.3 * len(residuals), 2.5)
     for ax, residual, title in zip(axes.flat, residuals, titles, strict=True):
         ax.imshow(residual.numpy(), cmap="cividis", vmin=0, vmax=1)

@@ -37,7 +37,7 @@ class Heads:
 
     @property
     def mass(self) -> Tensor:
-        """The mean probability of the best single shift, `(N_h,)`: 1 is the condition of Lemma 1."""
+        """The mean probability of the best single shift, `(N_h,)`: 1 is what Lemma 1 asks of each head."""
         return self._near.flatten(1).amax(dim=1)
 
     @property

@@ -26,6 +26,7 @@ from .tables import Accuracy, Table, cost_in_table, summary
 
 Runs = Mapping[str, Sequence[RunRecord]]
 ABSOLUTE = "an accuracy of the paper's network"  # which a smaller one, trained for less, cannot have
+SIZE = "a size of the paper's networks, which needs no run"
 TOLERANCE = 0.005  # of accuracies: half a percentage point
 
 
@@ -252,7 +253,7 @@ def _by_a_fourth(runs: Runs) -> tuple[str, str]:
 # In the paper's order.
 CLAIMS = (
     *(published_accuracy(model) for model, row in TABLE_4.items() if row.accuracy),
-    Claim("Table 4", "parameters and FLOPs of the six models", "rounded as printed they are equal", (), _sizes),
+    Claim("Table 4", "parameters and FLOPs of the six models", "rounded as printed they are equal", (), _sizes, SIZE),
     Claim(
         "4.1, Figure 2",
         "ResNet18 is faster to converge",
@@ -358,7 +359,7 @@ CLAIMS = (
         ("sa-generalized-pruned",),
         _pruning_recovers,
     ),
-    Claim("Appendix E", "pruning reduces size and cost by a fourth", "by 22.5 % or more", (), _by_a_fourth),
+    Claim("Appendix E", "pruning reduces size and cost by a fourth", "by 22.5 % or more", (), _by_a_fourth, SIZE),
     Claim(
         "Appendix F, Figure 14",
         "with 16 heads, local ones are more frequent in the first layers",
@@ -408,7 +409,7 @@ def claims_table(records: Records) -> Table:
             rows.append([*cells, claim.rule, small.sure, claim.place])
     header = ["claim", "small tier", "paper tier", "found, small tier", "found, paper tier", "rule, fixed before the runs"]
     header += ["on how much, small tier: seeds, epochs, standard deviation of the accuracy", "place"]
-    caption = f"{len(rows)} of the {len(CLAIMS)} experimental claims, those that runs have judged."
+    caption = f"{len(rows)} of the {len(CLAIMS)} experimental claims, those that have been judged."
     return Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, rows)
 
 
@@ -447,10 +448,9 @@ def trained_heads(records: Records) -> Note:
     close = sum(residual < 0.1 for residual in residuals)
     return Note.of(
         f"Found here, in the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}): of the nine shifts of"
-        f" a 3 × 3 kernel a layer's heads cover {min(covered):.1f} to {max(covered):.1f}, that is, one of them puts at least half"
-        " of its mass on each. The residual of Lemma 3, 0 for a layer that can be every such convolution and about 1 where it"
-        f" misses a shift, is {min(residuals):.2f} to {max(residuals):.2f}: {close or 'none'} of the {len(residuals)} layers came"
-        " near to one."
+        f" a 3 × 3 kernel, {min(covered):.1f} to {max(covered):.1f} per layer have a head with at least half of its mass there."
+        " The residual of Lemma 3, 0 for a layer that can be every such convolution and up to about 1 where it misses a shift,"
+        f" is {min(residuals):.2f} to {max(residuals):.2f}: {close or 'none'} of the {len(residuals)} layers came near to one."
     )
 
 
