@@ -172,6 +172,7 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
             place = (1.0, TABLE_4[model].accuracy)
             ax.plot(*place, marker=4, ms=8, color=color, transform=ax.get_yaxis_transform(), clip_on=False)
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
+    ax.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
     ax.grid(color="0.92")
     if not shown:
         ax.set(xticks=[], yticks=[])  # there is nothing to measure
@@ -236,7 +237,7 @@ def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], s
     columns = 2 if crowded else min(3, len(encodings))
     rows = -(-len(encodings) // columns)
     side = 3.9 if crowded else 2.7
-    figure, axes = _subplots(rows, columns, side * columns, (side + 0.2) * rows + 0.2, lines=True, sharex=True, sharey=True)
+    figure, axes = _subplots(rows, columns, side * columns, (side + 0.3) * rows + 0.5, lines=True, sharex=True, sharey=True)
     for ax in axes.flat[len(encodings) :]:
         ax.set_axis_off()
     for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
@@ -672,13 +673,14 @@ def head_maps(maps: Tensor, title: str, cmap: str = "cividis", columns: int = 9)
     heads = len(maps)
     columns = min(columns, heads)
     rows = -(-heads // columns)
-    figure, axes = _subplots(rows, columns, 1.25 * columns, 1.4 * rows + 0.3)
+    figure, axes = _subplots(rows, columns, 1.5 * columns, 2.0 * rows + 0.3)
     for head, ax in enumerate(axes.flat):
         _bare(ax)
         if head >= heads:
             ax.set_axis_off()
             continue
-        ax.imshow(maps[head].detach().numpy(), cmap=cmap)
+        shown = ax.imshow(maps[head].detach().numpy(), cmap=cmap)
+        figure.colorbar(shown, ax=ax, location="bottom", ticks=plt.MaxNLocator(2)).ax.tick_params(labelsize=6)
         ax.set_title(f"head {head + 1}", fontsize=8)
     figure.suptitle(title, fontsize=9)
     return _finish(figure)

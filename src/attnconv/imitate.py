@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from .config import ImitationParameters
 from .encodings import QuadraticEncoding
@@ -52,7 +52,7 @@ def imitate_convolutions(
     crops = torch.Generator().manual_seed(runs[0].seed)
     inner = slice(runs[0].kernel_size // 2, crop - runs[0].kernel_size // 2)
     centers, errors = [encoding.centers.detach().clone()], []
-    for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step", leave=False):
+    for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step"):
         X = _random_crops(image, crop, 16, crops)
         target = _outputs(convs, X)[:, inner, inner]  # (n, H, W, B, D_out)
         seen = attend(tuple(encoding.axis_probabilities(crop, crop)), X.permute(1, 2, 0, 3)).unflatten(0, (len(runs), -1))

@@ -140,10 +140,16 @@ class Records:
         text = f"Figures and tables show the {self.tier if any(map(self.of, models)) else 'quick'} tier"
         text += "".join(f"; {model} on digits ({self.name}: {self.state(model)})" for model in models if not self.of(model))
         text += "".join(f"; {model}: {self.state(model)}" for model in models if self.of(model) and self.state(model)) + "."
-        if missing := [model for model in models if not self.at("paper").of(model)]:
-            text += f" The paper tier (its sizes, 300 epochs, a GPU) is not run for {', '.join(missing)}; the command for one:"
-            return Note.of(text, self.at("paper").command(missing[0]))
-        return Note.of(text)
+        missing = self.missing_on_paper(*models)
+        return Note(((f"{text} {missing.lines[0][0]}", missing.lines[0][1]),)) if missing else Note.of(text)
+
+    def missing_on_paper(self, *models: str) -> Note | None:
+        """Which of these models the paper tier has not run, and with what it would be; None if it has run all."""
+        paper = self.at("paper")
+        if missing := [model for model in models if not paper.of(model)]:
+            text = f"The paper tier (its sizes, 300 epochs, a GPU) is not run for {', '.join(missing)}; the command for one:"
+            return Note.of(text, paper.command(missing[0]))
+        return None
 
 
 def left_out(record: RunRecord) -> str:

@@ -419,7 +419,7 @@ def open_claims_table(records: Records) -> Table:
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
         if not (small.is_judged or paper.is_judged):
-            why = [f"{tier.verdict}: {tier.found}" for tier in (small, paper)]
+            why = [f"{tier.verdict}: {tier.found}".replace(": not run", "") for tier in (small, paper)]
             rows.append([claim.text, *why, claim.rule, claim.place])
     header = ["claim", "small tier", "paper tier", "rule, fixed before the runs", "place"]
     caption = "Claims that no run has judged. Source: the rules of report.py."
@@ -434,7 +434,7 @@ def long_run_table(records: Records) -> Table:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
             short, long = (finding(claim, records.at(tier)) for tier in ("small", "small-long"))
             rows.append([claim.text, short.verdict, long.verdict, short.found, long.found, long.sure])
-    header = ["claim", "short runs", "long run", "found, short runs", "found, long run", "long run"]
+    header = ["claim", "short runs", "long run", "found, short runs", "found, long run", "on how much, long run"]
     return Table("long-run", "Short runs and the long one. Source: the run records in data/runs.", header, rows)
 
 

@@ -268,12 +268,10 @@ def tier_recipe() -> Table:
     }
     rows = []
     for name in chosen["attention", "paper"]:
-        for label in models:
-            tiers = [str(chosen[label, tier][name]) for tier in ("paper", "small")]
-            usual = [str(chosen["attention", tier][name]) for tier in ("paper", "small")]
-            repeats = label != "attention" and _matters("attention", name) and tiers == usual
-            if name != "tier" and tiers[0] != tiers[1] and _matters(label, name) and not repeats:
-                rows.append([name, label, *tiers])
+        alike: dict[tuple[str, str], list[str]] = {}
+        for label in filter(lambda label: _matters(label, name), models):
+            alike.setdefault((str(chosen[label, "paper"][name]), str(chosen[label, "small"][name])), []).append(label)
+        rows += [[name, ", ".join(labels), *tiers] for tiers, labels in alike.items() if name != "tier" and len(set(tiers)) > 1]
     caption = "What the small tier's recipe has otherwise than the paper's. Source: config.PAPER_RECIPE and config.SMALL_RECIPE."
     return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
 

@@ -26,7 +26,7 @@ from accelerate.utils import is_cuda_available
 from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.nn.parallel import DistributedDataParallel
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from .checkpoints import Checkpoints
 from .config import MOMENTUM, PLACE, RunParameters, build_network
@@ -224,7 +224,7 @@ class Training:
         self._prepare()
         total, done = parameters.epochs * len(self.train_batches), self._images_done()
         quiet = None if processes.is_main else True  # None: quiet unless it is a terminal or a notebook
-        self.bar = tqdm(total=total, initial=done, desc="training", unit=" images", unit_scale=True, leave=False, disable=quiet)
+        self.bar = tqdm(total=total, initial=done, desc="training", unit=" images", unit_scale=True, disable=quiet)
 
     def _model(self, found: tuple | None) -> nn.Module:
         parameters, metadata = self.parameters, found[2] if found else {}
