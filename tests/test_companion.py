@@ -89,10 +89,6 @@ def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_p
     assert "not run" in rows["SA learned + content"]
 
 
-def code_of(chapter):
-    return [cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", 4).cells if cell.cell_type == "code"]
-
-
 def execute(chapter, folder):
     """The texts of a chapter's outputs, HTML first, with the records of `folder/runs`."""
     output = folder / "out.ipynb"

@@ -25,7 +25,7 @@ def verdicts(folder, tier="paper"):
     records = Records.read(folder, tier)
     found = {(claim.place, claim.text): report.finding(claim, records).verdict for claim in report.CLAIMS}
     column = {"small": 1, "paper": 2}[tier]
-    rows = report.claims_table(records).rows + report.open_claims_table(records).rows
+    rows = [row for table in report.claims_tables(records) for row in table.rows]
     printed = {(row[-1], row[0]): row[column].partition(":")[0] for row in rows}
     assert printed == found and len(rows) == len(report.CLAIMS)
     return found

@@ -150,8 +150,8 @@ MODEL_RECIPES = {
     ("sa-generalized-pruned", "paper"): {"epochs": 100, "learning_rate": 0.01},
     ("sa-generalized-pruned", "quick"): {"epochs": 4, "learning_rate": 3e-4},
     ("resnet18", "brief"): {"epochs": 2, "batch_size": 50},
-    ("sa-generalized", "brief"): {"checkpoint_every": 5},  # whose weights the pruned model starts from
-    ("sa-generalized-pruned", "brief"): {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": 5},
+    ("sa-generalized", "brief"): {"checkpoint_every": BRIEF_RECIPE["epochs"]},  # whose weights the pruned model starts from
+    ("sa-generalized-pruned", "brief"): {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": BRIEF_RECIPE["epochs"]},
     ("sa-learned-content", "brief"): {"epochs": 4, "checkpoint_every": 4},  # whose weights the explorer needs
     ("resnet18", "small"): {"learning_rate": 3e-3},
     ("sa-generalized-pruned", "small"): {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},

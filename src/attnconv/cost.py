@@ -90,7 +90,7 @@ def _count_products(counts: list[int]):
             relative = module.num_heads * pixels * (height + width) * module.embedding.dim  # q . r by row and by column
             counts.append(2 * (pairs * (module.dim_key + module.dim_in) + relative))
         else:  # a learned encoding's v . r_delta are linear layers, counted as such
-            pairs = module.encoding.num_heads * pixels**2
+            pairs = module.num_heads * pixels**2
             counts.append(2 * pairs * (module.dim_in + POSITION_DIMENSIONS.get(type(module.encoding), 0)))
 
     return hook

@@ -21,7 +21,7 @@ from .encodings import PositionEncoding, QuadraticEncoding
 from .expressivity import shift_targets
 from .grid import shift_set
 from .heads import heads_of, lost_mass
-from .layers import ContentAttention, attention_probabilities
+from .layers import attention_probabilities
 from .maps import query_number, single_maps
 from .models import SelfAttentionNet
 from .published import TABLE_4
@@ -498,8 +498,7 @@ def exactness(record: RunRecord) -> Figure:
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
     """The network of section 4.1 with a model's own sizes, from image to logits (top), and one of its blocks (bottom)."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
-    layers = [layer if isinstance(layer, ContentAttention) else layer.encoding for layer in model.attentions]
-    heads = sorted({layer.num_heads for layer in layers})
+    heads = sorted({layer.num_heads for layer in model.attentions})
     p, block = model.pooling, model.blocks[0]
     from_image_to_logits = [
         f"image\n{image_size} × {image_size} × {model.in_channels}",

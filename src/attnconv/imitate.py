@@ -45,8 +45,7 @@ def imitate_convolutions(
     encoding.requires_grad_(True)
     weight = nn.Parameter(torch.stack([layer.value.weight.detach().mT for layer in layers]))  # (n, N_h * D_in, D_out)
     bias = nn.Parameter(torch.stack([layer.value.bias.detach() for layer in layers]))
-    values = [{"params": [weight, bias], "lr": 1e-2}]
-    optimizer = torch.optim.Adam([{"params": encoding.parameters(), "lr": 3e-2}, *values])
+    optimizer = torch.optim.Adam([{"params": encoding.parameters(), "lr": 3e-2}, {"params": [weight, bias], "lr": 1e-2}])
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, runs[0].steps)
     decay = torch.tensor([run.weight_decay for run in runs])
     crops = torch.Generator().manual_seed(runs[0].seed)

@@ -17,7 +17,6 @@ def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidget
         options=list(pictures),
         index=start,
         description=name,
-        continuous_update=True,
         style={"description_width": "initial"},
         layout={"width": "24rem", "max_width": "100%"},
     )

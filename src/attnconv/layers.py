@@ -74,6 +74,10 @@ class PositionAttention(nn.Module):
         self.value = nn.Linear(encoding.num_heads * dim_in, dim_out)
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def num_heads(self) -> int:
+        return self.encoding.num_heads
+
     def maps(self, height: int, width: int) -> Maps:
         """The attention: one factor per axis where the encoding allows it, and what dropout leaves of it in training."""
         dropping = self.training and self.dropout.p > 0  # dropout acts on whole maps, which a product cannot express

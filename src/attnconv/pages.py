@@ -140,16 +140,20 @@ class Records:
         text = f"Figures and tables show the {self.tier if any(map(self.of, models)) else 'quick'} tier"
         text += "".join(f"; {model} on digits ({self.name}: {self.state(model)})" for model in models if not self.of(model))
         text += "".join(f"; {model}: {self.state(model)}" for model in models if self.of(model) and self.state(model)) + "."
-        missing = self.missing_on_paper(*models)
-        return Note(((f"{text} {missing.lines[0][0]}", missing.lines[0][1]),)) if missing else Note.of(text)
+        missing, command = self._missing_on_paper(models)
+        return Note.of(f"{text} {missing}".strip(), command)
 
     def missing_on_paper(self, *models: str) -> Note | None:
         """Which of these models the paper tier has not run, and with what it would be; None if it has run all."""
+        missing, command = self._missing_on_paper(models)
+        return Note.of(missing, command) if missing else None
+
+    def _missing_on_paper(self, models: Sequence[str]) -> tuple[str, str]:
         paper = self.at("paper")
         if missing := [model for model in models if not paper.of(model)]:
             text = f"The paper tier (its sizes, 300 epochs, a GPU) is not run for {', '.join(missing)}; the command for one:"
-            return Note.of(text, paper.command(missing[0]))
-        return None
+            return text, paper.command(missing[0])
+        return "", ""
 
 
 def left_out(record: RunRecord) -> str:

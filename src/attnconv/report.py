@@ -399,32 +399,24 @@ def _how_sure(runs: Sequence[RunRecord]) -> str:
     return accuracy.conditions + (f", ± {accuracy.spread:.4f}" if accuracy.spread is not None else "")
 
 
-def claims_table(records: Records) -> Table:
-    """The experimental claims that runs have judged, in the small tier or the paper tier."""
-    rows = []
+def claims_tables(records: Records) -> tuple[Table, Table]:
+    """The experimental claims that have been judged, in the small tier or the paper tier; and, folded, those that have not."""
+    judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
         if small.is_judged or paper.is_judged:
             cells = [claim.text, small.verdict, paper.verdict, small.found, paper.found if paper.is_judged else "-"]
-            rows.append([*cells, claim.rule, small.sure, claim.place])
+            judged.append([*cells, claim.rule, small.sure, claim.place])
+        else:
+            why = [f"{tier.verdict}: {tier.found}".replace(": not run", "") for tier in (small, paper)]
+            others.append([claim.text, *why, claim.rule, claim.place])
     header = ["claim", "small tier", "paper tier", "found, small tier", "found, paper tier", "rule, fixed before the runs"]
     header += ["on how much, small tier: seeds, epochs, standard deviation of the accuracy", "place"]
-    caption = f"{len(rows)} of the {len(CLAIMS)} experimental claims, those that have been judged."
-    return Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, rows)
-
-
-def open_claims_table(records: Records) -> Table:
-    """The experimental claims that no run has judged, and what is missing; folded."""
-    rows = []
-    for claim in CLAIMS:
-        small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
-        if not (small.is_judged or paper.is_judged):
-            why = [f"{tier.verdict}: {tier.found}".replace(": not run", "") for tier in (small, paper)]
-            rows.append([claim.text, *why, claim.rule, claim.place])
+    caption = f"{len(judged)} of the {len(CLAIMS)} experimental claims, those that have been judged."
+    first = Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, judged)
     header = ["claim", "small tier", "paper tier", "rule, fixed before the runs", "place"]
-    caption = "Claims that no run has judged. Source: the rules of report.py."
-    folded = f"The other {len(rows)} claims, their rules, and which runs are missing"
-    return Table("open-claims", caption, header, rows, folded)
+    folded = f"The other {len(others)} claims, their rules, and which runs are missing"
+    return first, Table("open-claims", "Claims that no run has judged. Source: the rules of report.py.", header, others, folded)
 
 
 def long_run_table(records: Records) -> Table:

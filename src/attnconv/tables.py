@@ -229,7 +229,7 @@ def table_2(records: Records) -> Table:
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = build_model("sa-quadratic")
     elsewhere = {
-        "number of heads": str(model.attentions[0].encoding.num_heads),
+        "number of heads": str(model.attentions[0].num_heads),
         "layer normalization epsilon": f"{model.blocks[0].attention_norm.eps:g}",
         "momentum": f"{MOMENTUM:g}",
     }

@@ -577,7 +577,8 @@ def _micro_batch(model: nn.Module, parameters: RunParameters, processes: Process
 
 def _keep_freed_memory() -> None:
     """Have glibc keep the memory of freed tensors for the next step. As it is set up it gives large blocks back to the system,
-    and asks for them again page by page, which takes up to a third of a training step. No other C library has the call."""
+    and asks for them again page by page, which took about a quarter of a step where it was measured. No other C library has
+    the call."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(MMAP_THRESHOLD, 2**30)
