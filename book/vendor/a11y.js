@@ -24,8 +24,12 @@
     document.querySelectorAll(".jupyter-widgets.widget-hbox:not([tabindex])").forEach((box) => {
       box.tabIndex = 0; // it scrolls on a narrow screen, so the keyboard must reach it
     });
-    document.querySelectorAll(".widget-output img:not([alt])").forEach((image) => {
-      image.alt = "The picture for the present values of the sliders; a still of the same kind, described, follows.";
+    document.querySelectorAll(".cell_output figure:not([tabindex])").forEach((figure) => {
+      if (matchMedia("(max-width: 600px)").matches) figure.tabIndex = 0; // likewise
+    });
+    document.querySelectorAll("table.stacked").forEach((table) => {
+      const names = [...table.querySelectorAll("thead th")].map((name) => name.textContent.trim());
+      table.querySelectorAll("tbody tr > *").forEach((cell) => (cell.dataset.column = names[cell.cellIndex]));
     });
   }
 

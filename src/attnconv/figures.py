@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from torch import Tensor
 
 from .construction import conv_to_attention
@@ -77,9 +78,13 @@ def _bare(ax: Axes) -> None:
 
 def _mark(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
     row, column = query
-    for color, width in (("white", 2.8), ("black", 1.4)):  # seen on dark pixels and on bright ones
+    for color, width in (("white", 2.2), ("black", 1.0)):  # seen on dark pixels and on bright ones
         corner = column - size / 2, row - size / 2
         ax.add_patch(plt.Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
+
+
+def _halo(color: str) -> withStroke:
+    return withStroke(linewidth=2, foreground=color)
 
 
 # --- the paper's figures --------------------------------------------------------------------------------------------
@@ -272,9 +277,10 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float], h
         row, column = encoding.centers[head].tolist()
         inside = max(abs(row), abs(column)) <= half_window
         place = [min(max(value, -half_window), half_window) for value in (column, row)]  # x, y
-        ax.plot(*place, "o", ms=3 if inside else 6, color=color, mfc=color if inside else "none", clip_on=False)
+        ink = {"color": color, "path_effects": [_halo("white")]}  # seen on the query's square too
+        ax.plot(*place, "o", ms=3 if inside else 6, mfc=color if inside else "none", clip_on=False, **ink)
         offset = (2, 2) if inside else (-6 if column > half_window else 4, -9 if row < -half_window else 5)
-        ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, color=color)
+        ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, **ink)
     ax.add_patch(plt.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
     ax.set(
         xlim=(-half_window, half_window),
@@ -667,8 +673,8 @@ def curves(
     return _finish(figure)
 
 
-def head_maps(maps: Tensor, title: str, cmap: str = "cividis", columns: int = 9) -> Figure:
-    """One map per head, `(N_h, rows, columns)`, each on its own scale: kernels or border factors."""
+def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
+    """One map per head, `(N_h, rows, columns)`, each on its own scale: kernels, with a cross at shift zero, or border factors."""
     heads = len(maps)
     columns = min(columns, heads)
     rows = -(-heads // columns)
@@ -678,7 +684,9 @@ def head_maps(maps: Tensor, title: str, cmap: str = "cividis", columns: int = 9)
         if head >= heads:
             ax.set_axis_off()
             continue
-        shown = ax.imshow(maps[head].detach().numpy(), cmap=cmap)
+        shown = ax.imshow(maps[head].detach().numpy(), cmap="cividis")
+        if mark_zero:
+            ax.plot(maps.shape[2] // 2, maps.shape[1] // 2, "+", ms=7, color="white", path_effects=[_halo("black")])
         figure.colorbar(shown, ax=ax, location="bottom", ticks=plt.MaxNLocator(2)).ax.tick_params(labelsize=6)
         ax.set_title(f"head {head + 1}", fontsize=8)
     figure.suptitle(title, fontsize=9)

@@ -26,7 +26,8 @@ class Note:
         return f'<div class="note">{"".join(self._line(*line) for line in self.lines)}</div>'
 
     def _line(self, text: str, command: str) -> str:
-        copied = f'<div class="highlight"><pre>{html.escape(command)}</pre></div>' if command else ""
+        words = " ".join(f"<span>{html.escape(word)}</span>" for word in command.split())  # a page breaks lines between them
+        copied = f'<div class="highlight"><pre>{words}</pre></div>' if command else ""
         return f"<p>{html.escape(text)}</p>{copied}"
 
     def __repr__(self) -> str:

@@ -413,10 +413,12 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     header = ["claim", "small tier", "paper tier", "found, small tier", "found, paper tier", "rule, fixed before the runs"]
     header += ["on how much, small tier: seeds, epochs, standard deviation of the accuracy", "place"]
     caption = f"{len(judged)} of the {len(CLAIMS)} experimental claims, those that have been judged."
-    first = Table("claims", f"{caption} Source: the rules of report.py over the run records in data/runs.", header, judged)
+    caption += " Source: the rules of report.py over the run records in data/runs."
+    first = Table("claims", caption, header, judged, stacked=True)
     header = ["claim", "small tier", "paper tier", "rule, fixed before the runs", "place"]
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
-    return first, Table("open-claims", "Claims that no run has judged. Source: the rules of report.py.", header, others, folded)
+    caption = "Claims that no run has judged. Source: the rules of report.py."
+    return first, Table("open-claims", caption, header, others, folded, stacked=True)
 
 
 def long_run_table(records: Records) -> Table:
@@ -427,7 +429,8 @@ def long_run_table(records: Records) -> Table:
             short, long = (finding(claim, records.at(tier)) for tier in ("small", "small-long"))
             rows.append([claim.text, short.verdict, long.verdict, short.found, long.found, long.sure])
     header = ["claim", "short runs", "long run", "found, short runs", "found, long run", "on how much, long run"]
-    return Table("long-run", "Short runs and the long one. Source: the run records in data/runs.", header, rows)
+    caption = "Short runs and the long one. Source: the run records in data/runs."
+    return Table("long-run", caption, header, rows, stacked=True)
 
 
 def trained_heads(records: Records) -> Note:

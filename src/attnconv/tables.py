@@ -30,7 +30,8 @@ from .weights import FILE as WEIGHTS
 class Table:
     """Cells of text under a header. `name` is its anchor in a page, `caption` ends with its source.
 
-    `folded`: a line to open the table by in a page, where it is of use to few; "" shows it.
+    `folded`: a line to open the table by in a page, where it is of use to few; "" shows it. `stacked`: cells of sentences, which
+    a page sets one below another on a narrow screen.
     """
 
     name: str
@@ -38,15 +39,17 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     folded: str = ""
+    stacked: bool = False
 
     def _repr_html_(self) -> str:
         if self.folded:
             return f"<details><summary>{html.escape(self.folded)}</summary>{replace(self, folded='')._repr_html_()}</details>"
+        kind = "table stacked" if self.stacked else "table"
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
         body = "".join(self._line(row) for row in self.rows)
         return (
             f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0" role="region"'
-            f' aria-label="{html.escape(self.name)}"><table class="table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+            f' aria-label="{html.escape(self.name)}"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
             f"</table></div><figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
