@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 was not found; install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
 	@echo "== environment: $(VENV), $$($(PYTHON) --version), versions from constraints.txt (some minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[book,test,workflow]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[book,lab,test,workflow]'
 	@touch $@
 
 book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html

@@ -13,8 +13,9 @@ import sys
 import torch
 from measure import PeakMemory, seconds
 
-from attnconv import attention, conv_to_attention
+from attnconv import conv_to_attention
 from attnconv.checks import largest_gap
+from attnconv.theory import attention
 
 SIDES = (8, 16, 32, 64, 128)
 WAYS = ("dense", "separable", "convolution")

@@ -1,6 +1,6 @@
 """Images per second, peak memory and share of the hardware's peak of each model: this engine against a literal one.
 
-The engine is `attnconv.train` itself with the paper's network and recipe: its data on the device, and on a GPU bfloat16,
+The engine is `attnconv.training` itself with the paper's network and recipe: its data on the device, and on a GPU bfloat16,
 compiled, as CUDA graphs. The literal one is the same network written plainly: dense attention probabilities for each image,
 float32, not compiled, images from a DataLoader with torchvision's transforms. Each measurement runs in a process of its own,
 the two in turn, so that they share the machine's moods. Prints a Markdown table; with --write also keeps it in
@@ -25,16 +25,18 @@ from measure import PeakMemory, peak_rate, seconds
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model
-from attnconv.attention import spatial_softmax
-from attnconv.checkpoints import Checkpoints
-from attnconv.config import RunParameters
-from attnconv.data import CIFAR10_CLASSES, Dataset
-from attnconv.encodings import learned_content_scores
-from attnconv.grid import relative_shifts
-from attnconv.layers import ContentAttention
+from attnconv.data import Dataset
+from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.models import MODELS
+from attnconv.parameters import RunParameters
 from attnconv.runs import provenance
-from attnconv.train import Processes, Training, _optimizer
+from attnconv.theory.attention import spatial_softmax
+from attnconv.theory.encodings import learned_content_scores
+from attnconv.theory.grid import relative_shifts
+from attnconv.theory.layers import ContentAttention
+from attnconv.training.checkpoint import Checkpoints
+from attnconv.training.loop import Training
+from attnconv.training.processes import Processes
 
 WAYS = ("engine", "literal")
 
@@ -83,18 +85,15 @@ def engine(name, device, batch_size, folder):
     if name == "sa-generalized-pruned":  # the network as published, without training its parent first
         parameters = parameters.model_copy(update={"model": "sa-generalized"})
     dataset, processes = noise(batch_size), Processes.join(device)
-    training = Training(parameters.on(device), dataset, processes, Checkpoints(Path(folder)), None)
-    if name == "sa-generalized-pruned":
-        training.model = build_model(name).to(training.device)
-        training.optimizer = _optimizer(training.model, training.parameters, training.device)
-        training._prepare()
+    start = build_model(name) if MODELS[name].parent else None  # a pruned one without training its parent
+    training = Training(parameters.on(device), dataset, processes, Checkpoints(Path(folder)), model=start)
     training.bar.disable = True
     index = torch.arange(batch_size, device=training.device)
     corner, mirrored = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device), index % 2 == 0
 
     def train_batch():
-        training.step = 0
-        training._train_step(index, corner, mirrored, batch_size)
+        training.progress.step = 0
+        training.train_step(index, corner, mirrored, batch_size)
 
     def classify_batch():
         training.evaluate()

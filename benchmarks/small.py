@@ -23,15 +23,16 @@ from measure import peak_rate, seconds
 from models import counted_flops, noise
 from torch import nn
 
-from attnconv import train
-from attnconv.attention import spatial_softmax
-from attnconv.checkpoints import Checkpoints
-from attnconv.config import RunParameters
-from attnconv.encodings import SeparableEncoding
-from attnconv.grid import axis_shifts
-from attnconv.layers import ContentAttention
+from attnconv.parameters import RunParameters
 from attnconv.runs import provenance
-from attnconv.train import Processes, Training
+from attnconv.theory.attention import spatial_softmax
+from attnconv.theory.encodings import SeparableEncoding
+from attnconv.theory.grid import axis_shifts
+from attnconv.theory.layers import ContentAttention
+from attnconv.training import loop
+from attnconv.training.checkpoint import Checkpoints
+from attnconv.training.loop import Training
+from attnconv.training.processes import Processes
 
 WIDE = {"hidden": 64, "intermediate": 128, "pooling": 2}  # 16 x 16 tokens
 CASES = {
@@ -90,9 +91,9 @@ def measure(way, case, repeats):
         places = {"runs": folder, "checkpoints": folder, "resume": False, "device": "cpu", "override": True}
         micro = {"micro_batch": 100} if way == "before" else {}
         if way == "before":
-            train._keep_freed_memory = lambda: None
+            loop.keep_freed_memory = lambda: None
         parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": "small"} | sizes | places | micro)
-        training = Training(parameters.on("cpu"), noise(100), Processes.join("cpu"), Checkpoints(Path(folder)), None)
+        training = Training(parameters.on("cpu"), noise(100), Processes.join("cpu"), Checkpoints(Path(folder)))
         training.bar.disable = True
         flops = counted_flops(training.model, training.device)["train"]
         if way == "before" and model != "resnet18":
@@ -101,8 +102,8 @@ def measure(way, case, repeats):
         corner, mirrored = torch.ones(100, 2, dtype=torch.int64), index % 2 == 0
 
         def train_batch():
-            training.step = 0
-            training._train_step(index, corner, mirrored, 100)
+            training.progress.step = 0
+            training.train_step(index, corner, mirrored, 100)
 
         speed = 100 / seconds(train_batch, repeats, warm_up=2)
     rate = peak_rate("cpu", torch.float32)

@@ -2,12 +2,11 @@
 
 import torch
 
-from attnconv.config import RunParameters
 from attnconv.data import CIFAR10_FINGERPRINT
-from attnconv.maps import query_pixels
 from attnconv.models import MODELS, build_model, snapshot
+from attnconv.parameters import Folders, RunParameters
+from attnconv.records.content import query_pixels
 from attnconv.runs import write_run
-from attnconv.train import FOLDERS
 
 SMALL = {"hidden": 16, "intermediate": 16}
 CIFAR10 = {"name": "cifar10", "fingerprint": CIFAR10_FINGERPRINT, "train_images": 50_000, "test_images": 10_000}
@@ -46,7 +45,7 @@ def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="fi
     parameters = RunParameters.check(given | ({"epochs": 3} if tier == "paper" else {}))
     info = {
         "status": status,
-        "parameters": parameters.model_dump(exclude=FOLDERS),
+        "parameters": parameters.model_dump(exclude=Folders.names()),
         "dataset": CIFAR10,
         "parameter_count": 12,
         "wall_seconds": 600.0,

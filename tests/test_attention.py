@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnconv import attention
 from attnconv.checks import check_gap, largest_gap
+from attnconv.theory import attention
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from attnconv import figures, tables
+from attnconv.records.select import Records
 
 ROOT = Path(__file__).parents[1]
 CELLS = [
@@ -46,7 +47,7 @@ def test_each_table(number):
     function = getattr(tables, f"table_{number}")
     assert inspect.getdoc(function).startswith(f"Table {number}: ")
     assert len(cells_with(f"tables.table_{number}")) == 1
-    table = function(*([] if number == 3 else [tables.Records([], {})]))
+    table = function(*([] if number == 3 else [Records([], {})]))
     assert table.name == f"table-{number}" and table.caption.startswith(f"Table {number}. ") and "Source: " in table.caption
     assert f"<figcaption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from attnconv.config import MODEL_RECIPES, RunParameters, recipe
-from attnconv.models import MODELS
+from attnconv.models import MODELS, recipe
+from attnconv.parameters import RunParameters
 
 
 def test_parameters_name_what_was_wrong():
@@ -54,7 +54,8 @@ def test_recipes_are_the_papers_and_the_published_codes():
         assert parameters.schedule == ("multistep" if model == "resnet18" else "cosine")
         assert (parameters.batch_size, parameters.weight_decay, parameters.optimizer) == (100, 1e-4, "sgd")
         assert parameters.augment and parameters.position_rate == 1 and parameters.max_condition == 1000
-    assert all(set(recipe(*key)) <= set(RunParameters.model_fields) for key in MODEL_RECIPES)
+    known = set(RunParameters.model_fields)
+    assert all(set(recipe(model, tier)) <= known for model, spec in MODELS.items() for tier in spec.recipes)
     parent = RunParameters(model="sa-generalized-pruned", dataset="cifar10", hidden=48, seed=3).parent()
     assert parent == RunParameters(model="sa-generalized", dataset="cifar10", hidden=48, seed=3)
     assert RunParameters(model="sa-generalized-pruned", epochs=2).parent().epochs == 6

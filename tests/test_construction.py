@@ -16,7 +16,6 @@ from torch import nn
 from torch.nn.utils import prune
 
 from attnconv import (
-    attention,
     attention_probabilities,
     attention_to_conv,
     build_model,
@@ -25,8 +24,9 @@ from attnconv import (
     hard_alpha,
 )
 from attnconv.checks import largest_gap
-from attnconv.encodings import QuadraticEncoding, RelativeBias
-from attnconv.layers import PositionAttention
+from attnconv.theory import attention
+from attnconv.theory.encodings import QuadraticEncoding, RelativeBias
+from attnconv.theory.layers import PositionAttention
 
 CONFIGURATIONS = 2500
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -266,10 +266,10 @@ def test_the_converse_is_exact(name, height, width, seed):
 
 def test_the_converse_refuses_what_it_cannot_do():
     sharp = PositionAttention(QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4)
-    with pytest.raises(ValueError, match="border factor of head 0"):
+    with pytest.raises(ValueError, match="border factor of head 1"):
         attention_to_conv(sharp, 8, 8)
     undefined = PositionAttention(RelativeBias(torch.full((1, 9, 9), torch.nan)), 3, 4)
-    with pytest.raises(ValueError, match="border factor of head 0 falls to nan"):
+    with pytest.raises(ValueError, match="border factor of head 1 falls to nan"):
         attention_to_conv(undefined, 5, 5)
     with pytest.raises(TypeError, match="expected a PositionAttention layer"):
         attention_to_conv(nn.Linear(2, 2), 8, 8)

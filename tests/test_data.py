@@ -1,6 +1,7 @@
 import hashlib
 import pickle
 import shutil
+from dataclasses import replace
 from urllib.error import URLError
 
 import numpy as np
@@ -10,9 +11,10 @@ import torchvision
 from PIL import Image
 from torchvision.transforms import functional
 
-from attnconv import data, load_dataset
+from attnconv import load_dataset
 from attnconv.checks import largest_gap
-from attnconv.data import CIFAR10_CLASSES, CIFAR10_FINGERPRINT, Batches, load_photograph, whitened
+from attnconv.data import CIFAR10_FINGERPRINT, Batches, cifar10, load_photograph, whitened
+from attnconv.data.cifar10 import CIFAR10_CLASSES, read_archive
 
 
 def test_digits():
@@ -34,7 +36,7 @@ def test_subsets_and_fingerprints():
     assert digits.subset().fingerprint == digits.fingerprint == load_dataset("digits").fingerprint != part.fingerprint
     labels = digits.train_labels.clone()
     labels[3] = (labels[3] + 1) % 10
-    assert data.replace(digits, train_labels=labels).fingerprint != digits.fingerprint
+    assert replace(digits, train_labels=labels).fingerprint != digits.fingerprint
     with pytest.raises(ValueError, match="train_images = 1438: expected 1 to 1437, what digits has"):
         digits.subset(train=1438)
     with pytest.raises(ValueError, match="test_images = 0: expected 1 to 360"):
@@ -99,7 +101,7 @@ def small_folder(root):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "CIFAR10_COUNTS", {"train": 20, "test": 10})
+    monkeypatch.setattr(cifar10, "CIFAR10_COUNTS", {"train": 20, "test": 10})
     small_folder(tmp_path)
     return tmp_path
 
@@ -162,11 +164,11 @@ def test_the_original_archive(tmp_path, monkeypatch):
     for name, content in contents.items():
         (folder / name).write_bytes(pickle.dumps(content))
         sums[name] = hashlib.md5((folder / name).read_bytes()).hexdigest()
-    cifar10 = torchvision.datasets.CIFAR10
-    monkeypatch.setattr(cifar10, "train_list", [["data_batch_1", sums["data_batch_1"]]])
-    monkeypatch.setattr(cifar10, "test_list", [["test_batch", sums["test_batch"]]])
-    monkeypatch.setattr(cifar10, "meta", {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]})
-    splits = data._read_archive(tmp_path)
+    original = torchvision.datasets.CIFAR10
+    monkeypatch.setattr(original, "train_list", [["data_batch_1", sums["data_batch_1"]]])
+    monkeypatch.setattr(original, "test_list", [["test_batch", sums["test_batch"]]])
+    monkeypatch.setattr(original, "meta", {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]})
+    splits = read_archive(tmp_path)
     images, labels = splits["test"]
     assert images.shape == (10, 32, 32, 3) and labels.tolist() == list(range(10))
     assert images[7, 1, 2].tolist() == contents["test_batch"]["data"][7].reshape(3, 32, 32)[:, 1, 2].tolist()
@@ -184,13 +186,13 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     assert dataset.test_labels[same].tolist() == [3]
     copy = cifar10_root / "cache" / "cifar10.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr(data, "_find_cifar10", lambda root: pytest.fail("the decoded copy was there"))
+        patch.setattr(cifar10, "find_cifar10", lambda root: pytest.fail("the decoded copy was there"))
         again = load_dataset("cifar10", cifar10_root)
     assert torch.equal(again.test_images, dataset.test_images) and again.fingerprint == CIFAR10_FINGERPRINT
     content = bytearray(copy.read_bytes())
     content[90_000_000] ^= 1
     copy.write_bytes(content)
-    monkeypatch.setattr(data, "_find_cifar10", lambda root: dataset.tensors())
+    monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset.tensors())
     with pytest.warns(UserWarning, match="is damaged: its content does not match its digest; making it anew"):
         assert load_dataset("cifar10", cifar10_root).fingerprint == CIFAR10_FINGERPRINT
     copy.write_bytes(content[:1000])
@@ -208,7 +210,7 @@ def test_cifar10_in_another_order_is_the_same_and_mislabelled_it_is_refused(cifa
         order = torch.randperm(len(labels))
         splits[split] = (images[order].permute(0, 2, 3, 1).numpy(), labels[order].numpy())
     (tmp_path / "cifar-10-batches-py").mkdir()
-    monkeypatch.setattr(data, "_read_archive", lambda root: splits)
+    monkeypatch.setattr(cifar10, "read_archive", lambda root: splits)
     assert load_dataset("cifar10", tmp_path).fingerprint == CIFAR10_FINGERPRINT
     shutil.rmtree(tmp_path / "cache")
     images, labels = splits["test"]

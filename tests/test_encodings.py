@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from attnconv import attention, attention_probabilities
+from attnconv import attention_probabilities
 from attnconv.checks import largest_gap
-from attnconv.encodings import (
+from attnconv.theory import attention
+from attnconv.theory.encodings import (
     GeneralizedQuadraticEncoding,
     LearnedAbsoluteEncoding,
     LearnedRelativeEncoding,
@@ -20,7 +21,7 @@ from attnconv.encodings import (
     quadratic_target,
     sinusoidal_encoding,
 )
-from attnconv.grid import relative_shifts
+from attnconv.theory.grid import relative_shifts
 
 H, W = 6, 7
 

@@ -13,10 +13,10 @@ from synthetic import write_record
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import IN_THE_PAGE, Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
 from attnconv.explorer.widget import explore, explore_convolution, explore_maps
-from attnconv.heads import heads_of
 from attnconv.models import MODELS
-from attnconv.quick import quick_model, quick_run
+from attnconv.records.heads import heads_of
 from attnconv.runs import load_run
+from attnconv.training.quick import quick_model, quick_run
 
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 
@@ -80,7 +80,7 @@ def test_pictures_of_a_data_set_are_shown_only_at_hand(records, monkeypatch):
     payload = attention_payload(records, place="files")
     assert {name for name in payload.data["images"] if not name.startswith("digit")} == {"china", "flower"}
     labels = payload.data["models"][-1]["labels"]
-    assert labels["test-image-0"] == "test image 0", "their maps are shown, without them"
+    assert labels["test-image-0"] == "test image 1", "their maps are shown, without them"
 
 
 def test_a_page_asks_for_nothing_and_evaluates_nothing(records):

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnconv import attention_probabilities, expresses_convolution, hard_alpha
-from attnconv.encodings import QuadraticEncoding
-from attnconv.expressivity import head_combination, shift_targets
-from attnconv.grid import shift_set
+from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.theory.expressivity import head_combination, shift_targets
+from attnconv.theory.grid import shift_set
 
 HARD = hard_alpha(torch.float64)
 

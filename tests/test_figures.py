@@ -1,6 +1,8 @@
 """Every figure draws what it is given; numbers are checked, not pixels."""
 
+import base64
 import inspect
+import json
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,10 +12,12 @@ from synthetic import attention_of, write_record
 
 from attnconv import attention_probabilities, build_model, figures
 from attnconv.data import load_dataset
-from attnconv.encodings import QuadraticEncoding
-from attnconv.grid import shift_set
+from attnconv.explorer import source
+from attnconv.findings.figures.paper import FIGURE_2, FIGURE_13
 from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs import load_run
+from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.theory.grid import shift_set
 
 HEADS = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=1.5)
 MAPS = attention_probabilities(HEADS, 7, 8)
@@ -26,8 +30,8 @@ def runs(paper_records):
 
 # From records, by the figure's name: the models that it is drawn of. Then what is drawn of other things.
 OF_RECORDS = {
-    "figure_2": figures.FIGURE_2,
-    "figure_13": figures.FIGURE_13,
+    "figure_2": FIGURE_2,
+    "figure_13": FIGURE_13,
     "figure_3": ["sa-quadratic", "sa-generalized"],
     "figure_4": ["sa-quadratic", "sa-generalized-pruned"],
     "figure_5": ["sa-learned"],
@@ -58,23 +62,23 @@ DRAWINGS = {
 
 
 def texts(figure):
-    return [text.get_text() for text in figure.findobj(figures.plt.Text)]
+    return [text.get_text() for text in figure.findobj(plt.Text)]
 
 
 def test_every_figure_is_listed_here():
     public = {
         name
         for name, function in inspect.getmembers(figures, inspect.isfunction)
-        if function.__module__ == figures.__name__ and not name.startswith("_")
+        if function.__module__.startswith("attnconv.findings.figures")
     }
-    assert public == set(DRAWINGS) | set(OF_RECORDS) | {"mass_threshold", "palette"}
+    assert public == set(DRAWINGS) | set(OF_RECORDS) | {"mass_threshold"}
     assert {f"figure_{number}" for number in range(1, 15)} <= public
 
 
 def check_drawn(figure, tmp_path):
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 3000
-    assert not figures.plt.get_fignums(), "a figure left open would be shown twice in a notebook"
+    assert not plt.get_fignums(), "a figure left open would be shown twice in a notebook"
 
 
 @pytest.mark.parametrize("name", list(DRAWINGS))
@@ -135,7 +139,7 @@ def test_accuracy_curves_show_the_published_and_what_was_not_run(runs, tmp_path)
 
 def test_figure_5_orders_heads_by_locality(runs):
     figure = figures.figure_5(runs["sa-learned"])
-    values = [float(ax.get_title()) for ax in figure.axes]
+    values = [float(ax.get_title().partition(": ")[2]) for ax in figure.axes]
     assert len(values) == 54 and all(values[i : i + 9] == sorted(values[i : i + 9], reverse=True) for i in range(0, 54, 9))
     assert figure.axes[0].images[0].get_array().shape == (7, 7)
 
@@ -149,12 +153,12 @@ def test_figure_7_has_another_query_than_figure_6(runs):
 
 
 def test_single_images_are_the_data_sets_own_or_a_photograph(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "dataset_at_hand", lambda name: None)
+    monkeypatch.setattr("attnconv.findings.figures.heads.dataset_at_hand", lambda name: None)
     assert any(
         "photograph flower.jpg, since cifar10 is not" in text for text in texts(figures.figure_9(runs["sa-learned-content"]))
     )
     digits = load_dataset("digits")
-    monkeypatch.setattr(figures, "dataset_at_hand", lambda name: digits)
+    monkeypatch.setattr("attnconv.findings.figures.heads.dataset_at_hand", lambda name: digits)
     other = figures.figure_9(runs["sa-learned-content"])
     assert any("photograph" in text for text in texts(other)), "other data than the record's are not shown as its own"
     data = {"name": "digits", "fingerprint": digits.fingerprint, "train_images": 1437, "test_images": 360}
@@ -175,7 +179,7 @@ def test_mass_threshold_holds_the_share(share):
 def test_heads_stand_where_their_centres_are(runs):
     record = runs["sa-quadratic"]
     figure = figures.figure_4(record)
-    dots = [line.get_xydata()[0] for line in figure.axes[2].lines if line.get_marker() == "o"]
+    dots = [line.get_xydata()[0] for line in figure.axes[2].lines if line.get_marker() in "osx"]
     expected = record.attention["layer3.centers"][-1].flip(1).clamp(-4.5, 4.5).numpy()  # columns are x, rows are y
     assert np.allclose(dots, expected, atol=0.05)
 
@@ -186,7 +190,8 @@ def test_figure_3_shows_the_fourth_layer_from_the_first_epoch_to_the_last(runs):
     assert any(text.startswith("layer 4, paper tier: sa-quadratic--cifar10--seed0") for text in texts(figure))
 
 
-def test_palettes_are_matplotlibs():
-    colors = figures.palette("PuOr")
-    assert len(colors) == 3 * 256
-    assert list(colors[:3]) == [round(255 * part) for part in plt.get_cmap("PuOr")(0.0)[:3]]
+def test_the_explorers_palettes_are_matplotlibs():
+    kept = json.loads(source("palettes.json"))
+    for name, kind in (("cividis", "amounts"), ("PuOr", "signed")):
+        theirs = plt.get_cmap(name)(np.arange(256), bytes=True)[:, :3].tobytes()
+        assert base64.b64decode(kept[kind]) == theirs and len(theirs) == 3 * 256

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attnconv.grid import axis_shifts, pixels, relative_shifts, shift_set
+from attnconv.theory.grid import axis_shifts, pixels, relative_shifts, shift_set
 
 
 def test_pixels_are_row_major():

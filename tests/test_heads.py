@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from attnconv import attention_probabilities
-from attnconv.encodings import QuadraticEncoding, from_snapshot
-from attnconv.grid import shift_set
-from attnconv.heads import Heads, heads_of, lemma_3_residual, lost_mass
-from attnconv.maps import mean_by_shift
 from attnconv.models import MODELS, build_model
+from attnconv.records.content import mean_by_shift
+from attnconv.records.heads import Heads, heads_of, lemma_3_residual, lost_mass
 from attnconv.runs import load_run
+from attnconv.theory.encodings import QuadraticEncoding, from_snapshot
+from attnconv.theory.grid import shift_set
 
 
 def of(encoding, size=7):

@@ -1,11 +1,11 @@
 import torch
 from torch import nn
 
-from attnconv.config import ImitationParameters
 from attnconv.data import load_photograph, whitened
-from attnconv.encodings import QuadraticEncoding
-from attnconv.imitate import imitate_convolution, imitate_convolutions
-from attnconv.layers import PositionAttention
+from attnconv.parameters import ImitationParameters
+from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.theory.layers import PositionAttention
+from attnconv.training.imitate import imitate_convolution, imitate_convolutions
 
 
 def test_imitation_moves_towards_the_grid():

@@ -6,9 +6,10 @@ from test_encodings import kinds
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnconv import attention, attention_probabilities, build_model, conv_to_attention
+from attnconv import attention_probabilities, build_model, conv_to_attention
 from attnconv.checks import largest_gap
-from attnconv.encodings import (
+from attnconv.theory import attention
+from attnconv.theory.encodings import (
     GeneralizedQuadraticEncoding,
     LearnedRelativeEncoding,
     LearnedShiftEmbedding,
@@ -16,8 +17,8 @@ from attnconv.encodings import (
     RelativeBias,
     softmax_without_tails,
 )
-from attnconv.grid import relative_shifts
-from attnconv.layers import ContentAttention, PositionAttention, attend, attend_and_add
+from attnconv.theory.grid import relative_shifts
+from attnconv.theory.layers import ContentAttention, PositionAttention, attend, attend_and_add
 
 
 @pytest.mark.parametrize("name", list(kinds()))
@@ -199,8 +200,8 @@ def test_no_product_of_the_layer_is_subnormal(kind, monkeypatch):
         return counted.subnormal
 
     assert not sum(map(count, ALPHAS))
-    monkeypatch.setattr("attnconv.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
-    monkeypatch.setattr("attnconv.encodings.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
+    monkeypatch.setattr("attnconv.theory.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
+    monkeypatch.setattr("attnconv.theory.encodings.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
     assert sum(map(count, ALPHAS)), "without the cut there are some"
 
 

@@ -13,7 +13,8 @@ import attnconv
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DIRECT = [Requirement(text) for text in sum(EXTRAS.values(), PROJECT["dependencies"])]
+EVERY = map(Requirement, sum(EXTRAS.values(), PROJECT["dependencies"]))
+DIRECT = [requirement for requirement in EVERY if requirement.name != "attnconv"]
 LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
 LOCKED = {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, LINES)}
 

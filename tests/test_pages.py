@@ -1,16 +1,18 @@
 """Records as the pages see them: which count, what stands where there is none, and the command that repeats a run."""
 
+import re
 import shutil
 
 import pytest
 from synthetic import CIFAR10, write_record
 
 from attnconv import __main__ as command_line
-from attnconv import figures, pages
-from attnconv.config import RunParameters
+from attnconv import figures
 from attnconv.models import MODELS
-from attnconv.pages import Note, Records, command_of, other_than_the_recipe
+from attnconv.parameters import RunParameters
+from attnconv.records.select import Note, Records, command_of, other_than_the_recipe
 from attnconv.runs import RunRecord, load_run
+from attnconv.training import quick
 
 
 @pytest.fixture
@@ -77,10 +79,10 @@ def test_tiers_are_kept_apart(tmp_path):
 def test_the_run_of_a_model_is_its_first_or_else_one_on_digits(tmp_path, monkeypatch):
     for seed in (2, 1):
         write_record(tmp_path, "sa-quadratic", seed=seed)
-    monkeypatch.setattr(pages, "quick_run", lambda model, seed: f"{model} on digits, seed {seed}")
+    monkeypatch.setattr(quick, "quick_run", lambda model, seed: f"{model} on digits, seed {seed}")
     records = Records.read(tmp_path)
-    assert records.run("sa-quadratic").name == "sa-quadratic--cifar10--seed1"
-    assert records.run("sa-learned", 3) == "sa-learned on digits, seed 3"
+    assert quick.best_run(records, "sa-quadratic").name == "sa-quadratic--cifar10--seed1"
+    assert quick.best_run(records, "sa-learned", 3) == "sa-learned on digits, seed 3"
 
 
 def test_a_small_run_of_another_recipe_is_left_out_by_name(tmp_path):
@@ -125,7 +127,7 @@ def test_a_note_is_html_that_can_be_copied_from():
         "Paper tier, sa-quadratic on CIFAR-10: not run. This command makes the record, with a GPU:"
         " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
     )
-    assert "<pre>.venv/bin/python -m attnconv train" in note._repr_html_()
+    assert "<pre>.venv/bin/python -m attnconv train" in re.sub("</?span>", "", note._repr_html_())
     assert "&lt;b&gt;" in Note.of("<b>")._repr_html_()
 
 

@@ -1,13 +1,16 @@
 """The quick tier's runs are made once, and again when the code changes."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 
-from attnconv import config, quick
-from attnconv.quick import DIGEST
+from attnconv.models import MODELS
+from attnconv.models.recipes import TIERS
 from attnconv.runs import load_run
+from attnconv.training import quick
+from attnconv.training.quick import DIGEST
 
 
 @pytest.fixture
@@ -15,9 +18,9 @@ def fast(tmp_path, monkeypatch):
     """Runs of a second, in a folder of their own."""
     monkeypatch.setattr(quick, "REPOSITORY", tmp_path)
     short = {"epochs": 1, "train_images": 60, "test_images": 20, "num_layers": 1}
-    monkeypatch.setitem(config.RECIPES, "brief", config.RECIPES["brief"] | short)
-    monkeypatch.setitem(config.MODEL_RECIPES, ("sa-generalized", "brief"), {"checkpoint_every": 1})
-    monkeypatch.setitem(config.MODEL_RECIPES, ("sa-generalized-pruned", "brief"), {"parent_epochs": 1})
+    monkeypatch.setitem(TIERS, "brief", replace(TIERS["brief"], recipe=TIERS["brief"].recipe | short))
+    for model, recipe in (("sa-generalized", {"checkpoint_every": 1}), ("sa-generalized-pruned", {"parent_epochs": 1})):
+        monkeypatch.setitem(MODELS, model, replace(MODELS[model], recipes={"brief": recipe}))
     return tmp_path / "data" / "cache"
 
 
@@ -40,10 +43,10 @@ def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
 
 def test_the_digest_follows_the_code(tmp_path):
     (tmp_path / "a.py").write_text("a")
-    before = quick._digest(tmp_path)
-    assert quick._digest(tmp_path) == before
+    before = quick.digest(tmp_path)
+    assert quick.digest(tmp_path) == before
     (tmp_path / "a.py").write_text("changed")
-    assert len({before, quick._digest(tmp_path), DIGEST}) == 3
+    assert len({before, quick.digest(tmp_path), DIGEST}) == 3
 
 
 def test_the_pruned_run_starts_from_the_quick_generalised_one(fast):

@@ -10,12 +10,13 @@ import torch
 from matplotlib.image import imread
 from synthetic import content_attention, write_record, write_records
 
-from attnconv import report
 from attnconv.__main__ import main
-from attnconv.heads import heads_of, lemma_3_residual
+from attnconv.findings import readme, report
+from attnconv.findings.claims import CLAIMS, finding
 from attnconv.models import MODELS
-from attnconv.pages import Records
-from attnconv.published import TABLE_4
+from attnconv.models.published import TABLE_4
+from attnconv.records.heads import heads_of, lemma_3_residual
+from attnconv.records.select import Records
 from attnconv.runs import load_run
 
 ROOT = Path(__file__).parents[1]
@@ -23,11 +24,11 @@ ROOT = Path(__file__).parents[1]
 
 def verdicts(folder, tier="paper"):
     records = Records.read(folder, tier)
-    found = {(claim.place, claim.text): report.finding(claim, records).verdict for claim in report.CLAIMS}
+    found = {(claim.place, claim.text): finding(claim, records).verdict for claim in CLAIMS}
     column = {"small": 1, "paper": 2}[tier]
     rows = [row for table in report.claims_tables(records) for row in table.rows]
     printed = {(row[-1], row[0]): row[column].partition(":")[0] for row in rows}
-    assert printed == found and len(rows) == len(report.CLAIMS)
+    assert printed == found and len(rows) == len(CLAIMS)
     return found
 
 
@@ -43,20 +44,20 @@ def test_nothing_is_claimed_without_a_run(tmp_path):
         "parameters and FLOPs of the six models": "reproduced",
         "pruning reduces size and cost by a fourth": "differs",
     }
-    assert len(verdicts(tmp_path)) == len(report.CLAIMS) >= 20
+    assert len(verdicts(tmp_path)) == len(CLAIMS) >= 20
 
 
 def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
     text = repr(report.trained_heads(Records.read(paper_records)))
-    assert "the quadratic model of the paper tier (1 seed" in text and "layers came near to one." in text
-    pattern = r"kernel, ([\d.]+) to ([\d.]+) per layer .* is ([\d.]+) to ([\d.]+): (none|\d) of the (\d) layers"
+    assert "the quadratic model of the paper tier (1 seed" in text and "came near to being every 3 × 3 convolution." in text
+    pattern = r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+): (none|\d) of the (\d) layers"
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     covered = [heads.covered(3) for heads in heads_of(record)]
     residuals = [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()]
-    assert [float(number) for number in numbers[:2]] == [min(covered), max(covered)]
-    assert [float(number) for number in numbers[2:4]] == [round(min(residuals), 2), round(max(residuals), 2)]
-    assert int(numbers[5]) == len(covered) and (numbers[4] == "none") == (min(residuals) >= 0.1)
+    assert [float(number) for number in numbers[0].split(", ")] == covered
+    assert [float(number) for number in numbers[1:3]] == [round(min(residuals), 2), round(max(residuals), 2)]
+    assert int(numbers[4]) == len(covered) and (numbers[3] == "none") == (min(residuals) >= 0.1)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_non_isotropic_heads(ratios, expected, tmp_path):
 
 
 def test_every_claim_can_be_judged(paper_records):
-    findings = [report.finding(claim, Records.read(paper_records)) for claim in report.CLAIMS]
+    findings = [finding(claim, Records.read(paper_records)) for claim in CLAIMS]
     assert {each.verdict for each in findings} <= {"reproduced", "partly", "differs", "exceeded"}
     assert all("1 seed, 3 epochs" in each.sure for each in findings if each.sure != "exact")
 
@@ -214,7 +215,7 @@ def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_a
     assert "not run" not in small.values()
     not_asked = {text for (_, text), value in small.items() if value == "not asked"}
     of_the_papers_networks = {"parameters and FLOPs of the six models", "pruning reduces size and cost by a fourth"}
-    accuracies = {f"{row.label}: accuracy {row.accuracy:.3f}" for row in TABLE_4.values() if row.accuracy}
+    accuracies = {f"{spec.label}: accuracy {spec.published.accuracy:.3f}" for spec in MODELS.values() if spec.published.accuracy}
     assert not_asked == accuracies | of_the_papers_networks
 
 
@@ -238,17 +239,17 @@ def test_computing_time(tmp_path):
 
 def test_the_readme_equals_the_records():
     text = (ROOT / "README.md").read_text()
-    assert report.readme_part(Records.read()) in text, "run: make readme"
+    assert readme.readme_part(Records.read()) in text, "run: make readme"
 
 
 def test_the_readme_opens_with_claim_picture_and_table():
     text = (ROOT / "README.md").read_text()
-    places = [text.index(part) for part in ("**The claims.**", "(book/claim.png)", report.MARKS[0], "## ")]
+    places = [text.index(part) for part in ("**The claims.**", "(book/claim.png)", readme.MARKS[0], "## ")]
     assert places == sorted(places)
 
 
 def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
-    report.update_picture(tmp_path / "claim.png")
+    readme.update_picture(tmp_path / "claim.png")
     there, drawn = imread(ROOT / "book" / "claim.png"), imread(tmp_path / "claim.png")
     assert there.shape == drawn.shape and np.abs(there - drawn).mean() < 0.01, "run: make readme"
 
@@ -256,23 +257,23 @@ def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
 def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
     path = Path(shutil.copy(ROOT / "README.md", tmp_path))
     write_records(tmp_path / "runs")
-    monkeypatch.setattr(report, "README", path)
+    monkeypatch.setattr(readme, "README", path)
     records = Records.read(tmp_path / "runs")
-    assert report.update_readme(records, path) and not report.update_readme(records, path), "the second time nothing changes"
+    assert readme.update_readme(records, path) and not readme.update_readme(records, path), "the second time nothing changes"
     text = path.read_text()
-    for model, row in TABLE_4.items():
-        pattern = rf"\| {re.escape(row.label)} \| {model} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, 3 epochs\) \| not run \|"
+    for model in TABLE_4:
+        pattern = rf"\| {re.escape(MODELS[model].label)} \| {model} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, 3 epochs\) \| not run \|"
         assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
-    assert "Paper tier: 7 of 7 rows run" in text and text.count(report.MARKS[1]) == 1
-    path.write_text(text.replace(report.MARKS[1], ""))
+    assert "Paper tier: 7 of 7 rows run" in text and text.count(readme.MARKS[1]) == 1
+    path.write_text(text.replace(readme.MARKS[1], ""))
     with pytest.raises(ValueError, match="lacks the marks"):
-        report.update_readme(records, path)
+        readme.update_readme(records, path)
 
 
 def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
     path = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    monkeypatch.setattr(report, "README", path)
-    monkeypatch.setattr(report, "PICTURE", tmp_path / "claim.png")
+    monkeypatch.setattr(readme, "README", path)
+    monkeypatch.setattr(readme, "PICTURE", tmp_path / "claim.png")
     write_record(tmp_path / "runs", "resnet18", tier="small")
     assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
     assert "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text() and (tmp_path / "claim.png").exists()

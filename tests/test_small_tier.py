@@ -9,14 +9,17 @@ from test_runs import check_record
 from test_train import command_line, results
 
 from attnconv import build_model
-from attnconv.config import RunParameters, build_network
-from attnconv.data import CIFAR10_CLASSES, REPOSITORY, Batches, Dataset, load_dataset
+from attnconv.data import Batches, Dataset, load_dataset
+from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.models import MODELS
-from attnconv.pages import Records
+from attnconv.parameters import RunParameters, build_network
+from attnconv.records.select import Records
+from attnconv.records.weights import FILE, load_model, set_weights
 from attnconv.runs import load_run
-from attnconv.store import DamagedFile
-from attnconv.train import Interrupted, evaluate, train
-from attnconv.weights import FILE, load_model, set_weights
+from attnconv.store import REPOSITORY, DamagedFile
+from attnconv.training.evaluation import evaluate
+from attnconv.training.loop import train
+from attnconv.training.processes import Interrupted
 
 LARGEST_WEIGHTS = 1_500_000  # bytes
 SA = sorted(set(MODELS) - {"resnet18"})

@@ -4,8 +4,8 @@ import os
 import pytest
 import torch
 
-from attnconv.checkpoints import Checkpoints
 from attnconv.store import DamagedFile, read_tensors, write_file, write_tensors
+from attnconv.training.checkpoint import Checkpoint, Checkpoints, Progress
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c": torch.zeros(0, 2), "d": torch.ones(3).bfloat16()}
 
@@ -59,27 +59,32 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
+def checkpoint(size, step=0):
+    weights = {"w": torch.full((size,), float(step))}
+    return Checkpoint({"epochs": 1}, Progress(step=step), weights, {}, torch.zeros(1), torch.zeros(()))
+
+
 def test_a_full_disk_loses_the_new_checkpoint_never_the_old_one(tmp_path, small_files):
     checkpoints = Checkpoints(tmp_path)
-    large = {"w": torch.zeros(1000)}
+    large, small = checkpoint(1000), checkpoint(2)
     with pytest.warns(UserWarning, match=r"step-000000001.*could not be written \(.*\); there is none yet"):
-        assert not checkpoints.write(1, large, {})
-    assert checkpoints.write(2, {"w": torch.zeros(10)}, {"n": 2})
+        assert not checkpoints.write(1, large)
+    assert checkpoints.write(2, small)
     with pytest.warns(UserWarning, match=r"could not be written .*; the last one stays: .*step-000000002"):
-        assert not checkpoints.write(3, large, {})
-    assert checkpoints.read()[2] == {"n": 2} and len(list(tmp_path.iterdir())) == 1
+        assert not checkpoints.write(3, large)
+    assert len(checkpoints.read().weights["w"]) == 2 and len(list(tmp_path.iterdir())) == 1
 
 
 def test_two_checkpoints_are_kept_and_a_damaged_one_falls_back(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.read() is None
     for step in (9, 10, 11):
-        checkpoints.write(step, {"w": torch.full((2,), float(step))}, {"n": step})
+        checkpoints.write(step, checkpoint(2, step))
     assert [path.name for path in checkpoints.paths()] == ["step-000000011.safetensors", "step-000000010.safetensors"]
     newest = checkpoints.paths()[0]
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.warns(UserWarning, match="step-000000011.safetensors is damaged.*; going back to the checkpoint before it"):
-        _, tensors, metadata = checkpoints.read()
-    assert metadata == {"n": 10} and tensors["w"].tolist() == [10.0, 10.0]
+        found = checkpoints.read()
+    assert found.progress.step == 10 and found.weights["w"].tolist() == [10.0, 10.0]
     checkpoints.clear()
     assert checkpoints.read() is None and not list(tmp_path.iterdir())

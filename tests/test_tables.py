@@ -8,8 +8,8 @@ from synthetic import write_record
 
 from attnconv import build_model, cost_of, tables
 from attnconv.models import MODELS
-from attnconv.pages import Records, commands_of
-from attnconv.published import TABLE_4
+from attnconv.models.published import TABLE_1, TABLE_2, TABLE_4
+from attnconv.records.select import Records, commands_of
 from attnconv.runs import load_run
 
 
@@ -24,7 +24,7 @@ def test_table_4_without_records_says_so_and_shows_the_published():
     assert set(columns(table, "measured").values()) == {"not run"}
     assert columns(table, "published")["SA learned + content"] == "0.871"
     assert len(table.rows) == 7 and [row[0] for row in table.rows[:2]] == ["ResNet18", "SA quadratic"]
-    assert [row[0] for row in tables.table_1(Records([], {})).rows] == [TABLE_4[model].label for model in tables.TABLE_1]
+    assert [row[0] for row in tables.table_1(Records([], {})).rows] == [MODELS[model].label for model in TABLE_1]
 
 
 def test_table_4_is_the_records(tmp_path):
@@ -45,11 +45,11 @@ def test_table_4_is_the_records(tmp_path):
 
 def test_sizes_and_costs_are_the_models():
     table = tables.table_4(Records([], {}))
-    for model, row in TABLE_4.items():
-        cost = cost_of(build_model(model))
-        size = columns(table, "parameters")[row.label]
-        assert size.split()[0].replace(",", "") == str(cost.parameters) and row.parameters in size
-        assert columns(table, "all FLOPs, G")[row.label] == f"{cost.flops / 1e9:.2f}"
+    for model in TABLE_4:
+        cost, spec = cost_of(build_model(model)), MODELS[model]
+        size = columns(table, "parameters")[spec.label]
+        assert size.split()[0].replace(",", "") == str(cost.parameters) and spec.published.parameters in size
+        assert columns(table, "all FLOPs, G")[spec.label] == f"{cost.flops / 1e9:.2f}"
 
 
 def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
@@ -58,7 +58,7 @@ def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
     (tmp_path / "other").mkdir()
     other = write_record(tmp_path / "other", "sa-generalized-pruned", parent=record.info.parent | {"removed_heads": removed})
     sizes = [
-        columns(tables.table_4(Records([each], {})), "parameters")[TABLE_4["sa-generalized-pruned"].label]
+        columns(tables.table_4(Records([each], {})), "parameters")[MODELS["sa-generalized-pruned"].label]
         for each in (record, other)
     ]
     assert sizes[0].startswith("9,686,916 ") and sizes[1].startswith(f"{12_087_006 - 3 * 160_006:,} ")
@@ -72,7 +72,7 @@ def test_table_2_has_each_parameter_as_printed_as_planned_and_as_used(tmp_path):
     write_record(tmp_path, "sa-quadratic")
     table = tables.table_2(Records.read(tmp_path))
     planned, used = columns(table, "recipe here"), columns(table, "sa-quadratic")
-    for label, printed, _ in tables.TABLE_2:
+    for label, printed, _ in TABLE_2:
         same = {"cosine decay": "cosine", "layer normalization epsilon": "1e-12"}.get(label, printed)
         assert planned[label] == same, label
     assert used["number of epochs"] == "3" and used["learning rate"] == "0.1" and used["momentum"] == "-", "no record has it"

@@ -14,13 +14,16 @@ from torch import nn
 
 from attnconv import load_dataset
 from attnconv.__main__ import main
-from attnconv.checkpoints import Checkpoints
-from attnconv.config import RunParameters
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
-from attnconv.maps import content_probabilities, query_pixels, score_parts, single_maps
 from attnconv.models import MODELS
+from attnconv.parameters import RunParameters
+from attnconv.records.content import content_probabilities, query_pixels, score_parts, single_maps
 from attnconv.runs import LARGEST_RECORD, load_run
-from attnconv.train import Interrupted, _lay_out_as_parameters, evaluate, train
+from attnconv.training.checkpoint import Checkpoints
+from attnconv.training.evaluation import evaluate
+from attnconv.training.loop import train
+from attnconv.training.optimizer import lay_out_as_parameters
+from attnconv.training.processes import Interrupted
 
 DIGITS = load_dataset("digits")
 
@@ -93,7 +96,7 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, ca
         assert child.exitcode == -signal.SIGKILL, "the run was under way"
         kills += 1
     left = Checkpoints(parameters.checkpoint_folder).read()
-    assert left and 0 < left[2]["epoch"] < 80, "it got somewhere between the kills, and not to the end"
+    assert left and 0 < left.progress.epoch < 80, "it got somewhere between the kills, and not to the end"
     killed = train(parameters, DIGITS)
     assert results(killed) == results(whole)
     assert "resumed at epoch" in capsys.readouterr().out
@@ -153,7 +156,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
     def spoiled(logits, labels, **options):
         return real(logits, labels, **options) * (math.nan if next(calls) == 7 + 1 + 3 else 1)  # 7 steps, 1 evaluation, 4th step
 
-    monkeypatch.setattr("attnconv.train.F.cross_entropy", spoiled)
+    monkeypatch.setattr("torch.nn.functional.cross_entropy", spoiled)
     parameters = small(tmp_path)
     with pytest.raises(
         RuntimeError, match=r"the loss is nan in epoch 2, step 4; last good checkpoint: .*step-000000007.safetensors;"
@@ -181,7 +184,7 @@ def test_damaged_snapshots_are_written_anew(checkpoint_every, tmp_path):
     with pytest.warns(UserWarning, match="attention.safetensors is damaged.*; it will be written anew"):
         again = train(parameters, DIGITS).record
     assert all(torch.equal(first.attention[name], values) for name, values in again.attention.items())
-    from_checkpoint = again.info.wall_seconds == first.info.wall_seconds
+    from_checkpoint = again.metrics == first.metrics  # the times too
     assert from_checkpoint == bool(checkpoint_every), "trained again only where there is nothing to take it from"
     assert load_run(first.folder).attention
 
@@ -288,7 +291,7 @@ def test_optimizer_state_is_laid_out_as_the_parameters():
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     assert optimizer.state[conv.weight]["momentum_buffer"].stride() != conv.weight.stride()
     before = optimizer.state[conv.weight]["momentum_buffer"].clone()
-    _lay_out_as_parameters(optimizer)
+    lay_out_as_parameters(optimizer)
     after = optimizer.state[conv.weight]["momentum_buffer"]
     assert after.stride() == conv.weight.stride() and torch.equal(after, before)
 
@@ -352,12 +355,11 @@ def test_two_processes_stop_and_go_on(tmp_path):
     values = {"epochs": 3, "dropout": 0.0, "attention_dropout": 0.0, "batch_size": 2, "checkpoint_every": 100}
     whole = train(small(tmp_path / "whole", **values), DIGITS).record
     parameters = small(tmp_path / "parts", **values)
-    program = "from attnconv import train\nimport os, signal, sys\n"
-    program += "def step(self, *batch, real=train.Training._train_step):\n    real(self, *batch)\n"
-    program += (
-        "    if (self.epoch, self.step) == (1, 60): os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM)\n"
-    )
-    program += "train.Training._train_step = step\nfrom attnconv.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+    program = "from attnconv.training.loop import Training\nimport os, signal, sys\n"
+    program += "def step(self, *batch, real=Training.train_step):\n    real(self, *batch)\n"
+    program += "    if (self.progress.epoch, self.progress.step) == (1, 60):\n"
+    program += "        os.kill(os.getpid(), signal.SIGTERM)\n        os.kill(os.getpid(), signal.SIGTERM)\n"
+    program += "Training.train_step = step\nfrom attnconv.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
     (tmp_path / "stopped.py").write_text(program)
     stopped = command_line(*as_words(parameters), launcher=(*torchrun[:-2], str(tmp_path / "stopped.py")))
     assert stopped.returncode != 0 and "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written" in stopped.stderr
@@ -390,7 +392,7 @@ def test_processes_with_folders_of_their_own_are_refused(tmp_path):
 def test_a_notebook_launches_two_processes(tmp_path):
     """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies this one's threads."""
     parameters = small(tmp_path, processes=2)
-    program = "from attnconv.config import *; from attnconv.train import *\n"
+    program = "from attnconv.parameters import *; from attnconv.training.launch import *\n"
     program += f"print(launch(RunParameters.check({parameters.model_dump()!r})))"
     shell = command_line("-c", program, launcher=())
     assert shell.returncode == 0, shell.stderr[-3000:]
@@ -413,8 +415,8 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
     assert shell.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM in epoch" in errors and "Traceback" not in errors
     assert "training:" not in errors, "no progress bar where there is no terminal"
     done = load_run(parameters.record_folder).info.epochs_done
-    left = Checkpoints(parameters.checkpoint_folder).read()[2]
-    assert left["epoch"] == done and len(left["metrics"]) == done
+    left = Checkpoints(parameters.checkpoint_folder).read().progress
+    assert left.epoch == done and len(left.metrics) == done
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from sphinx.util.docutils import SphinxDirective
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
 from attnconv.models import MODELS
-from attnconv.pages import Records
-from attnconv.quick import quick_model, quick_runs
+from attnconv.records.select import Records
 from attnconv.store import write_file
+from attnconv.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]

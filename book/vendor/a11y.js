@@ -24,7 +24,7 @@
     document.querySelectorAll(".jupyter-widgets.widget-hbox:not([tabindex])").forEach((box) => {
       box.tabIndex = 0; // it scrolls on a narrow screen, so the keyboard must reach it
     });
-    document.querySelectorAll(".cell_output figure:not([tabindex])").forEach((figure) => {
+    document.querySelectorAll(".cell_output :is(figure, .widget-subarea):not([tabindex])").forEach((figure) => {
       if (matchMedia("(max-width: 600px)").matches) figure.tabIndex = 0; // likewise
     });
     document.querySelectorAll("table.stacked").forEach((table) => {

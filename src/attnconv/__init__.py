@@ -1,12 +1,12 @@
-"""Self-attention and convolution, checked in code: the companion of Cordonnier, Loukas and Jaggi (ICLR 2020)."""
+"""Self-attention and convolution, checked in code: the companion of Cordonnier, Loukas and Jaggi (ICLR 2020).
 
-from .construction import attention_to_conv, conv_to_attention, convert_network, hard_alpha
-from .cost import cost_of
-from .data import load_dataset
-from .expressivity import expresses_convolution
-from .layers import attention_probabilities
-from .models import build_model, prune_degenerate_heads
-from .weights import load_model
+With torch alone: the theory and the models. Data and trained models are of the extra `lab`, and imported when asked for.
+"""
+
+from .models import build_model, cost_of, prune_degenerate_heads
+from .theory.construction import attention_to_conv, conv_to_attention, convert_network, hard_alpha
+from .theory.expressivity import expresses_convolution
+from .theory.layers import attention_probabilities
 
 __all__ = [
     "attention_probabilities",
@@ -21,3 +21,18 @@ __all__ = [
     "load_model",
     "prune_degenerate_heads",
 ]
+
+
+def __getattr__(name: str):
+    if name not in ("load_dataset", "load_model"):
+        raise AttributeError(f"module 'attnconv' has no attribute {name!r}")
+    try:
+        if name == "load_dataset":
+            from .data import load_dataset
+
+            return load_dataset
+        from .records.weights import load_model
+
+        return load_model
+    except ModuleNotFoundError as error:
+        raise ImportError(f"attnconv.{name} needs {error.name}: pip install 'attnconv[lab]'") from error

@@ -1,9 +1,9 @@
-"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are `config.RunParameters`."""
+"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are `parameters.RunParameters`."""
 
 import argparse
 import sys
 
-from .config import RunParameters
+from .parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
-    from .train import Interrupted, launch  # after the parameters were checked: importing takes seconds
+    from .training.launch import launch  # after the parameters were checked: importing takes seconds
+    from .training.processes import Interrupted
 
     try:
         run = launch(parameters)
@@ -72,7 +73,7 @@ def _data(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .runs import find_runs, results_table
+    from .records.record import find_runs, results_table
 
     records, problems = find_runs(given.runs)
     print(results_table(records), end="")
@@ -82,8 +83,8 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .pages import Records
-    from .report import update_picture, update_readme
+    from .findings.readme import update_picture, update_readme
+    from .records.select import Records
 
     changed = update_readme(Records.read(given.runs or ""))
     update_picture()

@@ -13,6 +13,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+CHECKOUT = Path(__file__).parents[2]
+REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()  # installed elsewhere: the current folder
+
 
 class DamagedFile(ValueError):
     """A file that is there but is not what was written."""

@@ -9,13 +9,13 @@ from safetensors.torch import save
 from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
-from attnconv.encodings import QuadraticEncoding, from_snapshot
-from attnconv.explorer.page import source
+from attnconv.explorer import script
 from attnconv.explorer.payload import content_files_of_model, maps_payload
-from attnconv.grid import shift_set
-from attnconv.heads import Heads
-from attnconv.maps import content_probabilities, mean_by_shift, score_parts
 from attnconv.models import build_model
+from attnconv.records.content import content_probabilities, mean_by_shift, score_parts
+from attnconv.records.heads import Heads
+from attnconv.theory.encodings import QuadraticEncoding, from_snapshot
+from attnconv.theory.grid import shift_set
 
 CLOSE = 1e-5
 SIZES = [(5, 8), (8, 5), (7, 7)]
@@ -30,7 +30,7 @@ IMPORT = """async (source) => {
 def javascript(browser):
     """Evaluates JavaScript in which `explorer` is the module and `given` the argument; arrays come back as lists."""
     page = browser.new_page()
-    page.evaluate(IMPORT, source("explorer.js"))
+    page.evaluate(IMPORT, script())
     yield lambda expression, given=None: page.evaluate(f"async (given) => plain(await {expression})", given)
     page.close()
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import attention_payload
-from attnconv.maps import single_maps
+from attnconv.records.content import single_maps
 from attnconv.runs import load_run
 
 HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"

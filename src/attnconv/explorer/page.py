@@ -2,14 +2,9 @@
 
 import html
 import json
-from importlib import resources
 
+from . import script, source
 from .payload import Payload
-
-
-def source(*names: str) -> str:
-    """The text of files of this folder, one after the other."""
-    return "".join(resources.files(__package__).joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def page_html(view: str, payload: Payload, still: str) -> str:
@@ -21,5 +16,5 @@ def page_html(view: str, payload: Payload, still: str) -> str:
         f"<style>\n{source('explorer.css')}</style>\n"
         f'<div data-explorer="{view}"><p>{html.escape(still)}</p></div>\n'
         f'<script type="application/json" id="explorer-data">{data}</script>\n'
-        f'<script type="module">\n{source("explorer.js", "page.js")}</script>\n'
+        f'<script type="module">\n{script("page")}</script>\n'
     )

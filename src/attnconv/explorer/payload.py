@@ -1,10 +1,11 @@
 """What the explorer's views are given: pictures, models by name, and files of numbers. All of it is JSON but the files.
 
 A file is a safetensors file. Small ones go into the page (`base64`), others lie beside it (`url`); each has its CRC-32, so that
-a damaged one is noticed. What `explorer.js` reads is what run records hold. Letters: L layers, N_h heads, Q query pixels.
+a damaged one is noticed. What the pages read is what run records hold. Letters: L layers, N_h heads, Q query pixels.
 """
 
 import base64
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,24 +15,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ..data import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
-from ..expressivity import expect_probabilities
-from ..figures import HEAD_COLORS, palette
-from ..grid import pixels
-from ..heads import Heads, heads_of
-from ..maps import MEAN_IMAGES, SINGLE_IMAGES, content_probabilities, mean_by_shift, score_parts
-from ..models import SelfAttentionNet
-from ..runs import RunRecord
+from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
+from ..findings.colors import HEAD_COLORS
+from ..models import MODELS, SelfAttentionNet
+from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_probabilities, mean_by_shift, score_parts
+from ..records.heads import Heads, heads_of
+from ..records.record import RunRecord
+from ..theory.expressivity import expect_probabilities
+from ..theory.grid import pixels
+from . import source
 
-LABELS = {
-    "sa-quadratic": "quadratic, 9 heads",
-    "sa-quadratic-16": "quadratic, 16 heads",
-    "sa-generalized": "generalised quadratic",
-    "sa-generalized-pruned": "generalised quadratic, pruned",
-    "sa-learned": "learned, position only",
-    "sa-learned-content": "learned + content",
-}
-DATASETS = {"digits": "digits", "cifar10": "CIFAR-10"}
 IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
 PARTS = {"content": "content", "rows": "row", "columns": "column"}  # of scores: their names in a file, and in a record
@@ -49,8 +42,7 @@ class Payload:
     inlined: int = 0  # bytes of files in `data`
 
     def __post_init__(self) -> None:
-        amounts, signed = (base64.b64encode(palette(name)).decode() for name in ("cividis", "PuOr"))
-        self.data |= {"colors": {"amounts": amounts, "signed": signed, "heads": HEAD_COLORS}, "images": {}}
+        self.data |= {"colors": json.loads(source("palettes.json")) | {"heads": HEAD_COLORS}, "images": {}}
 
     def file(self, name: str, tensors: Mapping[str, Tensor], on_request: bool = False) -> dict[str, Any]:
         """Tensors as a file: what the page needs to know to read it."""
@@ -86,8 +78,8 @@ def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
 
 def _entry(record: RunRecord) -> dict[str, Any]:
     parameters = record.info.parameters
-    label = LABELS[parameters["model"]] + (f", seed {parameters['seed']}" if parameters["seed"] else "")
-    tier = f"{DATASETS[record.info.dataset['name']]} ({record.tier} tier)"
+    label = MODELS[parameters["model"]].head_label + (f", seed {parameters['seed']}" if parameters["seed"] else "")
+    tier = f"{DATASETS[record.info.dataset['name']].label} ({record.tier} tier)"
     return {"id": record.name, "label": label, "tier": tier, "source": record.source, "size": record.grid}
 
 
@@ -103,7 +95,9 @@ def content_entry(payload: Payload, record: RunRecord, maps: Mapping[str, list[d
         for image, layers in maps.items()
     }
     labels = {image: f"mean of {MEAN_IMAGES} test images" for image in maps if image.endswith(MEAN)}
-    labels |= {image: image.replace("-", " ") for image in maps if image not in payload.data["images"] and image not in labels}
+    for n, image in enumerate(f"test-image-{n}" for n in range(SINGLE_IMAGES)):
+        if image in maps and image not in payload.data["images"]:
+            labels[image] = f"test image {n + 1}"
     return _entry(record) | {"content": files, "images": list(files), "labels": labels, "best": best_shifts(heads_of(record))}
 
 
@@ -145,7 +139,7 @@ def mean_files_of_record(record: RunRecord) -> list[dict[str, Tensor]]:
 
 def _digits(payload: Payload, count: int) -> list[str]:
     digits = load_dataset("digits")
-    labels = [f"a {int(label)}, test image {n}" for n, label in enumerate(digits.test_labels[:count])]
+    labels = [f"a {int(label)}, test image {n + 1}" for n, label in enumerate(digits.test_labels[:count])]
     return [payload.picture(f"digit-{n}", label, digits.test_images[n, 0] / 255) for n, label in enumerate(labels)]
 
 
@@ -182,7 +176,7 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
     images = [("photograph", n, name) for n, name in enumerate(shown)]
     for n in range(SINGLE_IMAGES):
         if at_hand := dataset_at_hand(dataset):
-            label = f"test image {n}, {at_hand.classes[int(at_hand.test_labels[n])]}"
+            label = f"test image {n + 1}, {at_hand.classes[int(at_hand.test_labels[n])]}"
             payload.picture(f"test-image-{n}", label, at_hand.test_images[n].permute(1, 2, 0) / 255)
         images.append(("image", n, f"test-image-{n}"))
     return images

@@ -7,8 +7,8 @@ import anywidget
 import traitlets
 from torch import Tensor
 
-from ..runs import RunRecord
-from .page import source
+from ..records.record import RunRecord
+from . import script, source
 from .payload import Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
 
 STATES = {
@@ -25,7 +25,7 @@ class Explorer(anywidget.AnyWidget):
     Setting it changes the view; what the reader chooses is read from it. A query that follows the pointer is told when it rests.
     """
 
-    _esm = source("explorer.js", "widget.js")
+    _esm = script("widget")
     _css = source("explorer.css")
     view = traitlets.Unicode().tag(sync=True)
     data = traitlets.Dict().tag(sync=True)

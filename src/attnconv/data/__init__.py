@@ -1,0 +1,21 @@
+"""The data: scikit-learn's digits and photographs (inside the dependencies), and CIFAR-10."""
+
+from .batches import Batches, Split
+from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT
+from .dataset import DATASETS, Dataset
+from .datasets import dataset_at_hand, load_dataset
+from .photographs import PHOTOGRAPHS, load_photograph, whitened
+
+__all__ = [
+    "CIFAR10_COUNTS",
+    "CIFAR10_FINGERPRINT",
+    "DATASETS",
+    "PHOTOGRAPHS",
+    "Batches",
+    "Dataset",
+    "Split",
+    "dataset_at_hand",
+    "load_dataset",
+    "load_photograph",
+    "whitened",
+]

@@ -1,0 +1,62 @@
+"""Batches of a data set on a device: normalised, as they are or randomly cropped and mirrored."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .dataset import Dataset
+
+
+class Batches:
+    """The images of one split on one device: normalised batches, as they are or randomly cropped and mirrored.
+
+    A crop is a window of the image's size in the image with `padding` black pixels around it (torchvision's RandomCrop);
+    cropping and mirroring are one lookup for the whole batch.
+    """
+
+    def __init__(self, dataset: Dataset, images: Tensor, labels: Tensor, device: torch.device | str = "cpu", padding: int = 0):
+        self.size = images.shape[-2:]
+        channels_last = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
+        self.images, self.labels = channels_last.to(device), labels.to(device)
+        self.padding = padding
+        mean, std = (torch.tensor(values, device=device) for values in (dataset.mean, dataset.std))
+        self.scale, self.offset = 1 / (255 * std), mean / std
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def plain(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The images with the given indices, float32 `(B, C, H, W)`, and their labels `(B,)`."""
+        corner = torch.full((len(index), 2), self.padding, device=index.device)
+        return self.windows(index, corner, torch.zeros_like(index, dtype=torch.bool))
+
+    def windows(self, index: Tensor, corner: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
+        """The windows whose upper left pixels are `corner` `(B, 2)` in the padded images, mirrored where told, and labels."""
+        height, width = (torch.arange(size, device=index.device) for size in self.size)
+        rows = corner[:, 0, None] + height  # (B, H)
+        columns = corner[:, 1, None] + torch.where(mirrored[:, None], width.flip(0), width)  # (B, W)
+        pixels = self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
+        return (pixels * self.scale - self.offset).permute(0, 3, 1, 2), self.labels[index]
+
+    def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Corners `(count, 2)` and mirrorings `(count,)`, drawn uniformly, on the generator's device."""
+        corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
+        return corner, torch.rand(count, generator=generator) < 0.5
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a run is trained on and what it is tested on, of a data set, on one device."""
+
+    dataset: Dataset
+    train: Batches
+    test: Batches
+
+    @classmethod
+    def of(cls, dataset: Dataset, parameters: Any, device: torch.device | str = "cpu") -> "Split":
+        """As a run's parameters ask for it: `held_out`, `train_images`, `test_images`, and `augment`, which needs a padding."""
+        used = dataset.hold_out(parameters.held_out).subset(parameters.train_images, parameters.test_images)
+        train = Batches(used, used.train_images, used.train_labels, device, padding=4 if parameters.augment else 0)
+        return cls(dataset, train, Batches(used, used.test_images, used.test_labels, device))

@@ -1,0 +1,197 @@
+/** The page: elements, colours, pictures, what the keyboard and the pointer do. */
+import { bytesOf } from "./files.js";
+
+export const SVG = "http://www.w3.org/2000/svg";
+
+export function element(tag, attributes = {}, ...children) {
+  return dress(document.createElement(tag), attributes, children);
+}
+
+export function shape(tag, attributes = {}, ...children) {
+  return dress(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export function dress(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+export const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
+
+export const box = (name, ...children) => element("div", { class: name }, ...children);
+
+/** A labelled control; named outright, since a name taken from around a list of choices would have the choices in it. */
+export function labelled(text, control) {
+  control.setAttribute("aria-label", text);
+  return element("label", {}, element("span", {}, text), control);
+}
+
+/** A drop-down list of `[value, text]` or `[value, text, group]`. */
+export function choice(name, changed) {
+  const select = element("select", { name, onchange: () => changed(select.value) });
+  select.offer = (options, value) => {
+    const groups = new Map();
+    select.replaceChildren();
+    for (const [key, text, group] of options) {
+      if (group && !groups.has(group)) groups.set(group, select.appendChild(element("optgroup", { label: group })));
+      (groups.get(group) ?? select).append(element("option", { value: key }, text));
+    }
+    select.value = value;
+  };
+  return select;
+}
+
+/** 256 colours, three bytes each, as canvases keep them. */
+export function colorsOf(bytes) {
+  return Uint32Array.from(
+    { length: 256 },
+    (_, n) => (255 << 24) | (bytes[3 * n + 2] << 16) | (bytes[3 * n + 1] << 8) | bytes[3 * n],
+  );
+}
+
+/** One pixel of canvas for each number; `colors` go from `low` to `high`. */
+export function paint(canvas, values, height, width, low, high, colors) {
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d"),
+    image = context.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let k = 0; k < values.length; k++) {
+    const share = high > low ? (values[k] - low) / (high - low) : Number(values[k] >= high);
+    pixels[k] = colors[share > 0 ? Math.min(255, Math.floor(256 * share)) : 0]; // not a number: as the lowest
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/** A picture of the data, `channels` bytes a pixel, as a canvas. */
+export function canvasOf({ height, width, channels, base64 }) {
+  const bytes = bytesOf(base64),
+    canvas = element("canvas", { width, height });
+  const context = canvas.getContext("2d"),
+    image = context.createImageData(width, height);
+  for (let k = 0; k < height * width; k++) {
+    for (let c = 0; c < 3; c++) image.data[4 * k + c] = bytes[channels * k + (channels === 3 ? c : 0)];
+    image.data[4 * k + 3] = 255;
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+export const greys = colorsOf(Uint8Array.from({ length: 768 }, (_, n) => Math.floor(n / 3)));
+
+/** Numbers from 0 to 1 of a picture with one channel. */
+export function valuesOf({ base64 }) {
+  return Float64Array.from(bytesOf(base64), (byte) => byte / 255);
+}
+
+/** A number in four digits or fewer. */
+export function show(value) {
+  if (value === 0 || !Number.isFinite(value)) return String(value).replace("-", "−");
+  const size = Math.abs(value);
+  return (size >= 1e-3 && size < 1e5 ? String(+value.toPrecision(3)) : value.toExponential(1)).replace(/-/g, "−");
+}
+
+export const pair = ([i, j]) => `(${show(+i.toFixed(2))}, ${show(+j.toFixed(2))})`;
+
+/** A picture to keep: text and canvases placed on white, as SVG; a PNG is made of the SVG. */
+export class Drawing {
+  constructor(width, height) {
+    Object.assign(this, { width, height, parts: [] });
+  }
+  text(x, y, text, size = 12) {
+    this.parts.push(`<text x="${x}" y="${y}" font-size="${size}">${text.replace(/&/g, "&amp;").replace(/</g, "&lt;")}</text>`);
+  }
+  canvas(canvas, x, y, width, height) {
+    this.parts.push(
+      `<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`,
+    );
+  }
+  frame(x, y, width, height) {
+    for (const [color, line] of [
+      ["#000", 2],
+      ["#fff", 0.8],
+    ]) {
+      this.parts.push(
+        `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${line}"/>`,
+      );
+    }
+  }
+  disc(x, y, color, text) {
+    this.parts.push(
+      `<circle cx="${x}" cy="${y}" r="9" fill="${color}" stroke="#fff" stroke-width="1.5"/>` +
+        `<text x="${x}" y="${y + 4}" font-size="11" font-weight="bold" fill="#fff" text-anchor="middle">${text}</text>`,
+    );
+  }
+  /** Text in lines of up to `count` letters, broken between words. */
+  paragraph(x, y, text, size, count) {
+    const lines = [""];
+    for (const word of text.split(" ")) {
+      if (lines.at(-1).length + word.length > count) lines.push("");
+      lines[lines.length - 1] += `${word} `;
+    }
+    lines.forEach((line, n) => this.text(x, y + 1.3 * size * n, line, size));
+  }
+  node(node, x, y, width, height) {
+    const copy = node.cloneNode(true);
+    for (const [name, value] of Object.entries({ x, y, width, height, color: "#000" })) copy.setAttribute(name, value);
+    this.parts.push(new XMLSerializer().serializeToString(copy));
+  }
+  toString() {
+    return (
+      `<svg xmlns="${SVG}" width="${this.width}" height="${this.height}" viewBox="0 0 ${this.width} ${this.height}" font-family="sans-serif">` +
+      `<rect width="100%" height="100%" fill="#fff"/>${this.parts.join("")}</svg>`
+    );
+  }
+}
+
+export function save(name, blob) {
+  const url = URL.createObjectURL(blob);
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+export async function saveDrawing(drawing, name, kind) {
+  const svg = new Blob([String(drawing)], { type: "image/svg+xml" });
+  if (kind === "svg") return save(`${name}.svg`, svg);
+  const image = new Image(),
+    url = URL.createObjectURL(svg),
+    scale = 2;
+  image.src = url;
+  await image.decode();
+  const canvas = element("canvas", { width: scale * drawing.width, height: scale * drawing.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(url);
+  canvas.toBlob((blob) => save(`${name}.png`, blob), "image/png");
+}
+
+export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
+export function pointing(node, size, current, moved, pressed) {
+  const pixelAt = (event) => {
+    const box = node.getBoundingClientRect(),
+      [height, width] = size();
+    const at = (offset, length, count) => clamp(Math.floor((offset / length) * count), 0, count - 1);
+    return [at(event.clientY - box.top, box.height, height), at(event.clientX - box.left, box.width, width)];
+  };
+  node.addEventListener("pointermove", (event) => moved(pixelAt(event), event.pointerType === "mouse" ? "hover" : "touch"));
+  node.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "mouse") pressed(pixelAt(event));
+    else moved(pixelAt(event), "touch");
+  });
+  node.addEventListener("keydown", (event) => {
+    const step = ARROWS[event.key];
+    if (!step && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    if (!step) return pressed(current());
+    const limits = size();
+    moved(
+      current().map((n, axis) => clamp(n + step[axis], 0, limits[axis] - 1)),
+      "key",
+    );
+  });
+}

@@ -1,0 +1,1 @@
+"""What the runs came to: the claims judged, tables, figures, the README's part."""

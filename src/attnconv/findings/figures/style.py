@@ -1,0 +1,52 @@
+"""How every figure looks: size, ground, what is marked, and how it ends. cividis for amounts, PuOr for signed values."""
+
+import io
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+DPI = 120
+
+
+class LineFigure(Figure):
+    """A figure of lines: a page shows it as SVG, sharp at any size."""
+
+    def _repr_svg_(self) -> str:
+        file = io.StringIO()
+        with plt.rc_context({"svg.hashsalt": "attnconv"}):  # the same figure gives the same file
+            self.savefig(file, format="svg", metadata={"Date": None})
+        return file.getvalue()
+
+
+def finish(figure: Figure, source: str = "") -> Figure:
+    """Close the figure, with a line under it that tells what it was drawn from."""
+    if source:
+        figure.supxlabel(source, x=0.99, ha="right", fontsize=7, color="0.35")
+    plt.close(figure)  # the notebook shows what a cell returns; left open it would be shown twice
+    return figure
+
+
+def subplots(rows: int, columns: int, width: float, height: float, lines: bool = False, **options) -> tuple[Figure, np.ndarray]:
+    form = {"figsize": (width, height), "dpi": DPI, "layout": "constrained", "facecolor": "white"}
+    figure, axes = plt.subplots(rows, columns, squeeze=False, FigureClass=LineFigure if lines else Figure, **form, **options)
+    return figure, axes
+
+
+def bare(ax: Axes) -> None:
+    ax.set_xticks([])
+    ax.set_yticks([])
+
+
+def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
+    row, column = query
+    for color, width in (("white", 2.2), ("black", 1.0)):  # seen on dark pixels and on bright ones
+        corner = column - size / 2, row - size / 2
+        ax.add_patch(plt.Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
+
+
+def halo(color: str) -> withStroke:
+    return withStroke(linewidth=2, foreground=color)

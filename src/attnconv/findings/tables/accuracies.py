@@ -1,0 +1,171 @@
+"""Tables 1 and 4, and their counterparts: accuracy and cost of each model."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ...models import MODELS, build_model, cost_of
+from ...models.cost import Cost
+from ...models.published import TABLE_1, TABLE_4
+from ...parameters import RunParameters, build_network
+from ...records.record import RunRecord, heads_left
+from ...records.select import Records
+from .table import Table
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of a model's runs: mean test accuracy after the last epoch, its sample standard deviation, mean of the best epochs'."""
+
+    last: float
+    spread: float | None
+    best: float
+    seeds: int
+    epochs: str
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord]) -> "Accuracy | None":
+        if not runs:
+            return None
+        last = [record.info.final_test_accuracy for record in runs]
+        best = [record.info.best_test_accuracy for record in runs]
+        epochs = sorted({record.info.epochs_done for record in runs})
+        spread = statistics.stdev(last) if len(runs) > 1 else None
+        return cls(statistics.mean(last), spread, statistics.mean(best), len(runs), " or ".join(map(str, epochs)))
+
+    @property
+    def conditions(self) -> str:
+        return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
+
+    def __str__(self) -> str:
+        return f"{self.last:.4f}" + (f" ± {self.spread:.4f}" if self.spread is not None else "")
+
+
+@cache
+def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
+    """The cost of a model of Table 4, for 32 x 32 images; `heads` per layer where a run pruned other heads than the paper."""
+    return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
+
+
+def table_1(records: Records) -> Table:
+    """Table 1: test accuracy on CIFAR-10 and model sizes."""
+    return _accuracies("Table 1", "Test accuracy on CIFAR-10 and model sizes", TABLE_1, records)
+
+
+def table_4(records: Records) -> Table:
+    """Table 4: accuracy, parameters and FLOPs of all models; and of the one of appendix F, for which the paper prints none."""
+    return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
+
+
+def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
+    header = ["model", "published", "replication", "measured", "difference", "best", "conditions"]
+    header += ["parameters", "FLOPs, G", "all FLOPs, G"]
+    rows = [_accuracy_row(model, records) for model in models]
+    what += "; in brackets as printed, all FLOPs with every product"
+    what += "; measured: after the last epoch, mean over the seeds ± standard deviation; best: of all epochs"
+    source = "Source: the paper; the run records in data/runs"
+    source += "; the replication of Varma and Prabhu (2020), one seed; cost_of"
+    return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
+
+
+def _accuracy_row(model: str, records: Records) -> list[str]:
+    spec, runs = MODELS[model], records.of(model)
+    published = spec.published
+    ours, state = Accuracy.of(runs), records.state(model)
+    cost = cost_in_table(model, heads_left(runs[0]) if runs and spec.parent else None)
+    accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
+    replicated = f"{published.replicated:.4f}" if published.replicated else "-"
+    size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
+    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.3f}{flops}", f"{cost.flops / 1e9:.2f}"]
+    if not ours:
+        return [spec.label, accuracy, replicated, state, "-", "-", "-", *cost_cells]
+    difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"
+    measured = f"{ours} ({state})" if state else str(ours)
+    return [
+        spec.label,
+        accuracy,
+        replicated,
+        measured,
+        difference,
+        f"{ours.best:.4f}",
+        ours.conditions,
+        *cost_cells,
+    ]
+
+
+def summary(records: Records) -> Table:
+    """The README's table: published accuracy, and measured in the paper and the small tier; size."""
+    rows = []
+    for model in TABLE_4:
+        label, published = MODELS[model].label, MODELS[model].published.accuracy
+        accuracy = f"{published:.3f}" if published else "-"
+        tiers = [records.at("paper"), records.at("small")]
+        sizes = [f"{_parameter_count(tier, model):,}" for tier in tiers]
+        rows.append([label, model, accuracy, *(_measured(tier, model) for tier in tiers), " / ".join(sizes)])
+    caption = (
+        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last epoch, mean ± standard deviation"
+        " over n seeds. Paper tier: the paper's sizes and recipe. Small tier: the same networks made narrower and trained on two"
+        " cores; compare its accuracies with each other, not with the published ones. Source: the run records in data/runs."
+    )
+    header = ["model", "name", "published", "paper tier", "small tier", "parameters, paper / small"]
+    return Table("summary", caption, header, rows)
+
+
+def _measured(records: Records, model: str) -> str:
+    ours = Accuracy.of(records.of(model))
+    return f"{ours} (n = {ours.seeds}, {ours.epochs} epochs)" if ours else records.state(model)
+
+
+def _parameter_count(records: Records, model: str) -> int:
+    """Of a model's first run, or else as it would be."""
+    if runs := records.of(model):
+        return runs[0].info.parameter_count
+    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
+    return sum(parameter.numel() for parameter in build_network(parameters.model_dump()).parameters())
+
+
+def small_table(records: Records) -> Table:
+    """The small tier's counterpart of Table 4: accuracy over seeds, size, cost, time."""
+    rows = []
+    for model in TABLE_4:
+        for tier in ("small", "small-long"):
+            if tier == "small" or records.at(tier).of(model):
+                rows.append(_small_row(records.at(tier), model))
+    caption = (
+        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ± standard deviation; FLOPs of"
+        " one image, as the paper counts them and with every product; minutes of one run. Source: the run records in data/runs."
+    )
+    header = ["model", "test accuracy", "seeds", "epochs", "parameters", "FLOPs, M", "all FLOPs, M", "minutes", "on"]
+    return Table("table-4-small", caption, header, rows)
+
+
+def _small_row(records: Records, model: str) -> list[str]:
+    runs, label = records.of(model), MODELS[model].label
+    if not (ours := Accuracy.of(runs)):
+        return [label, records.state(model), *["-"] * 7]
+    cost = cost_of(build_network(runs[0].info.parameters, heads_left(runs[0])))
+    minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
+    on = sorted({f"{record.info.hardware['device']}, {record.info.hardware['threads']} threads" for record in runs})
+    costs = [f"{cost.parameters:,}", f"{cost.flops_paper / 1e6:.1f}", f"{cost.flops / 1e6:.1f}"]
+    return [label, str(ours), str(ours.seeds), ours.epochs, *costs, f"{minutes:.0f}", "; ".join(on)]
+
+
+def quick_results(runs: Sequence[RunRecord]) -> Table:
+    """The quick tier's counterpart of Table 4: what was trained on digits while the book was built."""
+    rows = [
+        [
+            MODELS[record.info.parameters["model"]].label,
+            f"{record.info.final_test_accuracy:.3f}",
+            str(record.info.epochs_done),
+            f"{record.info.parameter_count:,}",
+            f"{record.info.wall_seconds:.0f} s",
+        ]
+        for record in runs
+    ]
+    settings = runs[0].info
+    caption = (
+        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says that the seven models run and"
+        f" learn, nothing about the paper's numbers. Source: trained here, on {settings.hardware['device']}."
+    )
+    return Table("quick-results", caption, ["model", "test accuracy", "epochs", "parameters", "training"], rows)

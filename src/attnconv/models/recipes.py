@@ -1,0 +1,95 @@
+"""The tiers: on which data, by which recipe, and what runs that are shown together may have otherwise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..theory.encodings import CENTER_STD
+
+# What the paper's experiment uses (its Table 2 and, where that is silent, the published code), and the quick tier's choices:
+# the same network made small enough for 8 x 8 digits on a CPU. Without dropout its attention stays separable.
+PAPER_RECIPE = {
+    "epochs": 300,
+    "batch_size": 100,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "schedule": "cosine",
+    "schedule_every": "epoch",
+    "warm_up": 0.05,
+    "position_rate": 1.0,
+    "augment": True,
+    "num_layers": 6,
+    "hidden": 400,
+    "intermediate": 512,
+    "pooling": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "center_std": CENTER_STD,
+    "checkpoint_every": 10,
+    "resume": True,
+}
+DIGITS_RECIPE = {
+    "epochs": 10,
+    "batch_size": 25,
+    "optimizer": "adamw",
+    "learning_rate": 3e-3,
+    "schedule": "cosine",
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,  # the centres travel pixels, the weights fractions
+    "augment": False,
+    "num_layers": 3,
+    "hidden": 48,
+    "intermediate": 96,
+    "pooling": 1,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "center_std": 1.0,
+    "checkpoint_every": 0,
+    "resume": False,
+}
+# All of CIFAR-10 on two cores: the same network, narrower and on 8 x 8 tokens, with one recipe for all attention models. Every
+# choice was made on held-out training images (book/small-tier.md). The width is what float16 weights of 1.5 MB allow.
+SMALL_RECIPE = PAPER_RECIPE | {
+    "epochs": 20,
+    "optimizer": "adamw",
+    "learning_rate": 2e-3,
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,
+    "hidden": 60,
+    "intermediate": 80,
+    "pooling": 4,
+    "width": 10,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "checkpoint_every": 1,
+}
+LONG_RECIPE = SMALL_RECIPE | {"epochs": 150}  # heads need time to settle
+# The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
+BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
+
+
+@dataclass(frozen=True)
+class Tier:
+    """`fixed`: its runs are compared by the recipe, so that to change it takes `override`. `may_differ`: what its tables allow,
+    since each page prints it beside the number."""
+
+    dataset: str
+    recipe: Mapping[str, Any]
+    fixed: bool = False
+    may_differ: tuple[str, ...] = ("seed", "precision")
+
+
+TIERS = {
+    "quick": Tier("digits", DIGITS_RECIPE),
+    "brief": Tier("digits", BRIEF_RECIPE),
+    "paper": Tier("cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")),
+    "small": Tier("cifar10", SMALL_RECIPE, fixed=True),
+    "small-long": Tier("cifar10", LONG_RECIPE, fixed=True),
+}
+
+
+def tiers_of(dataset: str) -> tuple[str, ...]:
+    """The tiers on a data set, its usual one first."""
+    return tuple(name for name, tier in TIERS.items() if tier.dataset == dataset)

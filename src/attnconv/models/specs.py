@@ -1,0 +1,108 @@
+"""The seven models of the paper: one spec for each, where every fact about it stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .recipes import BRIEF_RECIPE, SMALL_RECIPE, TIERS
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of Table 4, as printed; `replicated`: the accuracy found by Varma and Prabhu (2020), one seed."""
+
+    accuracy: float | None = None  # on CIFAR-10; None: the paper gives none
+    parameters: str = ""
+    flops: str = ""
+    replicated: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a model is. `encoding`: of its attention, None for the ResNet18. `defaults`: keyword arguments of its network that
+    may be overridden. `parent`: the model that a pruned one starts from. `curve`: colour and line style in Figures 2 and 13.
+    `recipes`: what it has otherwise than its tier's recipe."""
+
+    label: str
+    head_label: str
+    encoding: str | None
+    published: Published
+    curve: tuple[str, str]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    parent: str | None = None
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)  # per layer: of nine, [2, 4, 1, 2, 6, 0] were pruned (appendix E)
+MODELS = {
+    "resnet18": ModelSpec(
+        label="ResNet18",
+        head_label="",
+        encoding=None,
+        published=Published(0.938, "11.2M", "1.1B", 0.9463),
+        curve=("#000000", "-"),
+        recipes={
+            "paper": {"schedule": "multistep", "warm_up": 0.0},
+            "brief": {"epochs": 2, "batch_size": 50},
+            "small": {"learning_rate": 3e-3},
+        },
+    ),
+    "sa-quadratic": ModelSpec(
+        label="SA quadratic",
+        head_label="quadratic, 9 heads",
+        encoding="quadratic",
+        published=Published(0.938, "12.1M", "6.2B", 0.9365),
+        curve=("#0072B2", "-"),
+    ),
+    "sa-quadratic-16": ModelSpec(
+        label="SA quadratic, 16 heads",
+        head_label="quadratic, 16 heads",
+        encoding="quadratic",
+        published=Published(replicated=0.9311),  # appendix F, without numbers
+        curve=("#56B4E9", "-"),
+        defaults={"num_heads": 16},
+    ),
+    "sa-generalized": ModelSpec(
+        label="SA quadratic, generalised",
+        head_label="generalised quadratic",
+        encoding="generalized",
+        published=Published(0.934, "12.1M", "6.2B"),
+        curve=("#D55E00", "--"),
+        recipes={"brief": {"checkpoint_every": BRIEF_RECIPE["epochs"]}},  # whose weights the pruned model starts from
+    ),
+    "sa-generalized-pruned": ModelSpec(
+        label="SA quadratic, generalised, pruned",
+        head_label="generalised quadratic, pruned",
+        encoding="generalized",
+        published=Published(0.934, "9.7M", "4.9B"),
+        curve=("#A87900", "-"),
+        defaults={"num_heads": PUBLISHED_HEADS_LEFT},
+        parent="sa-generalized",
+        recipes={
+            "paper": {"epochs": 100, "learning_rate": 0.01},
+            "quick": {"epochs": 4, "learning_rate": 3e-4},
+            "brief": {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": BRIEF_RECIPE["epochs"]},
+            "small": {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
+        },
+    ),
+    "sa-learned": ModelSpec(
+        label="SA learned",
+        head_label="learned, position only",
+        encoding="learned",
+        published=Published(0.918, "12.3M", "6.2B", 0.9036),
+        curve=("#009E73", "-."),
+    ),
+    "sa-learned-content": ModelSpec(
+        label="SA learned + content",
+        head_label="learned + content",
+        encoding="content",
+        published=Published(0.871, "29.5M", "15B", 0.8636),
+        curve=("#B0508A", ":"),
+        recipes={"brief": {"epochs": 4, "checkpoint_every": 4}},  # whose weights the explorer needs
+    ),
+}
+
+
+def recipe(model: str, tier: str) -> dict[str, Any]:
+    """The parameters that a run of this model in this tier has unless told otherwise."""
+    return {**TIERS[tier].recipe} | MODELS[model].recipes.get(tier, {})

@@ -1,0 +1,1 @@
+"""Training: the loop, and beside it what it needs: optimizer, checkpoints, processes, lineage, records."""

@@ -1,0 +1,110 @@
+"""Checkpoints of one run: the two newest are kept, so that a damaged one, or a full disk, never loses the run."""
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..store import DamagedFile, read_tensors, write_tensors
+
+KEPT = 2
+
+
+@dataclass
+class Progress:
+    """How far a run is. Times in seconds, over all the times it was resumed; `snapshots` by number of epochs done."""
+
+    epoch: int = 0  # done
+    step: int = 0  # done, of the next epoch
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    times_resumed: int = 0
+    parent: dict[str, Any] | None = None  # of a pruned run: where it came from
+    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that the rest of a run depends on."""
+
+    parameters: dict[str, Any]  # the run's identity
+    progress: Progress
+    weights: dict[str, Tensor]
+    optimizer: dict[int, dict[str, Tensor]]  # by number of parameter
+    losses: Tensor  # of the epoch's steps and, `hits`, of its images that were right, over all processes
+    hits: Tensor
+    heads: list[int] | None = None  # per layer, of a pruned model
+    path: Path | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.progress.epoch == self.parameters["epochs"]
+
+    def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """As tensors by name and JSON."""
+        tensors = {f"model.{name}": value for name, value in self.weights.items()}
+        tensors |= {"epoch.losses": self.losses, "epoch.hits": self.hits}
+        tensors |= {f"optimizer.{i}.{name}": value for i, entry in self.optimizer.items() for name, value in entry.items()}
+        for epoch, entry in self.progress.snapshots.items():
+            tensors |= {f"snapshot.{epoch}.{name}": value for name, value in entry.items()}
+        metadata = vars(self.progress) | {"snapshots": list(self.progress.snapshots)}
+        return tensors, metadata | {"parameters": self.parameters, "heads": self.heads}
+
+    @classmethod
+    def from_file(cls, path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> "Checkpoint":
+        parts = _split(tensors)
+        snapshots, optimizer = _split(parts.get("snapshot", {})), _split(parts.get("optimizer", {}))
+        parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
+        metadata["snapshots"] = {epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]}
+        by_number = {int(i): entry for i, entry in optimizer.items()}
+        return cls(parameters, Progress(**metadata), parts["model"], by_number, **parts["epoch"], heads=heads, path=path)
+
+
+def _split(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """`{"a.b": x}` as `{"a": {"b": x}}`."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        head, _, rest = name.partition(".")
+        parts.setdefault(head, {})[rest] = value
+    return parts
+
+
+class Checkpoints:
+    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they hold tensors and JSON, no code."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def paths(self) -> list[Path]:
+        """The newest first."""
+        return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
+
+    def read(self) -> Checkpoint | None:
+        """The newest sound one. Warns of damaged ones; None when there is no other."""
+        for path in self.paths():
+            try:
+                return Checkpoint.from_file(path, *read_tensors(path))
+            except (DamagedFile, OSError) as error:
+                warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=2)
+        return None
+
+    def write(self, steps: int, checkpoint: Checkpoint) -> bool:
+        """Write one and remove all but the two newest. False, with a warning, when it could not be written (a full disk)."""
+        path = self.folder / f"step-{steps:09d}.safetensors"
+        try:
+            write_tensors(path, *checkpoint.to_file())
+        except OSError as error:
+            last = next(iter(self.paths()), None)
+            kept = f"the last one stays: {last}" if last else "there is none yet"
+            warnings.warn(f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=2)
+            return False
+        for old in self.paths()[KEPT:]:
+            old.unlink(missing_ok=True)
+        return True
+
+    def clear(self) -> None:
+        for path in self.paths():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,107 @@
+"""Chapter 8: heads that learn to imitate a convolution."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ..parameters import ImitationParameters
+from ..theory.encodings import QuadraticEncoding
+from ..theory.layers import PositionAttention, attend
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """Heads trained to imitate a convolution: `centers` `(steps + 1, N_h, 2)`, relative `errors` `(steps,)`."""
+
+    layer: PositionAttention
+    centers: Tensor
+    errors: Tensor
+
+
+def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12) -> Imitation:
+    """Train K * K heads from random centres to output what `conv` does on random crops of an image `(H, W, C)`.
+
+    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's
+    random values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the
+    crop's border, where attention and a zero-padded convolution differ.
+    """
+    return imitate_convolutions([conv], image, [parameters], crop)[0]
+
+
+def imitate_convolutions(
+    convs: Sequence[nn.Conv2d], image: Tensor, runs: Sequence[ImitationParameters], crop: int = 12
+) -> list[Imitation]:
+    """Several imitations side by side, each of its own convolution, on the same crops (those of the first one's seed).
+
+    They do not touch each other: the losses are summed, and Adam goes number by number. Only the number of steps, the kernel
+    size and the channels must be the same.
+    """
+    layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
+    encoding = QuadraticEncoding.from_alpha(torch.cat([layer.encoding.centers for layer in layers]).detach(), alpha=0.5)
+    encoding.spread.data = torch.cat([layer.encoding.spread for layer in layers]).detach()
+    encoding.requires_grad_(True)
+    weight = nn.Parameter(torch.stack([layer.value.weight.detach().mT for layer in layers]))  # (n, N_h * D_in, D_out)
+    bias = nn.Parameter(torch.stack([layer.value.bias.detach() for layer in layers]))
+    optimizer = torch.optim.Adam([{"params": encoding.parameters(), "lr": 3e-2}, {"params": [weight, bias], "lr": 1e-2}])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, runs[0].steps)
+    decay = torch.tensor([run.weight_decay for run in runs])
+    crops = torch.Generator().manual_seed(runs[0].seed)
+    inner = slice(runs[0].kernel_size // 2, crop - runs[0].kernel_size // 2)
+    centers, errors = [encoding.centers.detach().clone()], []
+    for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step"):
+        X = _random_crops(image, crop, 16, crops)
+        target = _outputs(convs, X)[:, inner, inner]  # (n, H, W, B, D_out)
+        seen = attend(tuple(encoding.axis_probabilities(crop, crop)), X.permute(1, 2, 0, 3)).unflatten(0, (len(runs), -1))
+        seen = seen[:, :, inner, inner].movedim(1, -2).flatten(-2)  # (n, H, W, B, N_h * D_in)
+        ours = torch.baddbmm(bias[:, None], seen.flatten(1, 3), weight).view(target.shape)
+        gap, scale = (ours - target).flatten(1), target.flatten(1)
+        optimizer.zero_grad()
+        (gap.square().mean(dim=1) / scale.square().mean(dim=1)).sum().backward()
+        for value in (weight, bias):  # AdamW's decay, with a rate of its own for each imitation
+            value.data *= (1 - schedule.get_last_lr()[1] * decay).view(-1, *(1,) * (value.ndim - 1))
+        optimizer.step()
+        schedule.step()
+        errors.append(gap.detach().norm(dim=1) / scale.norm(dim=1))
+        centers.append(encoding.centers.detach().clone())
+    return _apart(layers, encoding, weight, bias, torch.stack(centers), torch.stack(errors))
+
+
+def _start(conv: nn.Conv2d, run: ImitationParameters) -> PositionAttention:
+    torch.manual_seed(run.seed)
+    layer = PositionAttention(QuadraticEncoding(run.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels)
+    if run.values_at_zero:
+        nn.init.zeros_(layer.value.weight)
+    return layer
+
+
+def _random_crops(image: Tensor, size: int, count: int, generator: torch.Generator) -> Tensor:
+    rows, columns = (torch.randint(extent - size + 1, (count,), generator=generator) for extent in image.shape[:2])
+    return torch.stack([image[i : i + size, j : j + size] for i, j in zip(rows, columns, strict=True)])
+
+
+@torch.no_grad()
+def _outputs(convs: Sequence[nn.Conv2d], X: Tensor) -> Tensor:
+    """Of each convolution on images `(B, H, W, D_in)`: `(n, H, W, B, D_out)`."""
+    return torch.stack([conv(X.movedim(-1, 1)).permute(2, 3, 0, 1) for conv in convs])
+
+
+@torch.no_grad()
+def _apart(
+    layers: Sequence[PositionAttention],
+    encoding: QuadraticEncoding,
+    weight: Tensor,
+    bias: Tensor,
+    centers: Tensor,
+    errors: Tensor,
+) -> list[Imitation]:
+    """Each layer with what it learned: `centers` `(steps + 1, n * N_h, 2)`, `errors` `(steps, n)`."""
+    for number, layer in enumerate(layers):
+        layer.encoding.centers.copy_(encoding.centers.chunk(len(layers))[number])
+        layer.encoding.spread.copy_(encoding.spread.chunk(len(layers))[number])
+        layer.value.weight.copy_(weight[number].mT)
+        layer.value.bias.copy_(bias[number])
+    parts = zip(layers, centers.chunk(len(layers), dim=1), errors.unbind(dim=1), strict=True)
+    return [Imitation(layer.eval(), *part) for layer, *part in parts]

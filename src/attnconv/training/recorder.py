@@ -1,0 +1,103 @@
+"""What a run leaves: a partial record while it is under way, the whole one at its end, and of some the weights."""
+
+import math
+import warnings
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+
+from ..data import PHOTOGRAPHS, Split, load_photograph
+from ..models import snapshot
+from ..parameters import Folders, RunParameters
+from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps, single_scores
+from ..records.provenance import provenance
+from ..records.record import RunRecord, load_run, write_run
+from ..records.weights import write_weights
+from ..store import DamagedFile
+from .checkpoint import Progress
+from .evaluation import evaluate
+from .processes import Processes
+
+SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
+
+
+class Recorder:
+    """Writes the record of a run; of several processes the first does."""
+
+    def __init__(self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module, progress: Progress):
+        self.parameters, self.data, self.model, self.progress = parameters, data, model, progress
+        self.writes, self.device = processes.is_main, processes.device
+        self.provenance = provenance(processes.device, processes.count)
+        self.finished_before = progress.epoch == parameters.epochs
+        size = sum(value.numel() * value.element_size() for value in snapshot(model).values())
+        self.snapshot_every = max(1, math.ceil(size * (parameters.epochs + 1) / SNAPSHOTS_SIZE))
+
+    def take_snapshot(self) -> None:
+        """Of the heads as they are now, if this epoch's is kept."""
+        epoch = self.progress.epoch
+        if epoch % self.snapshot_every == 0 or epoch == self.parameters.epochs:
+            self.progress.snapshots[epoch] = snapshot(self.model)
+
+    def partial(self, status: str) -> None:
+        """A record without attention, "running" or "stopped"; a warning where there is no room for it."""
+        if not self.writes:
+            return
+        try:
+            self._write(status, None)
+        except OSError as error:  # a full disk: the run can still end well
+            warnings.warn(f"the partial record in {self.parameters.record_folder} could not be written ({error})", stacklevel=2)
+
+    def finish(self) -> RunRecord | None:
+        """The whole record, written by the first process unless it is there; None on the others."""
+        if not self.writes:
+            return None
+        if self.finished_before:  # then the record that is there is this run's, and tells where it was trained
+            with suppress(FileNotFoundError, DamagedFile):
+                record = load_run(self.parameters.record_folder)
+                if record.info.status == "finished":
+                    return record
+        if self.parameters.keeps_weights:
+            write_weights(self.parameters.record_folder, self.model, self._first_test_images())
+        return self._write("finished", self._attention())
+
+    def _write(self, status: str, attention: dict[str, Tensor] | None) -> RunRecord:
+        progress = self.progress
+        done = len(progress.metrics) * len(self.data.train)
+        info = {
+            "status": status,
+            "parameters": self.parameters.model_dump(exclude=Folders.names()),
+            "dataset": {
+                "name": self.data.dataset.name,
+                "fingerprint": self.data.dataset.fingerprint,
+                "train_images": len(self.data.train),
+                "test_images": len(self.data.test),
+            },
+            "parameter_count": sum(parameter.numel() for parameter in self.model.parameters()),
+            "wall_seconds": round(progress.seconds, 3),
+            "images_per_second": round(done / progress.training_seconds, 1) if progress.training_seconds else None,
+            "times_resumed": progress.times_resumed,
+            "parent": progress.parent,
+        }
+        return write_run(self.parameters.record_folder, info | self.provenance, progress.metrics, attention)
+
+    def _first_test_images(self) -> dict[str, float]:
+        """How many of the first test images the trained model gets right: what a reader of its weights can check quickly."""
+        count = min(1000, len(self.data.test))
+        _, accuracy = evaluate(self.model, self.data.test, first=count)
+        return {"first_test_images": count, "accuracy": accuracy}
+
+    def _attention(self) -> dict[str, Tensor]:
+        """What the figures need: the snapshots over the epochs and, with content, maps of test images and photographs."""
+        snapshots = self.progress.snapshots
+        names = snapshots[0]
+        attention = {"epochs": torch.tensor(list(snapshots))} if names else {}
+        attention |= {name: torch.stack([entry[name] for entry in snapshots.values()]) for name in names}
+        images = self.data.test.plain(torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device))[0]
+        if maps := content_maps(self.model, images):
+            attention |= maps | single_scores(self.model, images[:SINGLE_IMAGES], "image")
+            if images.shape[1] == 3:
+                photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS])
+                pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
+                attention |= single_scores(self.model, self.data.dataset.normalise(pixels).to(self.device), "photograph")
+        return attention

@@ -1,0 +1,53 @@
+"""The explorer's JavaScript without a browser: its modules' own tests, and what they are joined to."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from attnconv.explorer import MODULES, script
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "src" / "attnconv" / "explorer" / "js"
+
+
+@pytest.fixture(scope="module")
+def node():
+    if not shutil.which("node"):
+        if os.environ.get("ATTNCONV_BROWSER") == "required":
+            pytest.fail("there is no node, and the continuous integration needs it")
+        pytest.skip("there is no node: apt-get install nodejs")
+    return "node"
+
+
+def test_the_modules_own_tests(node):
+    files = (ROOT / "tests" / "javascript").glob("*.mjs")
+    shell = subprocess.run([node, "--test", *map(str, files)], capture_output=True, text=True)
+    assert shell.returncode == 0, shell.stdout[-3000:]
+
+
+@pytest.mark.parametrize("host", ["page", "widget"])
+def test_joined_they_are_one_script(node, host, tmp_path):
+    (tmp_path / "joined.mjs").write_text(script(host))
+    shell = subprocess.run([node, "--check", str(tmp_path / "joined.mjs")], capture_output=True, text=True)
+    assert shell.returncode == 0, shell.stderr
+    assert '.js"' not in script(host), "a page has no other file"
+
+
+def test_each_module_imports_those_before_it_and_is_short():
+    files = {path.stem for path in FOLDER.glob("*.js")}
+    assert files == {*MODULES, "page", "widget"}
+    for number, name in enumerate(MODULES):
+        text = (FOLDER / f"{name}.js").read_text()
+        assert set(re.findall(r'from "\./([\w-]+)\.js"', text)) <= set(MODULES[:number]), name
+        assert len(text.splitlines()) <= 350, name
+
+
+def test_prettiers_layout():
+    if not (prettier := shutil.which("prettier")):
+        pytest.skip("there is no prettier: npm install --global prettier@3")
+    shell = subprocess.run([prettier, "--check", *map(str, FOLDER.glob("*.js"))], capture_output=True, text=True, cwd=ROOT)
+    assert shell.returncode == 0, shell.stdout + shell.stderr
