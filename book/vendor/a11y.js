@@ -21,11 +21,9 @@
       handle.setAttribute("aria-label", label?.textContent.trim() || "slider");
     });
     document.querySelectorAll(".citation-list[role], .citation-list [role]").forEach((entry) => entry.removeAttribute("role"));
-    document.querySelectorAll(".jupyter-widgets.widget-hbox:not([tabindex])").forEach((box) => {
-      box.tabIndex = 0; // it scrolls on a narrow screen, so the keyboard must reach it
-    });
-    document.querySelectorAll(".cell_output :is(figure, .widget-subarea):not([tabindex])").forEach((figure) => {
-      if (matchMedia("(max-width: 600px)").matches) figure.tabIndex = 0; // likewise
+    const wide = ".jupyter-widgets.widget-box, .cell_output figure"; // they scroll on a narrow screen, so the keyboard must reach them
+    document.querySelectorAll(`:is(${wide}):not([tabindex])`).forEach((box) => {
+      if (matchMedia("(max-width: 600px)").matches) box.tabIndex = 0;
     });
     document.querySelectorAll("table.stacked").forEach((table) => {
       const names = [...table.querySelectorAll("thead th")].map((name) => name.textContent.trim());
