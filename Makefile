@@ -11,7 +11,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 unexport MPLBACKEND
 # Threads that wait give their core away, so that other work on the machine does not stall a training cell.
 export OMP_WAIT_POLICY := passive
-.PHONY: help env book test outputs readme benchmark serve clean
+.PHONY: help env book quick test outputs readme benchmark serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,6 +43,11 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@$(MAKE) --no-print-directory book
 	@echo "== the built pages, as files and in a browser"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/rendered
+
+quick: $(READY) ## lint, and the unit tests without training and browsers: two minutes
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb

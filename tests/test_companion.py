@@ -15,6 +15,8 @@ import pytest
 from attnconv import figures, tables
 from attnconv.records.select import Records
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 CELLS = [
     cell for path in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"

@@ -78,6 +78,7 @@ def any_convolution(case):
     tried.add((repr(conv), x.shape, x.dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_any_convolution():
     any_convolution()
@@ -232,6 +233,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """
 
 
+@pytest.mark.slow
 def test_resnet18_at_224_pixels_in_less_than_4_gb():
     run = subprocess.run([sys.executable, "-c", RESNET], capture_output=True, text=True, check=True)
     gap, same, peak = run.stdout.split()

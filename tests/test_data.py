@@ -177,6 +177,7 @@ def test_the_original_archive(tmp_path, monkeypatch):
         load_dataset("cifar10", tmp_path)
 
 
+@pytest.mark.slow
 def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypatch):
     dataset = load_dataset("cifar10", cifar10_root)
     assert dataset.train_images.shape == (50_000, 3, 32, 32) and dataset.test_labels.bincount().tolist() == [1000] * 10
@@ -202,6 +203,7 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 
+@pytest.mark.slow
 def test_cifar10_in_another_order_is_the_same_and_mislabelled_it_is_refused(cifar10_root, tmp_path, monkeypatch):
     dataset = load_dataset("cifar10", cifar10_root)
     splits = {}

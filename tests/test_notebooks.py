@@ -64,6 +64,7 @@ def papermill(notebook, output, *parameters):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notebook", "name", "value", "message"),
     [
@@ -81,6 +82,7 @@ def test_papermill_stops_at_a_wrong_parameter(notebook, name, value, message, tm
     assert f"ValueError: {message}" in plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_papermill_trains_each_model(model, tmp_path):
     """Two epochs on digits; a run record is the result."""

@@ -12,6 +12,8 @@ from attnconv.runs import load_run
 from attnconv.training import quick
 from attnconv.training.quick import DIGEST
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def fast(tmp_path, monkeypatch):

@@ -70,6 +70,7 @@ def test_accuracy(accuracy, expected, tmp_path):
     assert verdict(tmp_path, "as accurate as ResNet18") == "not run", "it needs both"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02])
 def test_comparisons_of_accuracy(gap, tmp_path):
     for model, accuracy in (("resnet18", 0.93 + gap), ("sa-quadratic", 0.93), ("sa-generalized", 0.93 + gap)):

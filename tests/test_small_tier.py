@@ -21,6 +21,8 @@ from attnconv.training.evaluation import evaluate
 from attnconv.training.loop import train
 from attnconv.training.processes import Interrupted
 
+pytestmark = pytest.mark.slow
+
 LARGEST_WEIGHTS = 1_500_000  # bytes
 SA = sorted(set(MODELS) - {"resnet18"})
 

@@ -25,6 +25,8 @@ from attnconv.training.loop import train
 from attnconv.training.optimizer import lay_out_as_parameters
 from attnconv.training.processes import Interrupted
 
+pytestmark = pytest.mark.slow
+
 DIGITS = load_dataset("digits")
 
 

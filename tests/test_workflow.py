@@ -12,6 +12,8 @@ from test_runs import check_record
 from attnconv.models import MODELS
 from attnconv.runs import find_runs
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("snakemake", reason='the extra "workflow" is not installed')
 ROOT = Path(__file__).parents[1]
 
