@@ -7,7 +7,7 @@ from ..records.record import RunRecord
 from ..records.select import Note, Records
 from ..training.quick import best_run
 from .claims import CLAIMS, finding
-from .claims.claim import mean
+from .claims.claim import over_runs
 from .tables import Accuracy, Table
 
 
@@ -48,10 +48,10 @@ def long_run_table(records: Records) -> Table:
 def trained_heads(records: Records) -> Note:
     """What the trained quadratic model's layers are, measured against a convolution: one line for the first page."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
-    layers = list(zip(*(heads_of(record) for record in runs), strict=True))
-    covered = [mean([heads.covered(3) for heads in layer]) for layer in layers]
-    by_run = [[lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()] for record in runs]
-    residuals = [mean(layer) for layer in zip(*by_run, strict=True)]
+    covered = over_runs([heads.covered(3) for heads in heads_of(record)] for record in runs)
+    residuals = over_runs(
+        [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()] for record in runs
+    )
     close = sum(residual < 0.1 for residual in residuals)
     counts = ", ".join(f"{count:.3g}" for count in covered)
     return Note.of(

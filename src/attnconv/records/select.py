@@ -125,7 +125,7 @@ class Records:
         return command(model=model, dataset="cifar10", **({} if self.tier == "paper" else {"tier": self.tier}))
 
     def shown_here(self, *models: str) -> Note:
-        """One line for a chapter: what `run` gives for these models, and with what the paper tier would be run."""
+        """One line for a chapter: what `best_run` gives for these models, and with what the paper tier would be run."""
         text = f"Figures and tables show the {self.tier if any(map(self.of, models)) else 'quick'} tier"
         text += "".join(f"; {model} on digits ({self.name}: {self.state(model)})" for model in models if not self.of(model))
         text += "".join(f"; {model}: {self.state(model)}" for model in models if self.of(model) and self.state(model)) + "."

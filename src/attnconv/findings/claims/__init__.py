@@ -5,14 +5,9 @@ judgement. That takes the runs of each model it needs, `{name: [RunRecord, ...]}
 `reproduced`, `partly`, `differs`, `exceeded` or `undecided`. Without those runs the verdict is `not run`, whatever else is known.
 """
 
-from .claim import CLAIMS, Claim, Finding, finding
-
-# isort: split
-# The files in the paper's order: importing them fills CLAIMS.
+from . import accuracy, appendices, heads
 from .accuracy import as_printed
-
-# isort: split
+from .claim import Claim, Finding, finding
 from .heads import mirrored
 
-# isort: split
-from . import appendices
+CLAIMS = (*accuracy.CLAIMS, *heads.CLAIMS, *appendices.CLAIMS)

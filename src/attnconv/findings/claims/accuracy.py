@@ -2,22 +2,25 @@
 
 import math
 from functools import partial
+from statistics import mean
 
 from ...models import MODELS
 from ...models.published import TABLE_4
 from ..tables import Accuracy, cost_in_table
-from .claim import ABSOLUTE, SIZE, TOLERANCE, Answer, Runs, accuracy, claim, grade, mean, minus
+from .claim import ABSOLUTE, SIZE, TOLERANCE, Answer, Claims, Runs, accuracy, gained, grade, minus, verdict
+
+CLAIMS = Claims()
 
 
 def _published_accuracy(runs: Runs, model: str, published: float, tolerance: float) -> Answer:
     difference = minus(accuracy(runs[model]), published)
-    verdict = "reproduced" if abs(difference) <= tolerance else "exceeded" if difference > 0 else "differs"
-    return f"{Accuracy.of(runs[model])}, {difference:+.4f} from the published {published:.3f}", verdict
+    found = f"{Accuracy.of(runs[model])}, {difference:+.4f} from the published {published:.3f}"
+    return found, "exceeded" if difference > tolerance else verdict(difference >= -tolerance)
 
 
 for _model in TABLE_4:
     if _published := MODELS[_model].published.accuracy:
-        claim(
+        CLAIMS.claim(
             "Table 4",
             f"{MODELS[_model].label}: accuracy {_published:.3f}",
             "within {tolerance} of the published accuracy, after the last epoch, mean over the seeds",
@@ -34,7 +37,7 @@ def as_printed(number: float, like: str) -> str:
     return f"{number / unit:.{digits}f}{like[-1]}"
 
 
-@claim("Table 4", "parameters and FLOPs of the six models", "rounded as printed they are equal", not_small=SIZE)
+@CLAIMS.claim("Table 4", "parameters and FLOPs of the six models", "rounded as printed they are equal", not_small=SIZE)
 def _sizes(runs: Runs) -> Answer:
     cells = []
     for model in TABLE_4:
@@ -45,7 +48,7 @@ def _sizes(runs: Runs) -> Answer:
     return f"{sum(cells)} of {len(cells)} printed numbers are ours, rounded alike", grade(sum(cells) / len(cells), 1.0, 0.5)
 
 
-@claim(
+@CLAIMS.claim(
     "4.1, Figure 2",
     "ResNet18 is faster to converge",
     "it reaches accuracy {level} in an earlier epoch than the quadratic model",
@@ -62,10 +65,10 @@ def _converges_faster(runs: Runs, level: float) -> Answer:
     found = ", ".join(f"{MODELS[model].label} reaches {level} {when}" for model, when in words.items())
     if min(reached.values()) == math.inf:
         return found, "undecided"
-    return found, "reproduced" if reached["resnet18"] < reached["sa-quadratic"] else "differs"
+    return found, verdict(reached["resnet18"] < reached["sa-quadratic"])
 
 
-@claim(
+@CLAIMS.claim(
     "4.1, Table 1",
     "self-attention with the quadratic encoding is as accurate as ResNet18",
     "not more than {tolerance} below it",
@@ -74,11 +77,11 @@ def _converges_faster(runs: Runs, level: float) -> Answer:
     tolerance=TOLERANCE,
 )
 def _as_accurate(runs: Runs, tolerance: float) -> Answer:
-    difference = minus(accuracy(runs["sa-quadratic"]), accuracy(runs["resnet18"]))
-    return f"quadratic minus ResNet18: {difference:+.4f}", "reproduced" if difference >= -tolerance else "differs"
+    difference = gained(runs, "sa-quadratic", "resnet18")
+    return f"quadratic minus ResNet18: {difference:+.4f}", verdict(difference >= -tolerance)
 
 
-@claim(
+@CLAIMS.claim(
     "Section 3",
     "the quadratic encoding performs similarly to the learned one, or better",
     "not more than {tolerance} below it",
@@ -87,11 +90,11 @@ def _as_accurate(runs: Runs, tolerance: float) -> Answer:
     tolerance=TOLERANCE,
 )
 def _not_below_learned(runs: Runs, tolerance: float) -> Answer:
-    difference = minus(accuracy(runs["sa-quadratic"]), accuracy(runs["sa-learned"]))
-    return f"quadratic minus learned: {difference:+.4f}", "reproduced" if difference >= -tolerance else "differs"
+    difference = gained(runs, "sa-quadratic", "sa-learned")
+    return f"quadratic minus learned: {difference:+.4f}", verdict(difference >= -tolerance)
 
 
-@claim(
+@CLAIMS.claim(
     "4.1",
     "with content, attention is harder to train",
     "more than {tolerance} below the learned encoding without content",
@@ -100,5 +103,5 @@ def _not_below_learned(runs: Runs, tolerance: float) -> Answer:
     tolerance=TOLERANCE,
 )
 def _content_is_harder(runs: Runs, tolerance: float) -> Answer:
-    difference = minus(accuracy(runs["sa-learned-content"]), accuracy(runs["sa-learned"]))
-    return f"with content minus without: {difference:+.4f}", "reproduced" if difference < -tolerance else "differs"
+    difference = gained(runs, "sa-learned-content", "sa-learned")
+    return f"with content minus without: {difference:+.4f}", verdict(difference < -tolerance)

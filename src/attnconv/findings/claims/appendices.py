@@ -1,12 +1,30 @@
 """Appendices E and F: the generalised encoding, pruning, sixteen heads."""
 
+from statistics import mean
+
 import torch
 
 from ..tables import cost_in_table
-from .claim import HALF, SIZE, TOLERANCE, Answer, Runs, accuracy, by_layer, claim, grade, listed, mean, minus, on_one_pixel
+from .claim import (
+    SIZE,
+    TOLERANCE,
+    Answer,
+    Claims,
+    Runs,
+    accuracy,
+    gained,
+    grade,
+    listed,
+    minus,
+    on_one_pixel,
+    over_runs,
+    verdict,
+)
+
+CLAIMS = Claims()
 
 
-@claim(
+@CLAIMS.claim(
     "Appendix E, Figure 12",
     "heads of the generalised encoding become non-isotropic, especially in high layers",
     "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3 (partly: the first alone)",
@@ -18,12 +36,12 @@ def _non_isotropic(runs: Runs, ratio: float) -> Answer:
     for record in runs["sa-generalized"]:
         values = [torch.linalg.svdvals(encoding.root.double()) for encoding in record.encodings()]
         by_run.append([(value[:, 0] / value[:, 1].clamp(min=1e-9)).median().item() for value in values])
-    ratios = [mean(layer) for layer in zip(*by_run, strict=True)]
+    ratios = over_runs(by_run)
     there, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
     return f"median ratio of a head's axes, by layer: {listed(ratios)}", grade(there * (1 + above), 2, 1)
 
 
-@claim(
+@CLAIMS.claim(
     "Appendix E",
     "non-isotropic heads bring no improvement",
     "not more than {tolerance} above the quadratic model",
@@ -32,11 +50,11 @@ def _non_isotropic(runs: Runs, ratio: float) -> Answer:
     tolerance=TOLERANCE,
 )
 def _no_gain(runs: Runs, tolerance: float) -> Answer:
-    difference = minus(accuracy(runs["sa-generalized"]), accuracy(runs["sa-quadratic"]))
-    return f"generalised minus quadratic: {difference:+.4f}", "reproduced" if difference <= tolerance else "differs"
+    difference = gained(runs, "sa-generalized", "sa-quadratic")
+    return f"generalised minus quadratic: {difference:+.4f}", verdict(difference <= tolerance)
 
 
-@claim(
+@CLAIMS.claim(
     "Appendix E",
     "pruning initially hurts",
     "the accuracy just after it is lower than before",
@@ -45,10 +63,10 @@ def _no_gain(runs: Runs, tolerance: float) -> Answer:
 def _pruning_hurts(runs: Runs) -> Answer:
     parents = [record.info.parent for record in runs["sa-generalized-pruned"]]
     before, after = (mean([parent[name] for parent in parents]) for name in ("test_accuracy", "test_accuracy_after_pruning"))
-    return f"before {before:.4f}, just after pruning {after:.4f}", "reproduced" if after < before else "differs"
+    return f"before {before:.4f}, just after pruning {after:.4f}", verdict(after < before)
 
 
-@claim(
+@CLAIMS.claim(
     "Appendix E, Figure 13",
     "the pruned model recovers the accuracy of the unpruned one",
     "not more than {tolerance} below its parent",
@@ -58,24 +76,23 @@ def _pruning_hurts(runs: Runs) -> Answer:
 def _pruning_recovers(runs: Runs, tolerance: float) -> Answer:
     parents = [record.info.parent["test_accuracy"] for record in runs["sa-generalized-pruned"]]
     change = minus(accuracy(runs["sa-generalized-pruned"]), mean(parents))
-    return f"at the end {change:+.4f} from before pruning", "reproduced" if change >= -tolerance else "differs"
+    return f"at the end {change:+.4f} from before pruning", verdict(change >= -tolerance)
 
 
-@claim("Appendix E", "pruning reduces size and cost by a fourth", "by {percent} % or more", not_small=SIZE, percent=22.5)
+@CLAIMS.claim("Appendix E", "pruning reduces size and cost by a fourth", "by {percent} % or more", not_small=SIZE, percent=22.5)
 def _by_a_fourth(runs: Runs, percent: float) -> Answer:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
     found = f"{saved[0]:.1%} of the parameters, {saved[1]:.1%} of the FLOPs as published, for the paper's own heads"
-    return found, "reproduced" if min(saved) >= percent / 100 else "differs"
+    return found, verdict(min(saved) >= percent / 100)
 
 
-@claim(
+@CLAIMS.claim(
     "Appendix F, Figure 14",
     "with 16 heads, local ones are more frequent in the first layers",
     "more heads with half of their mass on one shift in layers 1 to 3 than in 4 to 6",
     "sa-quadratic-16",
 )
 def _local_heads_first(runs: Runs) -> Answer:
-    counts = by_layer(runs, "sa-quadratic-16", on_one_pixel)
-    found = f"heads with a mean probability of at least {HALF} at one shift, by layer: {listed(counts)}"
-    return found, "reproduced" if sum(counts[:3]) > sum(counts[3:]) else "differs"
+    counts, found = on_one_pixel(runs, "sa-quadratic-16")
+    return found, verdict(sum(counts[:3]) > sum(counts[3:]))

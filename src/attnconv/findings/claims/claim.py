@@ -1,9 +1,9 @@
 """What a claim is, how it is judged, and what the judgements share."""
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import mean
 
 from ...records.heads import Heads, heads_of
 from ...records.record import RunRecord
@@ -33,21 +33,26 @@ class Claim:
     not_small: str = ""
 
 
-CLAIMS: list[Claim] = []  # in the paper's order
+class Claims(list[Claim]):
+    """Claims in the order in which they are written down."""
 
+    def claim(self, place: str, text: str, rule: str, *needs: str, not_small: str = "", **thresholds: float):
+        """Makes a judgement a claim: its rule is filled in with the thresholds that the judgement is given."""
 
-def claim(place: str, text: str, rule: str, *needs: str, not_small: str = "", **thresholds: float):
-    """Makes a judgement a claim: its rule is filled in with the thresholds that the judgement is given."""
+        def register(judge: Callable[..., Answer]) -> Callable[..., Answer]:
+            self.append(Claim(place, text, rule.format(**thresholds), needs, partial(judge, **thresholds), not_small))
+            return judge
 
-    def register(judge: Callable[..., Answer]) -> Callable[..., Answer]:
-        CLAIMS.append(Claim(place, text, rule.format(**thresholds), needs, partial(judge, **thresholds), not_small))
-        return judge
-
-    return register
+        return register
 
 
 def accuracy(runs: Sequence[RunRecord]) -> float:
     return Accuracy.of(runs).last
+
+
+def gained(runs: Runs, ours: str, other: str) -> float:
+    """How much more accurate one model is than another, mean over the seeds of each."""
+    return minus(accuracy(runs[ours]), accuracy(runs[other]))
 
 
 def minus(ours: float, other: float) -> float:
@@ -55,12 +60,12 @@ def minus(ours: float, other: float) -> float:
     return round(ours - other, 6)
 
 
+def verdict(holds: bool) -> str:
+    return "reproduced" if holds else "differs"
+
+
 def grade(amount: float, enough: float, some: float) -> str:
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
-
-
-def mean(values: Sequence[float]) -> float:
-    return statistics.mean(values)
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
@@ -69,12 +74,18 @@ def listed(values: Sequence[float], digits: int = 1) -> str:
 
 def by_layer(runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1) -> list[float]:
     """A measure of each layer, averaged over the runs."""
-    by_run = [[measure(heads) for heads in heads_of(record, moment)] for record in runs[model]]
+    return over_runs([measure(heads) for heads in heads_of(record, moment)] for record in runs[model])
+
+
+def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
+    """The mean over the runs, layer by layer."""
     return [mean(layer) for layer in zip(*by_run, strict=True)]
 
 
-def on_one_pixel(heads: Heads) -> int:
-    return int((heads.mass >= HALF).sum())
+def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
+    """How many heads of each layer put half of their mass on one shift, and these numbers in words."""
+    counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
+    return counts, f"heads with a mean probability of at least {HALF} at one shift{over}, by layer: {listed(counts)}"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 """Sections 4.2 and 4.3: what the heads do."""
 
+from statistics import mean
+
 import torch
 from torch import Tensor
 
 from ...records.content import single_maps
 from ...records.heads import Heads
-from .claim import HALF, Answer, Runs, by_layer, claim, grade, listed, mean, on_one_pixel
+from .claim import HALF, Answer, Claims, Runs, by_layer, grade, listed, on_one_pixel
+
+CLAIMS = Claims()
 
 
-@claim(
+@CLAIMS.claim(
     "4.2, Figure 3",
     "the heads of layer 4 attend to single pixels that form a grid around the query",
     "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that no other head has"
@@ -27,7 +31,7 @@ def _grid_in_layer_4(runs: Runs, enough: int, some: int, reach: int) -> Answer:
     return f"in layer 4, {share:.0%} of the heads do", grade(share, enough / 9, some / 9)
 
 
-@claim(
+@CLAIMS.claim(
     "4.2, Figure 4",
     "layers 1 and 2 are local, layers 3 to 6 also look further",
     "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at the start (partly: half)",
@@ -40,7 +44,7 @@ def _deeper_is_further(runs: Runs) -> Answer:
     return found, grade(mean(further), 1.0, 0.5)
 
 
-@claim(
+@CLAIMS.claim(
     "4.2, Figure 14",
     "16 heads do not overlap",
     "on average over the layers {enough} % of the heads, and more than at the start, have a best shift of their own"
@@ -58,7 +62,7 @@ def _no_overlap(runs: Runs, enough: int, some: int) -> Answer:
     return found, grade(end, enough / 100, some / 100) if end > start else "differs"
 
 
-@claim(
+@CLAIMS.claim(
     "4.3, Figure 5",
     "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single pixels",
     "at least {many}, {many} and {few} heads, fewest in layer 3, put half of their mass on one shift (partly: one of these)",
@@ -67,9 +71,8 @@ def _no_overlap(runs: Runs, enough: int, some: int) -> Answer:
     few=1,
 )
 def _single_pixels(runs: Runs, many: int, few: int) -> Answer:
-    counts = by_layer(runs, "sa-learned", on_one_pixel)
+    counts, found = on_one_pixel(runs, "sa-learned")
     met = (counts[0] >= many) + (counts[1] >= many) + (few <= counts[2] < min(counts[:2]))
-    found = f"heads with a mean probability of at least {HALF} at one shift, by layer: {listed(counts)}"
     return found, grade(met, 3, 1)
 
 
@@ -82,7 +85,7 @@ def mirrored(heads: Heads) -> Tensor:
     return torch.cosine_similarity(maps.flatten(1), maps.flip(2).flatten(1))
 
 
-@claim(
+@CLAIMS.claim(
     "4.3, Figure 5",
     "other heads attend to horizontally symmetric, not localised patterns",
     "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine {cosine} less the mean"
@@ -100,19 +103,18 @@ def _symmetric_patterns(runs: Runs, enough: int, some: int, cosine: float) -> An
     return f"{end:.1f} heads of all layers; at the start {start:.1f}", grade(end - start, enough, some)
 
 
-@claim(
+@CLAIMS.claim(
     "4.3, Figures 6, 7",
     "with content, some heads of layers 2 and 3 attend to one shift whatever image and query",
     f"in both layers a head gives one shift a mean probability of {HALF} (partly: in one)",
     "sa-learned-content",
 )
 def _constant_shift(runs: Runs) -> Answer:
-    counts = by_layer(runs, "sa-learned-content", on_one_pixel)
-    found = f"heads with a mean probability of at least {HALF} at one shift, over images and queries, by layer: {listed(counts)}"
+    counts, found = on_one_pixel(runs, "sa-learned-content", ", over images and queries")
     return found, grade((counts[1] >= 1) + (counts[2] >= 1), 2, 1)
 
 
-@claim(
+@CLAIMS.claim(
     "4.3, Figures 8 to 10",
     "other heads use the content",
     "at least {enough} heads move {mass} of their mass between single images, total variation from their mean map"

@@ -16,7 +16,7 @@ from ...records.record import RunRecord
 from ...theory.construction import conv_to_attention
 from ...theory.grid import shift_set
 from ..colors import head_color
-from .style import bare, finish, halo, mark_query, subplots
+from .style import bare, finish, first_of, halo, mark_query, subplots
 
 DTYPE_STYLES = {
     "float64": ("#000000", "-"),
@@ -179,11 +179,7 @@ def attention_maps(probabilities: Tensor, query: Sequence[int], titles: Sequence
     rows = -(-heads // columns)
     side = 1.25 if columns > 4 else 2.0
     figure, axes = subplots(rows, columns, side * columns + 0.6, (side + 0.15) * rows + 0.1)
-    for head, ax in enumerate(axes.flat):
-        bare(ax)
-        if head >= heads:
-            ax.set_axis_off()
-            continue
+    for head, ax in enumerate(first_of(axes, heads)):
         shown = ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0, vmax=float(maps.max()))
         mark_query(ax, query)
         ax.set_title(titles[head] if titles else f"head {head + 1}", fontsize=8)
@@ -254,11 +250,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
     columns = min(columns, heads)
     rows = -(-heads // columns)
     figure, axes = subplots(rows, columns, 1.5 * columns, 2.0 * rows + 0.3)
-    for head, ax in enumerate(axes.flat):
-        bare(ax)
-        if head >= heads:
-            ax.set_axis_off()
-            continue
+    for head, ax in enumerate(first_of(axes, heads)):
         shown = ax.imshow(maps[head].detach().numpy(), cmap="cividis")
         if mark_zero:
             ax.plot(maps.shape[2] // 2, maps.shape[1] // 2, "+", ms=7, color="white", path_effects=[halo("black")])

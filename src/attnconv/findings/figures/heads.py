@@ -15,7 +15,7 @@ from ...records.heads import heads_of
 from ...records.record import RunRecord
 from ...theory.encodings import PositionEncoding
 from ..colors import head_color
-from .style import DPI, bare, finish, halo, mark_query, subplots
+from .style import bare, beside, finish, first_of, halo, mark_query, subplots
 
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
@@ -198,16 +198,14 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
         maps = single_maps(attention, "photograph")[PHOTOGRAPHS.index(photograph)]
         name = f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is not on this machine"
     maps, position = maps[:, :, query], attention["queries"][query].tolist()
-    figure = plt.figure(figsize=(8, 0.75 * len(maps) + 0.4), dpi=DPI, layout="constrained", facecolor="white")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 4))
-    ax = left.subplots()
+    ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
     scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
     ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")
     mark_query(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
     ax.set_title("the image and\nthe query pixel", fontsize=8)
     bare(ax)
     _fill_maps(right.subplots(len(maps), maps.shape[1], squeeze=False), maps, position, None)
-    return finish(figure, f"{name} | {record.source}")
+    return finish(right.figure, f"{name} | {record.source}")
 
 
 def _map_table(
@@ -222,11 +220,7 @@ def _map_table(
 
 def _fill_maps(axes: np.ndarray, rows: Sequence[Sequence[Tensor]], query: Sequence[int], titles) -> None:
     for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
-        for head, ax in enumerate(line):
-            bare(ax)
-            if head >= len(maps):
-                ax.set_axis_off()
-                continue
+        for head, ax in enumerate(first_of(line, len(maps))):
             ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
             mark_query(ax, query)
             if titles:

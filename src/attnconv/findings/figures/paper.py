@@ -18,7 +18,7 @@ from ...theory.expressivity import shift_targets
 from ...theory.grid import shift_set
 from ...theory.layers import attention_probabilities
 from ..colors import head_color
-from .style import DPI, bare, finish, mark_query, subplots
+from .style import bare, beside, finish, first_of, mark_query, subplots
 
 
 def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, query: Sequence[int] | None = None) -> Figure:
@@ -34,9 +34,7 @@ def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, q
         probabilities = attention_probabilities(encoding, height, width)
     heads = len(probabilities)
     side = int(np.ceil(np.sqrt(heads)))
-    figure = plt.figure(figsize=(8, 4), dpi=DPI, layout="constrained", facecolor="white")
-    left, right = figure.subfigures(1, 2)
-    ax = left.subplots()
+    ax, right = beside(8, 4)
     ax.imshow(image.numpy().clip(0, 1))
     maps = probabilities[:, query[0], query[1]]  # (N_h, H, W)
     for head in range(heads):
@@ -45,16 +43,12 @@ def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, q
     mark_query(ax, query)
     ax.set_title("the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9)
     bare(ax)
-    for head, ax in enumerate(right.subplots(side, -(-heads // side)).flat):
-        bare(ax)
-        if head >= heads:
-            ax.set_axis_off()
-            continue
+    for head, ax in enumerate(first_of(right.subplots(side, -(-heads // side), squeeze=False), heads)):
         ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
         mark_query(ax, query)
         ax.set_title(f"head {head + 1}", fontsize=8)
         ax.spines[:].set(color=head_color(head), linewidth=2)
-    return finish(figure)
+    return finish(right.figure)
 
 
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")

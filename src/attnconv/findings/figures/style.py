@@ -1,15 +1,15 @@
 """How every figure looks: size, ground, what is marked, and how it ends. cividis for amounts, PuOr for signed values."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.patheffects import withStroke
 
-DPI = 120
+SHEET = {"dpi": 120, "layout": "constrained", "facecolor": "white"}
 
 
 class LineFigure(Figure):
@@ -31,9 +31,24 @@ def finish(figure: Figure, source: str = "") -> Figure:
 
 
 def subplots(rows: int, columns: int, width: float, height: float, lines: bool = False, **options) -> tuple[Figure, np.ndarray]:
-    form = {"figsize": (width, height), "dpi": DPI, "layout": "constrained", "facecolor": "white"}
-    figure, axes = plt.subplots(rows, columns, squeeze=False, FigureClass=LineFigure if lines else Figure, **form, **options)
-    return figure, axes
+    form = {"figsize": (width, height), "FigureClass": LineFigure if lines else Figure} | SHEET
+    return plt.subplots(rows, columns, squeeze=False, **form, **options)
+
+
+def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
+    """A sheet in two parts: axes on the left, and what takes more of them on the right."""
+    left, right = plt.figure(figsize=(width, height), **SHEET).subfigures(1, 2, **options)
+    return left.subplots(), right
+
+
+def first_of(axes: np.ndarray, count: int) -> Iterator[Axes]:
+    """The first axes of a grid, bare, for as many maps; what is left of the grid is not drawn."""
+    for number, ax in enumerate(axes.flat):
+        bare(ax)
+        if number < count:
+            yield ax
+        else:
+            ax.set_axis_off()
 
 
 def bare(ax: Axes) -> None:
