@@ -75,7 +75,7 @@ def test_the_maps_of_a_record_are_those_of_its_encodings(model, paper_records):
         expected = record.attention["mean_maps"][3, :, 4].double()
         assert torch.allclose(layers[3].maps, expected, atol=1e-3)
     else:
-        whole = attention_probabilities(record.encodings()[3].double(), 16, 16)
+        whole = attention_probabilities(record.history.encodings()[3].double(), 16, 16)
         assert torch.allclose(layers[3].maps, whole[:, 8, 8], atol=1e-6)
 
 

@@ -54,7 +54,7 @@ def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     covered = [heads.covered(3) for heads in heads_of(record)]
-    residuals = [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()]
+    residuals = [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.history.encodings()]
     assert [float(number) for number in numbers[0].split(", ")] == covered
     assert [float(number) for number in numbers[1:3]] == [round(min(residuals), 2), round(max(residuals), 2)]
     assert int(numbers[4]) == len(covered) and (numbers[3] == "none") == (min(residuals) >= 0.1)

@@ -17,7 +17,7 @@ from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
 from attnconv.models import MODELS
 from attnconv.parameters import RunParameters
-from attnconv.records.content import content_probabilities, query_pixels, score_parts, single_maps
+from attnconv.records.content import content_probabilities, query_pixels, score_parts
 from attnconv.runs import LARGEST_RECORD, load_run
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.evaluation import evaluate
@@ -239,7 +239,7 @@ def test_content_maps_are_averages_of_the_models_own(tmp_path):
         assert torch.allclose(probabilities.sum(dim=(-2, -1)), torch.ones(60, 9, 8, 8), atol=1e-5)
         i, j = queries[5]
         assert (attention["mean_maps"][layer, :, 5] - probabilities[:, :, i, j].mean(0)).abs().max() < 1e-3
-        assert (single_maps(attention, "image")[1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
+        assert (run.record.content_maps.single["image"].maps()[1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
         shifted = probabilities[:, :, :-1, 2:].mean(0)  # queries that have the key one row down and two columns left
         keys = torch.stack([shifted[:, i, j, i + 1, j] for i in range(7) for j in range(6)]).mean(0)
         assert (attention["shift_probabilities"][layer, :, 7 + 1, 7 - 2] - keys).abs().max() < 1e-5

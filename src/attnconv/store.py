@@ -83,3 +83,12 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
         whole.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
         whole.update(value.reshape(-1).view(torch.uint8).numpy())
     return whole.hexdigest()
+
+
+def by_prefix(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """`{"a.b.c": x}` as `{"a": {"b.c": x}}`."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        head, _, rest = name.partition(".")
+        parts.setdefault(head, {})[rest] = value
+    return parts

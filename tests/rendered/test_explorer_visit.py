@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import attention_payload
-from attnconv.records.content import single_maps
 from attnconv.runs import load_run
 
 HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
@@ -280,7 +279,7 @@ def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, 
     expect(page.locator("figcaption").first).to_contain_text("maps of 9 query pixels; this is the nearest")
     largest = float(re.search(r"probability ([^,]+),", reading(page).inner_text())[1])
     number = record.attention["queries"].tolist().index([3, 12])
-    assert largest == pytest.approx(single_maps(record.attention, "photograph")[1, 0, 0, number].max().item(), rel=1e-2)
+    assert largest == pytest.approx(record.content_maps.single["photograph"].maps()[1, 0, 0, number].max().item(), rel=1e-2)
     page.close()
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
 from ..findings.colors import HEAD_COLORS
 from ..models import MODELS, SelfAttentionNet
+from ..records.attention import ContentMaps, ScoreParts
 from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_probabilities, mean_by_shift, score_parts
 from ..records.heads import Heads, heads_of
 from ..records.record import RunRecord
@@ -27,7 +28,6 @@ from . import source
 
 IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
-PARTS = {"content": "content", "rows": "row", "columns": "column"}  # of scores: their names in a file, and in a record
 MEAN = "mean"
 
 
@@ -106,9 +106,8 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
     `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`."""
     layers = []
     for parts in score_parts(model, images):
-        queries = pixels(*parts[0].shape[-2:])
-        by_name = zip(PARTS, parts, strict=True)
-        layers.append({"queries": queries} | {name: part[0].flatten(1, 2) for name, part in by_name})
+        scores = ScoreParts(*(part[0].flatten(1, 2) for part in parts))
+        layers.append({"queries": pixels(*parts[0].shape[-2:])} | vars(scores))
     return layers
 
 
@@ -123,15 +122,14 @@ def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
     return {"queries": pixels(*probabilities.shape[-2:]), "probabilities": probabilities.flatten(1, 2)}
 
 
-def content_files_of_record(record: RunRecord, kind: str, number: int) -> list[dict[str, Tensor]]:
-    """Of the record's image `number` of a kind, "image" or "photograph", for its query pixels, as of a model."""
-    parts = {name: record.attention[f"{kind}_{part}_scores"][number] for name, part in PARTS.items()}
-    layers = range(len(parts["content"]))
-    return [{"queries": record.attention["queries"]} | {name: part[layer] for name, part in parts.items()} for layer in layers]
+def content_files_of_record(content: ContentMaps, kind: str, number: int) -> list[dict[str, Tensor]]:
+    """Of a record's image `number` of a kind, "image" or "photograph", for its query pixels, as of a model."""
+    scores, layers = content.single[kind], range(len(content.mean_maps))
+    return [{"queries": content.queries} | vars(scores.of(number, layer)) for layer in layers]
 
 
-def mean_files_of_record(record: RunRecord) -> list[dict[str, Tensor]]:
-    return [{"queries": record.attention["queries"], "probabilities": maps} for maps in record.attention["mean_maps"]]
+def mean_files_of_record(content: ContentMaps) -> list[dict[str, Tensor]]:
+    return [{"queries": content.queries, "probabilities": maps} for maps in content.mean_maps]
 
 
 # --- the views of the book ------------------------------------------------------------------------------------------
@@ -152,7 +150,7 @@ def attention_payload(
     for record in records:
         name = record.info.dataset["name"]
         images = _images(payload, name)
-        if "mean_maps" not in record.attention:
+        if not (content := record.content_maps):
             shown = [image for *_, image in images if image in payload.data["images"]]
             entries.append(position_entry(payload, record, shown))
         elif model := (models or {}).get(record.name):
@@ -161,8 +159,8 @@ def attention_payload(
             maps = {image: content_files_of_model(model, tests[n : n + 1]) for kind, n, image in images if kind == "image"}
             entries.append(content_entry(payload, record, maps | {f"{name}-{MEAN}": mean_files_of_model(model, tests)}))
         else:
-            maps = {image: content_files_of_record(record, kind, n) for kind, n, image in images}
-            entries.append(content_entry(payload, record, maps | {f"{name}-{MEAN}": mean_files_of_record(record)}))
+            maps = {image: content_files_of_record(content, kind, n) for kind, n, image in images}
+            entries.append(content_entry(payload, record, maps | {f"{name}-{MEAN}": mean_files_of_record(content)}))
     payload.data["models"] = entries
     return payload
 

@@ -50,7 +50,7 @@ def trained_heads(records: Records) -> Note:
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
     covered = over_runs([heads.covered(3) for heads in heads_of(record)] for record in runs)
     residuals = over_runs(
-        [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.encodings()] for record in runs
+        [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.history.encodings()] for record in runs
     )
     close = sum(residual < 0.1 for residual in residuals)
     counts = ", ".join(f"{count:.3g}" for count in covered)

@@ -6,11 +6,11 @@ Letters: L layers, N_h heads, Q query pixels, H x W pixels.
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..models.networks import SelfAttentionNet
-from ..theory.attention import spatial_softmax
 from ..theory.layers import ContentAttention
+from .attention import ContentMaps, ScoreParts
 
 MEAN_IMAGES, SINGLE_IMAGES = 100, 3  # of the test set: what a record averages over, and what it keeps one by one
 
@@ -19,11 +19,6 @@ def query_pixels(height: int, width: int) -> Tensor:
     """A 3 x 3 grid of query pixels, `(9, 2)`: the middle one for Figure 6, another for Figure 7."""
     rows, columns = (torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width))
     return torch.cartesian_prod(rows, columns)
-
-
-def query_number(queries: Tensor, row: int, column: int) -> int:
-    """Which of the query pixels `(Q, 2)` that one is."""
-    return int((queries == torch.tensor([row, column])).all(dim=1).nonzero())
 
 
 @torch.no_grad()
@@ -53,15 +48,8 @@ def _seen_by_layers(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[C
     yield from zip(layers, seen, strict=True)
 
 
-def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict[str, Tensor]:
-    """Of a trained content model, over normalised images `(B, C, H', W')`; empty for any other model.
-
-    `queries` `(Q, 2)`; `mean_maps` `(L, N_h, Q, H, W)`, averaged over the images; `shift_probabilities`
-    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift that stays in the image, over images and queries.
-    """
-    attentions = model.attentions if isinstance(model, SelfAttentionNet) else []
-    if not any(isinstance(attention, ContentAttention) for attention in attentions):
-        return {}
+def content_maps(model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20) -> ContentMaps:
+    """Of a trained content model: means over normalised images `(B, C, H', W')`, and scores of `single` ones by kind."""
     training = model.training
     model.eval()
     maps, shifts = 0.0, 0.0
@@ -69,36 +57,20 @@ def content_maps(model: nn.Module, images: Tensor, batch_size: int = 20) -> dict
         by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
         maps = maps + torch.stack([summary[0] for summary in by_layer])
         shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+    scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
     model.train(training)
-    height, width = maps.shape[-2:]
-    return {
-        "queries": query_pixels(height, width),
-        "mean_maps": (maps / len(images)).cpu().half(),
-        "shift_probabilities": (shifts / len(images)).cpu(),
-    }
+    queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
+    return ContentMaps(queries, mean_maps, (shifts / len(images)).cpu(), scores)
 
 
-def single_scores(model: SelfAttentionNet, images: Tensor, name: str) -> dict[str, Tensor]:
-    """The scores of single images at the query pixels, in the parts of `encodings.learned_content_parts`.
-
-    `<name>_content_scores` `(B, L, N_h, Q, H, W)`, in half precision, `<name>_row_scores` `(B, L, N_h, Q, H)` and
-    `<name>_column_scores` `(B, L, N_h, Q, W)`.
-    """
-    training = model.training
-    model.eval()
+def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
+    """The scores of single images at the query pixels, those of the content in half precision."""
     layers = list(score_parts(model, images))
-    model.train(training)
     row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
     content, rows, columns = (
         torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu() for parts in zip(*layers, strict=True)
     )
-    return {f"{name}_content_scores": content.half(), f"{name}_row_scores": rows, f"{name}_column_scores": columns}
-
-
-def single_maps(attention: Mapping[str, Tensor], name: str) -> Tensor:
-    """The maps `(B, L, N_h, Q, H, W)` of a record's single images ("image" or "photograph"), from their scores."""
-    content, rows, columns = (attention[f"{name}_{part}_scores"].float() for part in ("content", "row", "column"))
-    return spatial_softmax(content + rows.unsqueeze(-1) + columns.unsqueeze(-2))
+    return ScoreParts(content.half(), rows, columns)
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:

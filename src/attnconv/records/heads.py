@@ -12,7 +12,7 @@ from ..theory.encodings import PositionEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, shift_set
 from ..theory.layers import attention_probabilities
-from .content import mean_by_shift, query_number
+from .content import mean_by_shift
 from .record import RunRecord
 
 
@@ -84,15 +84,14 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     """Each layer's heads; of a model with content their mean over test images, at the end of training.
 
     ValueError for a model without attention.
-    `moment`: which of `record.attention["epochs"]`; there is only the last one with content.
+    `moment`: which of `record.history.epochs`; there is only the last one with content.
     """
-    if "mean_maps" in record.attention:
-        middle = query_number(record.attention["queries"], record.grid[0] // 2, record.grid[1] // 2)
-        maps = record.attention["mean_maps"][:, :, middle].double()  # (L, N_h, H, W)
+    if content := record.content_maps:
+        middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
+        maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
         maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # which half precision has rounded
-        by_shift = record.attention["shift_probabilities"].double()
-        return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
-    if not (encodings := record.encodings(moment)):
+        return [Heads(*layer) for layer in zip(maps, content.shift_probabilities.double(), strict=True)]
+    if not (encodings := record.history.encodings(moment)):
         raise ValueError(f"{record.name} has no attention to look at; expected a run of a self-attention model")
     return [_heads(encoding.double(), *record.grid) for encoding in encodings]
 

@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
+from ..models import MODELS
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
-from ..theory.encodings import PositionEncoding, from_snapshot
+from .attention import ContentMaps, PositionHistory
 
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
 VERSION = 2  # of the format. 1, still read, had no version, no digest of run.json and no tiers but the data sets' own.
@@ -72,8 +73,7 @@ class RunRecord:
 
     @cached_property
     def attention(self) -> dict[str, Tensor]:
-        """`epochs` `(n,)`, and for each layer `layer1.centers` `(n, N_h, 2)` and so on, over these epochs; of models with
-        content what `content.content_maps` and `content.single_scores` give. DamagedFile when it is not what was written."""
+        """The file's tensors, which `history` and `content_maps` understand. DamagedFile when it is not what was written."""
         path = self.folder / "attention.safetensors"
         if self.info.status != "finished":
             return {}
@@ -113,19 +113,20 @@ class RunRecord:
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
         return f"{self.tier} tier: {self.name}, {info.epochs_done} epochs, {time} on {info.hardware['device']}"
 
-    def encodings(self, moment: int = -1) -> list[PositionEncoding]:
-        """Each layer's encoding at one of the moments `attention["epochs"]`; empty with content or without attention."""
-        by_layer: dict[str, dict[str, Tensor]] = {}
-        for key, values in self.attention.items():
-            layer, dot, name = key.partition(".")
-            if dot:
-                by_layer.setdefault(layer, {})[name] = values[moment]
-        return [from_snapshot(by_layer[f"layer{number}"]) for number in range(1, len(by_layer) + 1)]
+    @cached_property
+    def history(self) -> PositionHistory:
+        """The heads over the epochs; empty with content, without attention, and while the run is under way."""
+        return PositionHistory.from_tensors({} if self.has_content else self.attention)
 
-    def layers(self, name: str) -> list[Tensor]:
-        """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where the model has no such thing."""
-        count = sum(key.startswith("layer") and key.endswith(f".{name}") for key in self.attention)
-        return [self.attention[f"layer{number}.{name}"] for number in range(1, count + 1)]
+    @cached_property
+    def content_maps(self) -> ContentMaps | None:
+        """The maps of a model with content; None of any other, and while the run is under way."""
+        return ContentMaps.from_tensors(self.attention) if self.has_content and self.attention else None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether what its heads attend to depends on the image."""
+        return MODELS[self.info.parameters["model"]].encoding == "content"
 
 
 def heads_left(record: RunRecord) -> tuple[int, ...] | None:

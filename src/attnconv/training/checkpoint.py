@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..store import DamagedFile, read_tensors, write_tensors
+from ..store import DamagedFile, by_prefix, read_tensors, write_tensors
 
 KEPT = 2
 
@@ -55,21 +55,12 @@ class Checkpoint:
 
     @classmethod
     def from_file(cls, path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> "Checkpoint":
-        parts = _split(tensors)
-        snapshots, optimizer = _split(parts.get("snapshot", {})), _split(parts.get("optimizer", {}))
+        parts = by_prefix(tensors)
+        snapshots, optimizer = by_prefix(parts.get("snapshot", {})), by_prefix(parts.get("optimizer", {}))
         parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
         metadata["snapshots"] = {epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]}
         by_number = {int(i): entry for i, entry in optimizer.items()}
         return cls(parameters, Progress(**metadata), parts["model"], by_number, **parts["epoch"], heads=heads, path=path)
-
-
-def _split(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """`{"a.b": x}` as `{"a": {"b": x}}`."""
-    parts: dict[str, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        head, _, rest = name.partition(".")
-        parts.setdefault(head, {})[rest] = value
-    return parts
 
 
 class Checkpoints:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
-from ..models import snapshot
+from ..models import MODELS, snapshot
 from ..parameters import Folders, RunParameters
-from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps, single_scores
+from ..records.attention import PositionHistory
+from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..records.provenance import provenance
 from ..records.record import RunRecord, load_run, write_run
 from ..records.weights import write_weights
@@ -88,16 +89,13 @@ class Recorder:
         return {"first_test_images": count, "accuracy": accuracy}
 
     def _attention(self) -> dict[str, Tensor]:
-        """What the figures need: the snapshots over the epochs and, with content, maps of test images and photographs."""
-        snapshots = self.progress.snapshots
-        names = snapshots[0]
-        attention = {"epochs": torch.tensor(list(snapshots))} if names else {}
-        attention |= {name: torch.stack([entry[name] for entry in snapshots.values()]) for name in names}
+        """What the figures need: the snapshots over the epochs or, with content, maps of test images and photographs."""
+        if MODELS[self.parameters.model].encoding != "content":
+            return PositionHistory.of_snapshots(self.progress.snapshots).to_tensors()
         images = self.data.test.plain(torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device))[0]
-        if maps := content_maps(self.model, images):
-            attention |= maps | single_scores(self.model, images[:SINGLE_IMAGES], "image")
-            if images.shape[1] == 3:
-                photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS])
-                pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
-                attention |= single_scores(self.model, self.data.dataset.normalise(pixels).to(self.device), "photograph")
-        return attention
+        single = {"image": images[:SINGLE_IMAGES]}
+        if images.shape[1] == 3:
+            photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS])
+            pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
+            single["photograph"] = self.data.dataset.normalise(pixels).to(self.device)
+        return content_maps(self.model, images, single).to_tensors()

@@ -34,7 +34,7 @@ CLAIMS = Claims()
 def _non_isotropic(runs: Runs, ratio: float) -> Answer:
     by_run = []
     for record in runs["sa-generalized"]:
-        values = [torch.linalg.svdvals(encoding.root.double()) for encoding in record.encodings()]
+        values = [torch.linalg.svdvals(encoding.root.double()) for encoding in record.history.encodings()]
         by_run.append([(value[:, 0] / value[:, 1].clamp(min=1e-9)).median().item() for value in values])
     ratios = over_runs(by_run)
     there, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])

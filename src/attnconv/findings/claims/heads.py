@@ -5,7 +5,6 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from ...records.content import single_maps
 from ...records.heads import Heads
 from .claim import HALF, Answer, Claims, Runs, by_layer, grade, listed, on_one_pixel
 
@@ -127,7 +126,7 @@ def _constant_shift(runs: Runs) -> Answer:
 def _content_is_used(runs: Runs, enough: int, some: int, mass: float) -> Answer:
     counts = []
     for record in runs["sa-learned-content"]:
-        maps = single_maps(record.attention, "image").double()  # (images, L, N_h, Q, H, W)
+        maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
         apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2  # total variation, (L, N_h)
         counts.append(int((apart >= mass).sum()))
     return f"{mean(counts):.1f} heads move at least {mass} of their mass from image to image", grade(mean(counts), enough, some)

@@ -56,7 +56,7 @@ def head_locality(record: RunRecord) -> Figure:
 def exactness(record: RunRecord) -> Figure:
     """What softness costs: the mass that a quadratic head gives to other pixels, against alpha, for centres on a pixel and off
     it; and below, each layer's trained alphas."""
-    trained = [alpha[-1] for alpha in record.layers("alpha")]
+    trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
         raise ValueError(f"{record.name} has no alpha; expected a run of sa-quadratic or sa-quadratic-16")
     alphas = torch.logspace(-2, 2, 200)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ...data import PHOTOGRAPHS, dataset_at_hand, load_photograph
-from ...records.content import query_number, single_maps
+from ...records.attention import ContentMaps, PositionHistory
 from ...records.heads import heads_of
 from ...records.record import RunRecord
 from ...theory.encodings import PositionEncoding
@@ -34,11 +34,12 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     square), and at its centre a dot, a square where one pixel holds over 90 %, a cross where the head is too flat for a contour,
     or, where the centre lies beyond the frame, a ring on the frame.
     """
-    epochs = _with_centers(record).attention["epochs"].tolist()
+    history = _with_centers(record)
+    epochs = history.epochs.tolist()
     wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # early epochs move more
     moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
-    layer = layer or len(record.layers("centers")) // 2 + 1
-    encodings = [record.encodings(moment)[layer - 1] for moment in moments]
+    layer = layer or len(history.by_layer) // 2 + 1
+    encodings = [history.encodings(moment)[layer - 1] for moment in moments]
     return _head_panels(encodings, [f"epoch {epochs[moment]}" for moment in moments], f"layer {layer}, {record.source}")
 
 
@@ -58,10 +59,10 @@ def figure_14(record: RunRecord) -> Figure:
     return figure_4(record)
 
 
-def _with_centers(record: RunRecord) -> RunRecord:
-    if not record.layers("centers"):
+def _with_centers(record: RunRecord) -> PositionHistory:
+    if not record.history.layers("centers"):
         raise ValueError(f"{record.name} has no centres of attention; expected a run with a quadratic encoding")
-    return record
+    return record.history
 
 
 def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str) -> Figure:
@@ -158,16 +159,16 @@ def figure_7(record: RunRecord) -> Figure:
     return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
-def _with_content(record: RunRecord) -> RunRecord:
-    if "mean_maps" not in record.attention:
+def _with_content(record: RunRecord) -> ContentMaps:
+    if not record.content_maps:
         raise ValueError(f"{record.name} has no maps of single images; expected a run of sa-learned-content")
-    return record
+    return record.content_maps
 
 
 def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
-    attention = _with_content(record).attention
-    number = query_number(attention["queries"], row, column)
-    return _map_table(attention["mean_maps"][:, :, number].float(), (row, column), record.source)
+    content = _with_content(record)
+    maps = content.mean_maps[:, :, content.query_number(row, column)].float()
+    return _map_table(maps, (row, column), record.source)
 
 
 def figure_8(record: RunRecord) -> Figure:
@@ -189,15 +190,15 @@ def figure_10(record: RunRecord) -> Figure:
 
 
 def _single_image(record: RunRecord, number: int, photograph: str, query: int) -> Figure:
-    attention, dataset = _with_content(record).attention, dataset_at_hand(record.info.dataset["name"])
+    content, dataset = _with_content(record), dataset_at_hand(record.info.dataset["name"])
     if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
         image, query = dataset.test_images[number].permute(1, 2, 0) / 255, 4
-        maps, name = single_maps(attention, "image")[number], f"test image {number + 1} of {dataset.name}"
+        scores, name = content.single["image"].of(number), f"test image {number + 1} of {dataset.name}"
     else:
         image = load_photograph(photograph, (32, 32))
-        maps = single_maps(attention, "photograph")[PHOTOGRAPHS.index(photograph)]
+        scores = content.single["photograph"].of(PHOTOGRAPHS.index(photograph))
         name = f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is not on this machine"
-    maps, position = maps[:, :, query], attention["queries"][query].tolist()
+    maps, position = scores.maps()[:, :, query], content.queries[query].tolist()
     ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
     scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
     ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ...data import load_photograph
 from ...models import MODELS
-from ...records.content import query_number
 from ...records.record import RunRecord
 from ...theory.encodings import QuadraticEncoding
 from ...theory.expressivity import shift_targets
@@ -148,7 +147,7 @@ def _factorisation(height: int = 4, width: int = 6, query: tuple[int, int] = (1,
     """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all alike."""
     generator = torch.Generator().manual_seed(0)
     queries, targets = shift_targets(height, width, (2, 2))
-    E_q = targets[query_number(queries, *query)]  # (4, T)
+    E_q = targets[queries.tolist().index(list(query))]  # (4, T)
     W_conv = torch.randn(6, 4, generator=generator).double()
     basis = torch.cat([E_q, torch.full_like(E_q[:1], 1 / E_q.shape[1])])
     blend = torch.rand(5, 5, generator=generator).double().softmax(dim=1)

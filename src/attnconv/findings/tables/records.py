@@ -21,7 +21,7 @@ def lemma_1_table(record: RunRecord) -> Table:
     """
     header = ["layer", "heads with mass ≥ 0.9", "with mass ≥ 0.5", "median mass", "median effective pixels"]
     header += ["centre to nearest pixel, median", "of 9 shifts, covered", "largest residual of Lemma 3"]
-    rows, encodings_then = [], record.encodings()
+    rows, encodings_then = [], record.history.encodings()
     for number, heads in enumerate(heads_of(record)):
         off = f"{heads.off_pixel.median():.2f}" if heads.centers is not None else "-"
         residual = f"{lemma_3_residual(encodings_then[number], *record.grid).max():.2f}" if encodings_then else "-"
