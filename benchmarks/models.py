@@ -72,7 +72,7 @@ def literal_model(name):
 def noise(count):
     """Images and labels of CIFAR-10's shape."""
     rng = np.random.default_rng(0)
-    images = torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
+    images = torch.from_numpy(rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8))
     labels = torch.from_numpy(rng.integers(0, 10, count))
     normalisation = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
     return Dataset("cifar10", images, labels, images, labels, classes=CIFAR10_CLASSES, **normalisation)
@@ -113,7 +113,7 @@ def literal(name, device, batch_size, folder):
             return len(dataset.train_labels)
 
         def __getitem__(self, i):
-            return transform(dataset.train_images[i]), dataset.train_labels[i]
+            return transform(dataset.train_images[i].numpy()), dataset.train_labels[i]
 
     loader = torch.utils.data.DataLoader(Images(), batch_size, shuffle=True, num_workers=2, persistent_workers=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)

@@ -19,7 +19,7 @@ from attnconv.data.cifar10 import CIFAR10_CLASSES, read_archive
 
 def test_digits():
     digits = load_dataset("digits")
-    assert digits.train_images.shape == (1437, 1, 8, 8) and digits.test_images.shape == (360, 1, 8, 8)
+    assert digits.train_images.shape == (1437, 8, 8, 1) and digits.test_images.shape == (360, 8, 8, 1)
     assert digits.train_images.dtype == torch.uint8 and digits.train_images.unique().numel() == 17
     assert digits.test_labels.bincount().tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
     images = digits.normalise(digits.train_images)
@@ -64,8 +64,8 @@ def test_windows_are_torchvisions_crop_and_flip():
     mirrored = torch.tensor([False, True, True, False])
     images, labels = batches.windows(index, corner, mirrored)
     for n, i in enumerate(index):
-        window = functional.crop(functional.pad(digits.train_images[i], 2), *corner[n].tolist(), 8, 8)
-        expected = digits.normalise(functional.hflip(window) if mirrored[n] else window)
+        window = functional.crop(functional.pad(digits.train_images[i].permute(2, 0, 1), 2), *corner[n].tolist(), 8, 8)
+        expected = digits.normalise((functional.hflip(window) if mirrored[n] else window).permute(1, 2, 0))
         assert largest_gap(images[n], expected) < 1e-6 and labels[n] == digits.train_labels[i]
     assert largest_gap(batches.plain(index)[0], digits.normalise(digits.train_images[index])) < 1e-6
 
@@ -180,10 +180,10 @@ def test_the_original_archive(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypatch):
     dataset = load_dataset("cifar10", cifar10_root)
-    assert dataset.train_images.shape == (50_000, 3, 32, 32) and dataset.test_labels.bincount().tolist() == [1000] * 10
+    assert dataset.train_images.shape == (50_000, 32, 32, 3) and dataset.test_labels.bincount().tolist() == [1000] * 10
     assert dataset.fingerprint == CIFAR10_FINGERPRINT and dataset.classes[3] == "cat"
     some_cat = torch.from_numpy(np.array(Image.open(next((cifar10_root / "cifar10" / "test" / "cat").iterdir()))))
-    same = (dataset.test_images == some_cat.permute(2, 0, 1)).flatten(1).all(dim=1)
+    same = (dataset.test_images == some_cat).flatten(1).all(dim=1)
     assert dataset.test_labels[same].tolist() == [3]
     copy = cifar10_root / "cache" / "cifar10.safetensors"
     with monkeypatch.context() as patch:
@@ -193,7 +193,7 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     content = bytearray(copy.read_bytes())
     content[90_000_000] ^= 1
     copy.write_bytes(content)
-    monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset.tensors())
+    monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset)
     with pytest.warns(UserWarning, match="is damaged: its content does not match its digest; making it anew"):
         assert load_dataset("cifar10", cifar10_root).fingerprint == CIFAR10_FINGERPRINT
     copy.write_bytes(content[:1000])
@@ -210,7 +210,7 @@ def test_cifar10_in_another_order_is_the_same_and_mislabelled_it_is_refused(cifa
     for split in ("train", "test"):
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         order = torch.randperm(len(labels))
-        splits[split] = (images[order].permute(0, 2, 3, 1).numpy(), labels[order].numpy())
+        splits[split] = (images[order].numpy(), labels[order].numpy())
     (tmp_path / "cifar-10-batches-py").mkdir()
     monkeypatch.setattr(cifar10, "read_archive", lambda root: splits)
     assert load_dataset("cifar10", tmp_path).fingerprint == CIFAR10_FINGERPRINT

@@ -165,7 +165,7 @@ def test_single_images_are_the_data_sets_own_or_a_photograph(runs, tmp_path, mon
     record = write_record(tmp_path, "sa-learned-content", dataset=data, attention=attention_of("sa-learned-content"))
     own = figures.figure_9(record)
     assert any("test image 2 of digits" in text for text in texts(own))
-    assert np.allclose(own.axes[0].images[0].get_array(), digits.test_images[1, 0] / 255)
+    assert np.allclose(own.axes[0].images[0].get_array(), digits.test_images[1, :, :, 0] / 255)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])

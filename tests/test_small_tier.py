@@ -35,7 +35,7 @@ def small(**values):
 def noise():
     """Images of CIFAR-10's shape with its name: 200 to train on, 60 to test."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (260, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    images = torch.randint(256, (260, 32, 32, 3), generator=generator, dtype=torch.uint8)
     labels = torch.randint(10, (260,), generator=generator)
     normalisation = {"classes": CIFAR10_CLASSES, "mean": (0.5,) * 3, "std": (0.25,) * 3}
     return Dataset("cifar10", images[:200], labels[:200], images[200:], labels[200:], **normalisation)

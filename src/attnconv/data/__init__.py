@@ -2,7 +2,7 @@
 
 from .batches import Batches, Split
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT
-from .dataset import DATASETS, Dataset
+from .dataset import DATASETS, Dataset, Normaliser
 from .datasets import dataset_at_hand, load_dataset
 from .photographs import PHOTOGRAPHS, load_photograph, whitened
 
@@ -13,6 +13,7 @@ __all__ = [
     "PHOTOGRAPHS",
     "Batches",
     "Dataset",
+    "Normaliser",
     "Split",
     "dataset_at_hand",
     "load_dataset",

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dataset import Dataset
+from .dataset import Dataset, Normaliser
 
 
 class Batches:
@@ -17,12 +17,10 @@ class Batches:
     """
 
     def __init__(self, dataset: Dataset, images: Tensor, labels: Tensor, device: torch.device | str = "cpu", padding: int = 0):
-        self.size = images.shape[-2:]
-        channels_last = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
-        self.images, self.labels = channels_last.to(device), labels.to(device)
-        self.padding = padding
-        mean, std = (torch.tensor(values, device=device) for values in (dataset.mean, dataset.std))
-        self.scale, self.offset = 1 / (255 * std), mean / std
+        self.size, self.padding = images.shape[1:3], padding
+        padded = torch.nn.functional.pad(images, (0, 0, *(padding,) * 4))
+        self.images, self.labels = padded.to(device), labels.to(device)
+        self.normalise = Normaliser(dataset.mean, dataset.std, device)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -38,7 +36,7 @@ class Batches:
         rows = corner[:, 0, None] + height  # (B, H)
         columns = corner[:, 1, None] + torch.where(mirrored[:, None], width.flip(0), width)  # (B, W)
         pixels = self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
-        return (pixels * self.scale - self.offset).permute(0, 3, 1, 2), self.labels[index]
+        return self.normalise(pixels), self.labels[index]
 
     def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Corners `(count, 2)` and mirrorings `(count,)`, drawn uniformly, on the generator's device."""

@@ -14,13 +14,14 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..store import DamagedFile, digest, read_tensors, write_tensors
+from ..store import DamagedFile, read_tensors, write_tensors
 from .dataset import Dataset
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN, CIFAR10_STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)  # of "train"
 CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"  # of the order below
+KEPT = Path("cache", "cifar10.safetensors")  # the decoded copy, in the data folder
 HOW_TO_GET_IT = (
     "download the original with torchvision.datasets.CIFAR10(FOLDER, download=True), or put one PNG an image into"
     " FOLDER/cifar10/{train,test}/CLASS/, and name FOLDER by root or the variable ATTNCONV_DATA"
@@ -29,30 +30,39 @@ HOW_TO_GET_IT = (
 
 def read_cifar10(root: Path) -> Dataset:
     """From what lies in a folder, or from the network; see `load_dataset`."""
-    cache = root / "cache" / "cifar10.safetensors"
+    cache = root / KEPT
     if cache.exists():
         try:
-            dataset = as_cifar10(read_tensors(cache)[0])
+            dataset = kept_cifar10(root)
             if dataset.fingerprint == CIFAR10_FINGERPRINT:
                 return dataset
             warnings.warn(f"{cache} does not hold CIFAR-10; making it anew", stacklevel=3)
         except (DamagedFile, OSError) as error:
             warnings.warn(f"{error}; making it anew", stacklevel=3)
-    dataset = as_cifar10(find_cifar10(root))
+    dataset = find_cifar10(root)
     try:
-        write_tensors(cache, dataset.tensors(), {})
+        write_tensors(cache, dataset.to_tensors(), {})
     except OSError as error:
         warnings.warn(f"the decoded images could not be kept in {cache} ({error}); they will be decoded again", stacklevel=3)
     return dataset
 
 
-def as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
+def kept_cifar10(root: Path) -> Dataset:
+    """The decoded copy. DamagedFile or OSError when there is none that is whole."""
+    tensors = read_tensors(root / KEPT)[0]
+    if tensors.keys() != {f"{split}_{what}" for split in CIFAR10_COUNTS for what in ("images", "labels")}:
+        raise DamagedFile(f"{root / KEPT} does not hold CIFAR-10, but {', '.join(sorted(tensors)) or 'nothing'}")
+    images = {name: tensors.pop(name).permute(0, 2, 3, 1).contiguous() for name in ("train_images", "test_images")}
+    return _as_cifar10(tensors | images)
+
+
+def _as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
     """Images and labels by name with what CIFAR-10 has besides: its classes, and the published code's normalisation."""
     normalisation = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of the published code; the true std is CIFAR10_STD
     return Dataset("cifar10", **tensors, classes=CIFAR10_CLASSES, mean=normalisation[0], std=normalisation[1])
 
 
-def find_cifar10(root: Path) -> dict[str, Tensor]:
+def find_cifar10(root: Path) -> Dataset:
     """The verified images and labels in the order of their digests, which is the same whatever they were read from."""
     if (root / "cifar-10-batches-py").exists():
         splits, source = read_archive(root), root / "cifar-10-batches-py"
@@ -66,14 +76,15 @@ def find_cifar10(root: Path) -> dict[str, Tensor]:
         _check_split(images, labels, split, source)
         digests = [hashlib.sha256(image.tobytes() + bytes([label])).digest() for image, label in zip(images, labels, strict=True)]
         order = np.argsort(digests)
-        tensors[f"{split}_images"] = torch.from_numpy(images[order]).permute(0, 3, 1, 2).contiguous()
+        tensors[f"{split}_images"] = torch.from_numpy(images[order])
         tensors[f"{split}_labels"] = torch.from_numpy(labels[order])
-    if (found := digest(tensors)) != CIFAR10_FINGERPRINT:
+    dataset = _as_cifar10(tensors)
+    if (found := dataset.fingerprint) != CIFAR10_FINGERPRINT:
         raise ValueError(
             f"{source} has the counts and channel statistics of CIFAR-10 but is not CIFAR-10: some images or labels were"
             f" exchanged (fingerprint {found[:12]}, expected {CIFAR10_FINGERPRINT[:12]}). Remove it and {HOW_TO_GET_IT}"
         )
-    return tensors
+    return dataset
 
 
 def _check_split(images: np.ndarray, labels: np.ndarray, split: str, source: Path | str) -> None:

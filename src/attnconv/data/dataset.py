@@ -1,8 +1,10 @@
 """Labelled images, and the two data sets of this project as such.
 
 Letters: N images, C channels, H x W pixels.
+Images are channels-last; `Normaliser` alone gives them as torch's networks want them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,9 +26,21 @@ class DataSpec:
 DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 32, 3)}
 
 
+class Normaliser:
+    """uint8 images `(..., H, W, C)` -> float32 `(..., C, H, W)` as networks take them, `mean` removed and divided by `std`."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"):
+        """`mean`, `std`: per channel, white being 1."""
+        mean, std = (torch.tensor(values, device=device) for values in (mean, std))
+        self.scale, self.offset = 1 / (255 * std), mean / std
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return (images * self.scale - self.offset).movedim(-1, -3)
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images: `*_images` `(N, C, H, W)` uint8, `*_labels` `(N,)` int64; `mean`, `std` per channel, white being 1."""
+    """Labelled images: `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean`, `std` per channel, white being 1."""
 
     name: str
     train_images: Tensor
@@ -38,9 +52,8 @@ class Dataset:
     std: tuple[float, ...]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """uint8 `(N, C, H, W)` -> float32 with `mean` removed and divided by `std`."""
-        mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (self.mean, self.std))
-        return (images.float() / 255 - mean) / std
+        """uint8 `(..., H, W, C)` -> float32 `(..., C, H, W)`; see `Normaliser`."""
+        return Normaliser(self.mean, self.std, images.device)(images)
 
     def subset(self, train: int | None = None, test: int | None = None) -> "Dataset":
         """The first `train` and `test` images (None: all). ValueError for more than there are."""
@@ -65,9 +78,9 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of images and labels, in hexadecimal: equal for equal data, wherever it was read from."""
-        return digest(self.tensors())
+        return digest(self.to_tensors())
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Images and labels by name."""
-        names = ("train_images", "train_labels", "test_images", "test_labels")
-        return {name: getattr(self, name) for name in names}
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Images and labels by name, as they are kept and fingerprinted: the images `(N, C, H, W)`."""
+        images = {name: getattr(self, name).permute(0, 3, 1, 2).contiguous() for name in ("train_images", "test_images")}
+        return images | {"train_labels": self.train_labels, "test_labels": self.test_labels}

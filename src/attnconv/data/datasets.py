@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..store import REPOSITORY, DamagedFile, read_tensors
-from .cifar10 import as_cifar10, read_cifar10
+from ..store import REPOSITORY, DamagedFile
+from .cifar10 import kept_cifar10, read_cifar10
 from .dataset import Dataset
 
 
@@ -34,8 +34,8 @@ def dataset_at_hand(name: str) -> Dataset | None:
     if name != "cifar10":
         return load_dataset(name)
     try:
-        return as_cifar10(read_tensors(_default_root() / "cache" / "cifar10.safetensors")[0])
-    except (DamagedFile, OSError, TypeError):  # absent, damaged, or something else
+        return kept_cifar10(_default_root())
+    except (DamagedFile, OSError):  # absent, damaged, or something else
         return None
 
 
@@ -48,7 +48,7 @@ def _digits() -> Dataset:
     from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(1)  # 17 grey levels
+    images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(-1)  # 17 grey levels
     labels = torch.as_tensor(bunch.target).long()
     train, test = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=0)
     scaled = images[train].double() / 255

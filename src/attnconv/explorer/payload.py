@@ -138,7 +138,7 @@ def mean_files_of_record(content: ContentMaps) -> list[dict[str, Tensor]]:
 def _digits(payload: Payload, count: int) -> list[str]:
     digits = load_dataset("digits")
     labels = [f"a {int(label)}, test image {n + 1}" for n, label in enumerate(digits.test_labels[:count])]
-    return [payload.picture(f"digit-{n}", label, digits.test_images[n, 0] / 255) for n, label in enumerate(labels)]
+    return [payload.picture(f"digit-{n}", label, digits.test_images[n, :, :, 0] / 255) for n, label in enumerate(labels)]
 
 
 def attention_payload(
@@ -175,7 +175,7 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
     for n in range(SINGLE_IMAGES):
         if at_hand := dataset_at_hand(dataset):
             label = f"test image {n + 1}, {at_hand.classes[int(at_hand.test_labels[n])]}"
-            payload.picture(f"test-image-{n}", label, at_hand.test_images[n].permute(1, 2, 0) / 255)
+            payload.picture(f"test-image-{n}", label, at_hand.test_images[n] / 255)
         images.append(("image", n, f"test-image-{n}"))
     return images
 

@@ -96,6 +96,6 @@ class Recorder:
         single = {"image": images[:SINGLE_IMAGES]}
         if images.shape[1] == 3:
             photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS])
-            pixels = (photographs.permute(0, 3, 1, 2) * 255).round().to(torch.uint8)
+            pixels = (photographs * 255).round().to(torch.uint8)
             single["photograph"] = self.data.dataset.normalise(pixels).to(self.device)
         return content_maps(self.model, images, single).to_tensors()

@@ -192,7 +192,7 @@ def figure_10(record: RunRecord) -> Figure:
 def _single_image(record: RunRecord, number: int, photograph: str, query: int) -> Figure:
     content, dataset = _with_content(record), dataset_at_hand(record.info.dataset["name"])
     if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
-        image, query = dataset.test_images[number].permute(1, 2, 0) / 255, 4
+        image, query = dataset.test_images[number] / 255, 4
         scores, name = content.single["image"].of(number), f"test image {number + 1} of {dataset.name}"
     else:
         image = load_photograph(photograph, (32, 32))
