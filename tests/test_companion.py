@@ -18,6 +18,9 @@ from attnconv.records.select import Records
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "book" / "ext"))
+import incode  # noqa: E402
+
 CELLS = [
     cell for path in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"
 ]
@@ -52,6 +55,31 @@ def test_each_table(number):
     table = function(*([] if number == 3 else [Records([], {})]))
     assert table.name == f"table-{number}" and table.caption.startswith(f"Table {number}. ") and "Source: " in table.caption
     assert f"<figcaption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
+
+
+def test_what_a_page_names_is_there():
+    pages = [*(ROOT / "book").rglob("*.md")]
+    lines = [
+        line
+        for page in pages
+        for line in re.findall(r"^:::\{in-code\} (.*)\n:test: (.*)\n:chapter: (.*)$", page.read_text(), re.M)
+    ]
+    assert len(lines) == sum(page.read_text().count("{in-code}") for page in pages) > 10
+    for functions, tests, chapter in lines:
+        assert all(incode.find_object(name) for name in functions.split()) and (ROOT / "notebooks" / f"{chapter}.ipynb").exists()
+        assert all(incode.find_test(name) for name in tests.split())
+    for find, name in ((incode.find_object, "theory.grid.nothing"), (incode.find_test, "test_grid.py::test_nothing")):
+        with pytest.raises(ValueError, match=f"a page names .*{name}, but .* has no .*nothing"):
+            find(name)
+
+
+def test_the_pages_of_the_code_have_every_file_that_defines_a_public_name():
+    package, defined = ROOT / "src" / "attnconv", set()
+    for path in package.rglob("*.py"):
+        if re.search(r"^(class|def) [A-Za-z]", path.read_text(), re.M) and path.stem != "__main__":
+            defined.add(".".join(("attnconv", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__"))
+    pages = "".join(page.read_text() for page in (ROOT / "book" / "api").glob("*.md"))
+    assert set(re.findall(r"automodule:: (\S+)", pages)) == defined
 
 
 CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole

@@ -6,6 +6,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from sphinx.util.inventory import InventoryFile
+
+import attnconv
+from attnconv import data, models, runs
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
@@ -59,7 +63,7 @@ class Prose(HTMLParser):
     def handle_starttag(self, tag, attributes):
         if tag not in ("br", "img", "hr", "input", "meta", "link", "col", "source", "wbr", "path"):
             classes = (dict(attributes).get("class") or "").split()
-            self.open.append((tag, tag in APART or "math" in classes or "highlight" in classes))
+            self.open.append((tag, tag in APART or {"math", "highlight", "sig"} & {*classes}))
 
     def handle_endtag(self, tag):
         while self.open and any(name == tag for name, _ in self.open):
@@ -151,6 +155,34 @@ def test_equations_carry_the_papers_numbers():
     for page, number in (("background", 8), ("theorem", 9), ("theorem", 14), ("spans", 18), ("converse", "C1")):
         text = (HTML / "book" / f"{page}.html").read_text()
         assert re.search(rf'<span class="eqno">\({number}\)', text), (page, number)
+
+
+STATEMENTS = {
+    "background": [f"equation-eq-{number}" for number in range(1, 9)],
+    "theorem": ["theorem-1", "lemma-1", "lemma-2", "equation-eq-9"],
+    "spans": ["lemma-3", "equation-eq-19"],
+    "converse": ["theorem-2"],
+}
+
+
+@pytest.mark.parametrize(("page", "place"), [(page, place) for page, places in STATEMENTS.items() for place in places])
+def test_each_statement_is_one_click_from_its_code_its_test_and_its_chapter(page, place):
+    """In the line below it, whose links `test_page` follows."""
+    _, found, after = (HTML / "book" / f"{page}.html").read_text().partition(f'id="{place}"')
+    line = after.partition('<p class="in-code">')[2].partition("</p>")[0]
+    assert found and re.search(r'href="\.\./_modules/attnconv/[a-z_/]+\.html#\w+"', line), line
+    assert re.search(r'href="\.\./_tests/[a-z_/]+\.html#test_\w+"', line) and 'href="../notebooks/' in line, line
+
+
+def test_every_name_that_is_given_out_is_documented():
+    with (HTML / "objects.inv").open("rb") as file:
+        documented = {
+            name for kind, names in InventoryFile.load(file, "", lambda *_: "").items() if "py:" in kind for name in names
+        }
+    for package in (attnconv, data, models, runs):
+        for name in package.__all__:
+            found = [full for full in documented if full.startswith("attnconv.") and full.endswith(f".{name}")]
+            assert found, f"{package.__name__}.{name}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(HTML).as_posix())

@@ -18,9 +18,11 @@ from ..store import DamagedFile, read_tensors, write_tensors
 from .dataset import Dataset
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+#: Images of each split.
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN, CIFAR10_STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)  # of "train"
-CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"  # of the order below
+#: `Dataset.fingerprint` of CIFAR-10 in the order of `find_cifar10`.
+CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"
 KEPT = Path("cache", "cifar10.safetensors")  # the decoded copy, in the data folder
 HOW_TO_GET_IT = (
     "download the original with torchvision.datasets.CIFAR10(FOLDER, download=True), or put one PNG an image into"

@@ -23,6 +23,7 @@ class DataSpec:
     channels: int
 
 
+#: The data sets by name.
 DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 32, 3)}
 
 

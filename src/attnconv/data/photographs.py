@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+#: Their names.
 PHOTOGRAPHS = ("china", "flower")
 
 

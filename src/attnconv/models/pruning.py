@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from ..theory.encodings import GeneralizedQuadraticEncoding
 from .networks import SelfAttentionNet
 
-PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}  # of appendix E; the defaults are the published code's
+#: Of appendix E; the defaults are the published code's.
+PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 
 
 def degenerate_heads(encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5) -> Tensor:
-    """Which heads attend to a thin stripe (condition number of Sigma^-1 above `max_condition`) or to everything alike (largest
+    """Which heads attend to a thin stripe (condition number of `Sigma^-1` above `max_condition`) or to everything alike (largest
     eigenvalue below `min_eigenvalue`, one over pixels squared): `(N_h,)` booleans. Appendix E; see `prune_degenerate_heads`.
     """
     singular = torch.linalg.svdvals(encoding.root.detach().double())  # their squares are the eigenvalues of S S^T

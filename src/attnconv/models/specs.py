@@ -33,7 +33,9 @@ class ModelSpec:
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)  # per layer: of nine, [2, 4, 1, 2, 6, 0] were pruned (appendix E)
+#: Per layer: of nine heads, [2, 4, 1, 2, 6, 0] were pruned (appendix E).
+PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
+#: The models by name.
 MODELS = {
     "resnet18": ModelSpec(
         label="ResNet18",

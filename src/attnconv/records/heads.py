@@ -59,7 +59,7 @@ class Heads:
 
     @property
     def distance(self) -> Tensor:
-        """How far the head looks from the middle, on average over its map: E |k - q| in pixels, `(N_h,)`."""
+        """How far the head looks from the middle, on average over its map: the mean of `|k - q|` in pixels, `(N_h,)`."""
         delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
         return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
 

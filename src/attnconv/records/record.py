@@ -24,9 +24,11 @@ from ..models import MODELS
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
 from .attention import ContentMaps, PositionHistory
 
+#: The columns of `metrics.csv`.
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
 VERSION = 2  # of the format. 1, still read, had no version, no digest of run.json and no tiers but the data sets' own.
-LARGEST_RECORD = 3_000_000  # bytes, so that all rows and several seeds fit in git
+#: In bytes, so that all rows and several seeds fit in git.
+LARGEST_RECORD = 3_000_000
 MEND = "restore it from git, or repeat the run"
 
 

@@ -150,16 +150,16 @@ def generalized_quadratic_encoding(delta: Tensor) -> Tensor:
 
 
 def generalized_quadratic_target(centers: Tensor, precision: Tensor) -> Tensor:
-    """v of appendix E for centres Delta `(..., 2)` and precision Sigma^-1 `(..., 2, 2)`: `(..., 5)`."""
+    """v of appendix E for centres Delta `(..., 2)` and precision `Sigma^-1`, `(..., 2, 2)`: `(..., 5)`."""
     linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
     p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
     return 0.5 * torch.stack([2 * linear[..., 0], 2 * linear[..., 1], -p_11, -p_22, -2 * p_12], dim=-1)
 
 
 class GeneralizedQuadraticEncoding(PositionEncoding):
-    """Gaussian heads of any shape: scores -1/2 (delta - Delta)^T Sigma^-1 (delta - Delta). Equation (19).
+    """Gaussian heads of any shape: scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`. Equation (19).
 
-    Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with Sigma^-1 = S S^T, so that it stays positive
+    Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with `Sigma^-1 = S S^T`, so that it stays positive
     semi-definite. At the start S = I + noise of standard deviation 0.01 (published code; the paper's N(0, 0.01 I) would
     be 0.1). The cross term makes the attention of these heads not separable.
     """
@@ -172,7 +172,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 
     @property
     def precision(self) -> Tensor:
-        """Sigma^-1 `(N_h, 2, 2)`, one over pixels squared."""
+        """`Sigma^-1`, `(N_h, 2, 2)`, one over pixels squared."""
         return self.root @ self.root.mT
 
     def select(self, heads: Tensor) -> "GeneralizedQuadraticEncoding":
