@@ -1,9 +1,11 @@
-"""How long the explorer takes to follow the pointer, in headless Chromium: 6 layers of 9 heads, 16 x 16 positions.
+"""How long the explorer takes to follow the pointer, in headless Chromium: 6 layers of 9 heads, 16
+x 16 positions.
 
-For each encoding, with random numbers: the time of one move of the query, from the event to the new layout (script, styles and
-layout, all maps drawn), its median and 95th percentile, and the time between frames while one move arrives in each. A move to
-another moment of training also computes all tables of scores anew. Prints one Markdown table.
-Usage: python benchmarks/explorer.py [--moves 200]
+For each encoding, with random numbers: the time of one move of the query, from the event to the new
+layout (script, styles and layout, all maps drawn), its median and 95th percentile, and the time
+between frames while one move arrives in each. A move to another moment of training also computes
+all tables of scores anew. Prints one Markdown table. Usage: python benchmarks/explorer.py [--moves
+200]
 """
 
 import argparse
@@ -45,7 +47,14 @@ def page_of(model):
     torch.manual_seed(0)
     payload = Payload()
     image = payload.picture("image", "noise", torch.rand(SIZE, SIZE))
-    entry = {"id": model, "label": model, "tier": "random", "source": "", "size": (SIZE, SIZE), "images": [image]}
+    entry = {
+        "id": model,
+        "label": model,
+        "tier": "random",
+        "source": "",
+        "size": (SIZE, SIZE),
+        "images": [image],
+    }
     if model == "sa-learned-content":
         shape = HEADS, SIZE * SIZE, SIZE
         layers = [
@@ -53,7 +62,9 @@ def page_of(model):
             | {name: torch.randn(shape).half() for name in ("rows", "columns")}
             for _ in range(LAYERS)
         ]
-        entry["content"] = {image: [payload.file(f"layer{n}", layer) for n, layer in enumerate(layers)]}
+        entry["content"] = {
+            image: [payload.file(f"layer{n}", layer) for n, layer in enumerate(layers)]
+        }
     else:
         moments = [snapshot(build_model(model, hidden=16, intermediate=16)) for _ in range(3)]
         tensors = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
@@ -63,24 +74,41 @@ def page_of(model):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--moves", type=int, default=200)
     moves = parser.parse_args().moves
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        print(f"{LAYERS} x {HEADS} heads, {SIZE} x {SIZE} positions, {moves} moves; Chromium {chromium.version}, {processor()}")
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        print(
+            f"{LAYERS} x {HEADS} heads, {SIZE} x {SIZE} positions, {moves} moves; Chromium"
+            f" {chromium.version}, {processor()}"
+        )
         print(f"({platform.machine()}, no graphics card). Milliseconds.\n")
-        print("| model | a move: median | 95th percentile | another moment: median | between frames: median |")
+        print(
+            "| model | a move: median | 95th percentile | another moment: median | between frames:"
+            " median |"
+        )
         print("|---|---|---|---|---|")
         for model in MODELS:
             page = chromium.new_page(viewport={"width": 1280, "height": 900})
             page.set_content(page_of(model))
             page.wait_for_selector(".explorer-keep a[href*='=']")
             found = page.evaluate(MEASURE, moves)
-            moment = f"{statistics.median(found['moment']):.1f}" if model != "sa-learned-content" else "-"
+            moment = (
+                f"{statistics.median(found['moment']):.1f}"
+                if model != "sa-learned-content"
+                else "-"
+            )
             high = statistics.quantiles(found["move"], n=20)[-1]
             medians = [statistics.median(found[name]) for name in ("move", "frame")]
-            print(f"| {model} | {medians[0]:.1f} | {high:.1f} | {moment} | {medians[1]:.1f} |", flush=True)
+            print(
+                f"| {model} | {medians[0]:.1f} | {high:.1f} | {moment} | {medians[1]:.1f} |",
+                flush=True,
+            )
             page.close()
 
 

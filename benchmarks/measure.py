@@ -9,7 +9,8 @@ import torch
 
 
 class PeakMemory(threading.Thread):
-    """Samples the resident memory of this process; `added` is its highest value above the start, in MiB."""
+    """Samples the resident memory of this process; `added` is its highest value above the start, in
+    MiB."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -43,7 +44,8 @@ def wait(device):
 
 
 def peak_rate(device, dtype):
-    """FLOP/s of a large product of random matrices, the practical peak of the hardware for this type."""
+    """FLOP/s of a large product of random matrices, the practical peak of the hardware for this
+    type."""
     size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)

@@ -1,12 +1,15 @@
-"""Images per second, peak memory and share of the hardware's peak of each model: this engine against a literal one.
+"""Images per second, peak memory and share of the hardware's peak of each model: this engine
+against a literal one.
 
-The engine is `attnconv.training` itself with the paper's network and recipe: its data on the device, and on a GPU bfloat16,
-compiled, as CUDA graphs. The literal one is the same network written plainly: dense attention probabilities for each image,
-float32, not compiled, images from a DataLoader with torchvision's transforms. Each measurement runs in a process of its own,
-the two in turn, so that they share the machine's moods. Prints a Markdown table; with --write also keeps it in
+The engine is `attnconv.training` itself with the paper's network and recipe: its data on the
+device, and on a GPU bfloat16, compiled, as CUDA graphs. The literal one is the same network written
+plainly: dense attention probabilities for each image, float32, not compiled, images from a
+DataLoader with torchvision's transforms. Each measurement runs in a process of its own, the two in
+turn, so that they share the machine's moods. Prints a Markdown table; with --write also keeps it in
 benchmarks/results/. The images are noise.
 
-Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N] [--repeats N] [--write NAME]
+Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N]
+[--repeats N] [--write NAME]
 """
 
 import argparse
@@ -42,7 +45,8 @@ WAYS = ("engine", "literal")
 
 
 class LiteralAttention(torch.nn.Module):
-    """The layer as its formulas say: scores for each pair of pixels, probabilities for each image, then the values."""
+    """The layer as its formulas say: scores for each pair of pixels, probabilities for each image,
+    then the values."""
 
     def __init__(self, layer):
         super().__init__()
@@ -52,12 +56,19 @@ class LiteralAttention(torch.nn.Module):
         batch, height, width, _ = X.shape
         if isinstance(self.layer, ContentAttention):
             queries, keys = self.layer.queries_and_keys(X)
-            A = learned_content_scores(queries, keys, self.layer.embedding, self.layer.dim_key**-0.5)
+            A = learned_content_scores(
+                queries, keys, self.layer.embedding, self.layer.dim_key**-0.5
+            )
             dropout = self.layer.dropout
         else:
-            A = self.layer.encoding.scores(relative_shifts(height, width, device=X.device)).expand(batch, -1, -1, -1, -1, -1)
+            A = self.layer.encoding.scores(relative_shifts(height, width, device=X.device)).expand(
+                batch, -1, -1, -1, -1, -1
+            )
             dropout = self.layer.dropout.p
-        probabilities = F.dropout(spatial_softmax(A), dropout, self.training).flatten(4).flatten(2, 3)  # (B, N_h, T, T)
+        # (B, N_h, T, T)
+        probabilities = (
+            F.dropout(spatial_softmax(A), dropout, self.training).flatten(4).flatten(2, 3)
+        )
         heads = probabilities @ X.flatten(1, 2).unsqueeze(1)  # (B, N_h, T, D)
         return self.layer.value(heads.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
 
@@ -75,21 +86,30 @@ def noise(count):
     images = torch.from_numpy(rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8))
     labels = torch.from_numpy(rng.integers(0, 10, count))
     normalisation = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
-    return Dataset("cifar10", images, labels, images, labels, classes=CIFAR10_CLASSES, **normalisation)
+    return Dataset(
+        "cifar10", images, labels, images, labels, classes=CIFAR10_CLASSES, **normalisation
+    )
 
 
 def engine(name, device, batch_size, folder):
     """What trains one batch, what classifies one, and the FLOPs of each per image."""
     places = {"runs": folder, "checkpoints": folder, "resume": False}
-    parameters = RunParameters(model=name, dataset="cifar10", device=device, batch_size=batch_size, **places)
-    if name == "sa-generalized-pruned":  # the network as published, without training its parent first
+    parameters = RunParameters(
+        model=name, dataset="cifar10", device=device, batch_size=batch_size, **places
+    )
+    # the network as published, without training its parent first
+    if name == "sa-generalized-pruned":
         parameters = parameters.model_copy(update={"model": "sa-generalized"})
     dataset, processes = noise(batch_size), Processes.join(device)
-    start = build_model(name) if MODELS[name].parent else None  # a pruned one without training its parent
-    training = Training(parameters.on(device), dataset, processes, Checkpoints(Path(folder)), model=start)
+    # a pruned one without training its parent
+    start = build_model(name) if MODELS[name].parent else None
+    training = Training(
+        parameters.on(device), dataset, processes, Checkpoints(Path(folder)), model=start
+    )
     training.bar.disable = True
     index = torch.arange(batch_size, device=training.device)
-    corner, mirrored = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device), index % 2 == 0
+    corner = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device)
+    mirrored = index % 2 == 0
 
     def train_batch():
         training.progress.step = 0
@@ -115,7 +135,9 @@ def literal(name, device, batch_size, folder):
         def __getitem__(self, i):
             return transform(dataset.train_images[i].numpy()), dataset.train_labels[i]
 
-    loader = torch.utils.data.DataLoader(Images(), batch_size, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = torch.utils.data.DataLoader(
+        Images(), batch_size, shuffle=True, num_workers=2, persistent_workers=True
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     batches = iter(())
 
@@ -163,17 +185,29 @@ def measure(way, name, device, batch_size, repeats):
     dtype = torch.bfloat16 if cuda and way == "engine" else torch.float32
     memory = PeakMemory()
     with tempfile.TemporaryDirectory() as folder:
-        train_batch, classify_batch, flops = {"engine": engine, "literal": literal}[way](name, device, batch_size, folder)
+        train_batch, classify_batch, flops = {"engine": engine, "literal": literal}[way](
+            name, device, batch_size, folder
+        )
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         memory.start()
         train = seconds(train_batch, repeats, device, warm_up=20 if cuda else 1)
         mib = torch.cuda.max_memory_allocated() / 2**20 if cuda else memory.added
         memory.done.set()
-        classify = seconds(classify_batch, 5 * repeats, device, warm_up=5 if cuda else 1)  # shorter, so more often
+        # shorter, so more often
+        classify = seconds(classify_batch, 5 * repeats, device, warm_up=5 if cuda else 1)
     found = {"train": batch_size / train, "classify": batch_size / classify, "mib": mib}
     rate = peak_rate(device, dtype)
-    print(json.dumps(found | {"share": found["train"] * flops["train"] / rate, "flops": flops["train"], "peak": rate}))
+    print(
+        json.dumps(
+            found
+            | {
+                "share": found["train"] * flops["train"] / rate,
+                "flops": flops["train"],
+                "peak": rate,
+            }
+        )
+    )
 
 
 def row(name, found):
@@ -181,35 +215,50 @@ def row(name, found):
     cells = [name]
     for kind in ("train", "classify"):
         cells += [f"{ours[kind]:,.1f}", f"{theirs[kind]:,.1f}", f"{ours[kind] / theirs[kind]:.1f}"]
-    cells += [f"{ours['mib']:,.0f} / {theirs['mib']:,.0f}", f"{ours['flops'] / 1e9:.1f} / {theirs['flops'] / 1e9:.1f}"]
-    cells += [f"{ours['share']:.0%} of {ours['peak'] / 1e12:.2f}", f"{theirs['share']:.0%} of {theirs['peak'] / 1e12:.2f}"]
+    cells += [
+        f"{ours['mib']:,.0f} / {theirs['mib']:,.0f}",
+        f"{ours['flops'] / 1e9:.1f} / {theirs['flops'] / 1e9:.1f}",
+    ]
+    cells += [
+        f"{ours['share']:.0%} of {ours['peak'] / 1e12:.2f}",
+        f"{theirs['share']:.0%} of {theirs['peak'] / 1e12:.2f}",
+    ]
     return "| " + " | ".join(cells) + " |\n"
 
 
 HEAD = (
-    "| model | training, images/s: engine | literal | ratio | classification, images/s: engine | literal | ratio"
-    " | peak memory, MiB: engine / literal | GFLOP per image trained: engine / literal"
-    " | share of peak, TFLOP/s: engine | literal |\n" + "|---" * 11 + "|\n"
+    "| model | training, images/s: engine | literal | ratio | classification, images/s: engine |"
+    " literal | ratio | peak memory, MiB: engine / literal | GFLOP per image trained: engine /"
+    " literal | share of peak, TFLOP/s: engine | literal |\n" + "|---" * 11 + "|\n"
 )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batch-size", type=int, help="default: 100, the recipe's, on a GPU, 20 on a CPU")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, help="default: 100, the recipe's, on a GPU, 20 on a CPU"
+    )
     parser.add_argument("--repeats", type=int, help="default: 50 on a GPU, 3 on a CPU")
-    parser.add_argument("--write", metavar="NAME", help="keep the table in benchmarks/results/NAME.md")
+    parser.add_argument(
+        "--write", metavar="NAME", help="keep the table in benchmarks/results/NAME.md"
+    )
     parser.add_argument("--one", nargs=2, metavar=("WAY", "MODEL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     cuda = options.device == "cuda"
-    batch_size, repeats = options.batch_size or (100 if cuda else 20), options.repeats or (50 if cuda else 3)
+    batch_size = options.batch_size or (100 if cuda else 20)
+    repeats = options.repeats or (50 if cuda else 3)
     if options.one:
         return measure(*options.one, options.device, batch_size, repeats)
     where = provenance(torch.device(options.device), 1)
     text = (
-        f"{where['hardware']['device']}, {torch.get_num_threads()} CPU threads, torch {torch.__version__},"
-        f" Python {platform.python_version()}, batches of {batch_size},"
+        f"{where['hardware']['device']}, {torch.get_num_threads()} CPU threads, torch"
+        f" {torch.__version__}, Python {platform.python_version()}, batches of {batch_size},"
         f" medians of {repeats} (training) and {5 * repeats}, commit {where['git_commit']}.\n\n"
     )
     print(text + HEAD, end="", flush=True)
@@ -217,8 +266,20 @@ def main():
     for name in options.models:
         found = {}
         for way in WAYS:
-            words = ["--device", options.device, "--batch-size", str(batch_size), "--repeats", str(repeats), "--one", way, name]
-            done = subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=True)
+            words = [
+                "--device",
+                options.device,
+                "--batch-size",
+                str(batch_size),
+                "--repeats",
+                str(repeats),
+                "--one",
+                way,
+                name,
+            ]
+            done = subprocess.run(
+                [sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=True
+            )
             found[way] = json.loads(done.stdout.splitlines()[-1])
         text += row(name, found)
         print(row(name, found), end="", flush=True)

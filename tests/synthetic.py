@@ -1,4 +1,5 @@
-"""Run records as the paper tier and the small one leave them, made without training, to draw and tabulate."""
+"""Run records as the paper tier and the small one leave them, made without training, to draw and
+tabulate."""
 
 import torch
 
@@ -9,7 +10,12 @@ from attnconv.records.content import query_pixels
 from attnconv.runs import write_run
 
 SMALL = {"hidden": 16, "intermediate": 16}
-CIFAR10 = {"name": "cifar10", "fingerprint": CIFAR10_FINGERPRINT, "train_images": 50_000, "test_images": 10_000}
+CIFAR10 = {
+    "name": "cifar10",
+    "fingerprint": CIFAR10_FINGERPRINT,
+    "train_images": 50_000,
+    "test_images": 10_000,
+}
 
 
 def content_attention(heads=9, layers=6, size=16):
@@ -22,9 +28,16 @@ def content_attention(heads=9, layers=6, size=16):
     shifts = torch.rand(layers, heads, 2 * size - 1, 2 * size - 1) / 100
     images = {}
     for name, count in (("image", 3), ("photograph", 2)):
-        images |= {f"{name}_{axis}_scores": torch.randn(count, layers, heads, 9, size) for axis in ("row", "column")}
+        images |= {
+            f"{name}_{axis}_scores": torch.randn(count, layers, heads, 9, size)
+            for axis in ("row", "column")
+        }
         images[f"{name}_content_scores"] = torch.randn(count, layers, heads, 9, size, size).half()
-    return {"queries": queries, "mean_maps": maps(layers, heads, 9), "shift_probabilities": shifts} | images
+    return {
+        "queries": queries,
+        "mean_maps": maps(layers, heads, 9),
+        "shift_probabilities": shifts,
+    } | images
 
 
 def attention_of(model, seed=0, pooling=2):
@@ -39,9 +52,18 @@ def attention_of(model, seed=0, pooling=2):
     return {"epochs": torch.tensor([0, 1, 3])} | stacked
 
 
-def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="finished", tier="paper", **changes):
-    """A record of three epochs that ends at this accuracy; one epoch before it was a tenth of a point better."""
-    given = {"model": model, "dataset": "cifar10", "tier": tier, "seed": seed, "precision": "bfloat16"}
+def write_record(
+    folder, model, accuracy=0.9, seed=0, attention=None, status="finished", tier="paper", **changes
+):
+    """A record of three epochs that ends at this accuracy; one epoch before it was a tenth of a
+    point better."""
+    given = {
+        "model": model,
+        "dataset": "cifar10",
+        "tier": tier,
+        "seed": seed,
+        "precision": "bfloat16",
+    }
     parameters = RunParameters.check(given | ({"epochs": 3} if tier == "paper" else {}))
     info = {
         "status": status,
@@ -68,10 +90,16 @@ def write_record(folder, model, accuracy=0.9, seed=0, attention=None, status="fi
     reached = (accuracy / 2, accuracy + 0.001, accuracy)
     usual = {"lr": 0.1, "train_accuracy": 0.5, "test_loss": 1.0}
     metrics = [
-        {"epoch": n, "train_loss": 2 / n, "test_accuracy": a, "seconds": 9.0 * n} | usual for n, a in enumerate(reached, start=1)
+        {"epoch": n, "train_loss": 2 / n, "test_accuracy": a, "seconds": 9.0 * n} | usual
+        for n, a in enumerate(reached, start=1)
     ]
     attention = attention_of(model, seed, parameters.pooling) if attention is None else attention
-    return write_run(folder / parameters.name, info | changes, metrics, attention if status == "finished" else None)
+    return write_run(
+        folder / parameters.name,
+        info | changes,
+        metrics,
+        attention if status == "finished" else None,
+    )
 
 
 def write_records(folder, accuracy=0.9, tier="paper"):

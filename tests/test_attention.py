@@ -14,7 +14,9 @@ BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_self_attention_equals_torch(dtype):
-    X, W_qry, W_key, W_val = (torch.randn(*shape).to(dtype) for shape in ((2, 7, 5), (5, 4), (5, 4), (5, 6)))
+    X, W_qry, W_key, W_val = (
+        torch.randn(*shape).to(dtype) for shape in ((2, 7, 5), (5, 4), (5, 4), (5, 6))
+    )
     theirs = F.scaled_dot_product_attention(X @ W_qry, X @ W_key, X @ W_val, scale=1.0)
     assert largest_gap(attention.self_attention(X, W_qry, W_key, W_val), theirs) < BOUND[dtype]
 
@@ -27,7 +29,9 @@ def test_multi_head_self_attention_equals_torch():
     W_qry, W_key, W_val = theirs.in_proj_weight.reshape(3, 3, 4, 12).mT
     X = torch.randn(2, 7, 12).double()
     A = attention.attention_scores(X.unsqueeze(1), W_qry / 2, W_key)
-    ours = attention.multi_head_self_attention(A, X, W_val, theirs.out_proj.weight.T, theirs.out_proj.bias)
+    ours = attention.multi_head_self_attention(
+        A, X, W_val, theirs.out_proj.weight.T, theirs.out_proj.bias
+    )
     assert largest_gap(ours.detach(), theirs(X, X, X, need_weights=False)[0].detach()) < 1e-12
 
 
@@ -56,7 +60,9 @@ def test_absolute_terms_match_loops_and_their_sum():
     for q in range(6):
         for k in range(6):
             expected = [a[q] @ M @ b[k] for a, b in ((X, X), (X, P), (P, X), (P, P))]
-            assert torch.allclose(torch.stack([term[q, k] for term in terms]), torch.stack(expected))
+            assert torch.allclose(
+                torch.stack([term[q, k] for term in terms]), torch.stack(expected)
+            )
     assert largest_gap(sum(terms), attention.attention_scores(X, W_qry, W_key, P)) < 1e-12
 
 

@@ -1,4 +1,5 @@
-"""The strict build, on a small book of its own with the project's Makefile, configuration and extensions."""
+"""The strict build, on a small book of its own with the project's Makefile, configuration and
+extensions."""
 
 import json
 import shutil
@@ -24,19 +25,25 @@ def book(tmp_path):
         copy = shutil.copytree if source.is_dir() else shutil.copy
         (tmp_path / "book").mkdir(exist_ok=True)
         copy(source, tmp_path / "book" / name)
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n  - file: notebooks/number\n")
+    (tmp_path / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/intro\nchapters:\n  - file: notebooks/number\n"
+    )
     (tmp_path / "book" / "intro.md").write_text("# Intro\n\nSee {doc}`../notebooks/number`.\n")
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "number.txt").write_text("first value")
     (tmp_path / "notebooks").mkdir()
-    write_notebook(tmp_path, "from pathlib import Path\nprint(Path('../src/number.txt').read_text())")
+    write_notebook(
+        tmp_path, "from pathlib import Path\nprint(Path('../src/number.txt').read_text())"
+    )
     return tmp_path
 
 
 def write_notebook(folder, source):
     cells = [nbformat.v4.new_markdown_cell("# A number"), nbformat.v4.new_code_cell(source)]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    (folder / "notebooks" / "number.ipynb").write_text(json.dumps(nbformat.v4.new_notebook(cells=cells, metadata=kernel)))
+    (folder / "notebooks" / "number.ipynb").write_text(
+        json.dumps(nbformat.v4.new_notebook(cells=cells, metadata=kernel))
+    )
 
 
 def build(folder):
@@ -55,7 +62,10 @@ def test_it_builds_and_executes_again_when_the_source_changed(book):
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
     assert "first value" in page(book)
     unchanged = build(book)
-    assert unchanged.returncode == 0 and "Executing notebook" not in unchanged.stdout + unchanged.stderr
+    assert (
+        unchanged.returncode == 0
+        and "Executing notebook" not in unchanged.stdout + unchanged.stderr
+    )
     (book / "src" / "number.txt").write_text("second value")
     assert build(book).returncode == 0
     assert "second value" in page(book)
@@ -67,7 +77,11 @@ def test_it_builds_and_executes_again_when_the_source_changed(book):
         ("book/intro.md", "# Intro\n\nSee {doc}`nowhere`.\n", "nowhere"),
         ("book/intro.md", "# Intro\n\nSee {eq}`eq-99`.\n", "eq-99"),
         ("book/intro.md", "# Intro\n\nSee {cite:p}`nobody1900`.\n", "nobody1900"),
-        ("notebooks/number.ipynb", "assert 1 == 2, 'a claim that is not true'", "a claim that is not true"),
+        (
+            "notebooks/number.ipynb",
+            "assert 1 == 2, 'a claim that is not true'",
+            "a claim that is not true",
+        ),
     ],
 )
 def test_it_fails_and_fails_again_unchanged(book, file, text, message):

@@ -1,5 +1,6 @@
-"""All figures and tables of the paper are in the book: a function, a cell, a caption, a text for those who do not see it, a
-source; and a record that is missing or damaged gives a page that says so."""
+"""All figures and tables of the paper are in the book: a function, a cell, a caption, a text for
+those who do not see it, a source; and a record that is missing or damaged gives a page that says
+so."""
 
 import inspect
 import json
@@ -22,7 +23,10 @@ sys.path.insert(0, str(ROOT / "book" / "ext"))
 import incode  # noqa: E402
 
 CELLS = [
-    cell for path in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"
+    cell
+    for path in (ROOT / "notebooks").glob("*.ipynb")
+    for cell in nbformat.read(path, 4).cells
+    if cell.cell_type == "code"
 ]
 COMPUTED = (1, 11)  # of the formulas alone; all others show training
 
@@ -39,10 +43,15 @@ def test_each_figure(number):
     for cell in cells_with(f"figures.figure_{number}"):
         if cell.metadata["mystnb"]["figure"]["name"] == "fig-heads":
             continue  # chapter 9 draws its own run
-        caption, alt = cell.metadata["mystnb"]["figure"]["caption"], cell.metadata["mystnb"]["image"]["alt"]
-        assert f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40, caption
+        caption = cell.metadata["mystnb"]["figure"]["caption"]
+        alt = cell.metadata["mystnb"]["image"]["alt"]
+        assert (
+            f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40
+        ), caption
         shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
-    assert ("Quick tier" if number in COMPUTED else "Data and tier: see") in shown.pop(f"fig-{number}")
+    assert ("Quick tier" if number in COMPUTED else "Data and tier: see") in shown.pop(
+        f"fig-{number}"
+    )
     shown.pop("fig-4-long", None)
     assert not shown
 
@@ -53,8 +62,14 @@ def test_each_table(number):
     assert inspect.getdoc(function).startswith(f"Table {number}: ")
     assert len(cells_with(f"tables.table_{number}")) == 1
     table = function(*([] if number == 3 else [Records([], {})]))
-    assert table.name == f"table-{number}" and table.caption.startswith(f"Table {number}. ") and "Source: " in table.caption
-    assert f"<figcaption>Table {number}. " in table._repr_html_() and all(len(row) == len(table.header) for row in table.rows)
+    assert (
+        table.name == f"table-{number}"
+        and table.caption.startswith(f"Table {number}. ")
+        and "Source: " in table.caption
+    )
+    assert f"<figcaption>Table {number}. " in table._repr_html_() and all(
+        len(row) == len(table.header) for row in table.rows
+    )
 
 
 def test_what_a_page_names_is_there():
@@ -62,13 +77,21 @@ def test_what_a_page_names_is_there():
     lines = [
         line
         for page in pages
-        for line in re.findall(r"^:::\{in-code\} (.*)\n:test: (.*)\n:chapter: (.*)$", page.read_text(), re.M)
+        for line in re.findall(
+            r"^:::\{in-code\} (.*)\n:test: (.*)\n:chapter: (.*)$", page.read_text(), re.M
+        )
     ]
     assert len(lines) == sum(page.read_text().count("{in-code}") for page in pages) > 10
     for functions, tests, chapter in lines:
-        assert all(incode.find_object(name) for name in functions.split()) and (ROOT / "notebooks" / f"{chapter}.ipynb").exists()
+        assert (
+            all(incode.find_object(name) for name in functions.split())
+            and (ROOT / "notebooks" / f"{chapter}.ipynb").exists()
+        )
         assert all(incode.find_test(name) for name in tests.split())
-    for find, name in ((incode.find_object, "theory.grid.nothing"), (incode.find_test, "test_grid.py::test_nothing")):
+    for find, name in (
+        (incode.find_object, "theory.grid.nothing"),
+        (incode.find_test, "test_grid.py::test_nothing"),
+    ):
         with pytest.raises(ValueError, match=f"a page names .*{name}, but .* has no .*nothing"):
             find(name)
 
@@ -77,7 +100,11 @@ def test_the_pages_of_the_code_have_every_file_that_defines_a_public_name():
     package, defined = ROOT / "src" / "attnconv", set()
     for path in package.rglob("*.py"):
         if re.search(r"^(class|def) [A-Za-z]", path.read_text(), re.M) and path.stem != "__main__":
-            defined.add(".".join(("attnconv", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__"))
+            defined.add(
+                ".".join(
+                    ("attnconv", *path.relative_to(package).with_suffix("").parts)
+                ).removesuffix(".__init__")
+            )
     pages = "".join(page.read_text() for page in (ROOT / "book" / "api").glob("*.md"))
     assert set(re.findall(r"automodule:: (\S+)", pages)) == defined
 
@@ -92,15 +119,29 @@ CHAPTERS = {  # a chapter, the model whose record is damaged, those that are who
 def test_a_damaged_and_a_deleted_record_give_a_page_that_says_so(chapter, paper_records, tmp_path):
     damaged, whole = CHAPTERS[chapter]
     for model in [damaged, *whole]:
-        shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
-    (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(b"damaged")
+        shutil.copytree(
+            paper_records / f"{model}--cifar10--seed0",
+            tmp_path / "runs" / f"{model}--cifar10--seed0",
+        )
+    (tmp_path / "runs" / f"{damaged}--cifar10--seed0" / "attention.safetensors").write_bytes(
+        b"damaged"
+    )
     outputs = execute(chapter, tmp_path)
     (note,) = (text for text in outputs if "Figures and tables show the paper tier" in text)
     assert f"{damaged} on digits (Paper tier: damaged: " in note and "attention.safetensors" in note
-    assert str(tmp_path) not in note and not any(model in note.partition(damaged)[0] for model in whole)
+    assert str(tmp_path) not in note and not any(
+        model in note.partition(damaged)[0] for model in whole
+    )
     tables_of_heads = re.findall(r'id="lemma-1-([a-z0-9-]+)"', "".join(outputs))
-    expected = {model: f"{model}--digits-brief--seed0" if model == damaged else f"{model}--cifar10--seed0" for model in SHOWN}
-    assert tables_of_heads == [expected[model] for model in SHOWN if model in (damaged, *whole) and model != "sa-quadratic-16"]
+    expected = {
+        model: f"{model}--digits-brief--seed0" if model == damaged else f"{model}--cifar10--seed0"
+        for model in SHOWN
+    }
+    assert tables_of_heads == [
+        expected[model]
+        for model in SHOWN
+        if model in (damaged, *whole) and model != "sa-quadratic-16"
+    ]
 
 
 SHOWN = ("sa-quadratic", "sa-quadratic-16", "sa-learned", "sa-learned-content")
@@ -108,14 +149,21 @@ SHOWN = ("sa-quadratic", "sa-quadratic-16", "sa-learned", "sa-learned-content")
 
 def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_path):
     for model in ("resnet18", "sa-quadratic", "sa-learned"):
-        shutil.copytree(paper_records / f"{model}--cifar10--seed0", tmp_path / "runs" / f"{model}--cifar10--seed0")
+        shutil.copytree(
+            paper_records / f"{model}--cifar10--seed0",
+            tmp_path / "runs" / f"{model}--cifar10--seed0",
+        )
     metrics = tmp_path / "runs" / "sa-quadratic--cifar10--seed0" / "metrics.csv"
     metrics.write_text(metrics.read_text().replace("0.9", "0.99"))
     (tmp_path / "runs" / "sa-learned--cifar10--seed0" / "run.json").unlink()
     table = next(text for text in execute("10-results", tmp_path) if 'id="table-4"' in text)
     rows = {row.split("</th>")[0]: row for row in table.split('<th scope="row">')[1:]}
     assert "<td>0.9000</td>" in rows["ResNet18"]
-    assert "damaged: " in rows["SA quadratic"] and "metrics.csv" in rows["SA quadratic"] and "0.99" not in rows["SA quadratic"]
+    assert (
+        "damaged: " in rows["SA quadratic"]
+        and "metrics.csv" in rows["SA quadratic"]
+        and "0.99" not in rows["SA quadratic"]
+    )
     assert "damaged: " in rows["SA learned"] and "run.json" in rows["SA learned"]
     assert "not run" in rows["SA learned + content"]
 
@@ -123,7 +171,13 @@ def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_p
 def execute(chapter, folder):
     """The texts of a chapter's outputs, HTML first, with the records of `folder/runs`."""
     output = folder / "out.ipynb"
-    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{chapter}.ipynb"), str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(ROOT / "notebooks" / f"{chapter}.ipynb"),
+        str(output),
+    ]
     run = subprocess.run(
         [*command, "-p", "runs", str(folder / "runs"), "-p", "tier", "paper"],
         capture_output=True,

@@ -47,10 +47,19 @@ def convolutions(draw):
     largest = [r // 2 for r in reach] if padding == "same" else added
     if padding == "numbers":
         padding = added = largest = per_axis(st.integers(0, 4))
-    sizes = tuple(max(1, r - 2 * a, p + 1) + draw(st.integers(0, 4)) for r, a, p in zip(reach, added, largest, strict=True))
+    sizes = tuple(
+        max(1, r - 2 * a, p + 1) + draw(st.integers(0, 4))
+        for r, a, p in zip(reach, added, largest, strict=True)
+    )
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     channels = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 3))
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
+    options = {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "padding_mode": mode,
+    }
     options["bias"] = draw(st.booleans())
     dtype = draw(st.sampled_from(list(BOUND)))
     batch = draw(st.sampled_from([(), (1,), (2,)]))
@@ -60,7 +69,8 @@ def convolutions(draw):
 
 
 def scale_of(conv, x):
-    """What the terms of the sum add up to without their signs: rounding errors are relative to this."""
+    """What the terms of the sum add up to without their signs: rounding errors are relative to
+    this."""
     weights = {name: parameter.abs().double() for name, parameter in conv.named_parameters()}
     return torch.func.functional_call(conv, weights, x.abs().double()).abs().max().item() or 1.0
 
@@ -72,9 +82,12 @@ def any_convolution(case):
     with torch.no_grad():
         theirs, ours = conv(x), conv_to_attention(conv)(x)
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        # some processors' half-precision convolutions are wrong for some shapes, so the same weights in float64 are the reference
+        # some processors' half-precision convolutions are wrong for some shapes, so the same
+        # weights in float64 are the reference
         theirs = copy.deepcopy(conv).double()(x.double())
-        assert (ours.double() - theirs).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), conv
+        assert (ours.double() - theirs).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), (
+            conv
+        )
     tried.add((repr(conv), x.shape, x.dtype))
 
 
@@ -87,21 +100,29 @@ def test_any_convolution():
 
 @pytest.mark.parametrize("alpha", [None, 0.3, 30.0])
 def test_the_layer_is_the_literal_equation_4(alpha):
-    conv = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(2, 1), dilation=(1, 2), groups=2).double()
+    conv = nn.Conv2d(
+        4, 6, (3, 2), stride=(2, 1), padding=(2, 1), dilation=(1, 2), groups=2
+    ).double()
     layer = conv_to_attention(conv, alpha)
     x = torch.randn(2, 4, 7, 8).double()
     padded = F.pad(x, (1, 1, 2, 2)).movedim(1, -1)  # (B, H, W, C)
     height, width = padded.shape[1:3]
     A = layer.encoding.position_scores(height, width).reshape(6, height * width, height * width)
     W_out = torch.eye(6).double().repeat(6, 1)
-    literal = attention.multi_head_self_attention(A, padded.flatten(1, 2), layer.value_matrices(), W_out, layer.bias)
-    literal = literal.unflatten(1, (height, width))[:, 1:-1:2, 0:-2]  # crop what the kernel cannot centre on, keep every 2nd row
+    literal = attention.multi_head_self_attention(
+        A, padded.flatten(1, 2), layer.value_matrices(), W_out, layer.bias
+    )
+    # crop what the kernel cannot centre on, keep every 2nd row
+    literal = literal.unflatten(1, (height, width))[:, 1:-1:2, 0:-2]
     assert largest_gap(layer(x).detach(), literal.movedim(-1, 1).detach()) < 1e-12
 
 
 def test_a_soft_head_is_not_the_convolution_and_the_gap_falls_with_alpha():
     conv, x = nn.Conv2d(2, 3, 3, padding=1).double(), torch.randn(1, 2, 9, 9).double()
-    gaps = [largest_gap(conv_to_attention(conv, alpha)(x).detach(), conv(x).detach()) for alpha in (1.0, 5.0, 10.0, 20.0)]
+    gaps = [
+        largest_gap(conv_to_attention(conv, alpha)(x).detach(), conv(x).detach())
+        for alpha in (1.0, 5.0, 10.0, 20.0)
+    ]
     assert gaps[0] > 0.1 and all(later < earlier / 10 for earlier, later in pairwise(gaps))
 
 
@@ -111,7 +132,11 @@ def test_hard_alpha_is_one_hot(dtype):
     encoding = QuadraticEncoding.from_alpha(torch.tensor([[1.0, -2.0]]).to(dtype), alpha)
     p = attention_probabilities(encoding, 9, 9)[0, 4, 4]
     assert p.max() == 1 and p.count_nonzero() == 1 and p[5, 2] == 1
-    smallest = math.log(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps) if dtype != torch.float64 else -744.44
+    smallest = (
+        math.log(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)
+        if dtype != torch.float64
+        else -744.44
+    )
     assert alpha - 1 <= math.log(2) - smallest <= alpha
 
 
@@ -170,7 +195,12 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
 
 
 def test_an_empty_batch_stays_empty():
-    assert conv_to_attention(nn.Conv2d(3, 4, 3, padding=1))(torch.zeros(0, 3, 8, 8)).shape == (0, 4, 8, 8)
+    assert conv_to_attention(nn.Conv2d(3, 4, 3, padding=1))(torch.zeros(0, 3, 8, 8)).shape == (
+        0,
+        4,
+        8,
+        8,
+    )
 
 
 def test_weights_made_by_a_hook_are_refused():
@@ -206,7 +236,7 @@ def test_bad_inputs_are_refused():
         attention_probabilities(conv_to_attention(nn.Conv1d(1, 1, 3)), 4, 4)
 
 
-# --- networks -------------------------------------------------------------------------------------------------------
+# --- networks -------------------------------------------------------------------------------------
 
 
 def test_resnet18_cifar_form():
@@ -251,7 +281,7 @@ def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
     assert largest_gap(convert_network(shared)(x).detach(), shared(x).detach()) < 1e-5
 
 
-# --- the converse ---------------------------------------------------------------------------------------------------
+# --- the converse ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", list(kinds()))
@@ -259,15 +289,25 @@ def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
 @given(height=st.integers(1, 6), width=st.integers(1, 7), seed=st.integers(0, 2**31))
 def test_the_converse_is_exact(name, height, width, seed):
     torch.manual_seed(seed)
-    encoding = RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1)) if name == "bias" else kinds()[name]
+    encoding = (
+        RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1))
+        if name == "bias"
+        else kinds()[name]
+    )
     layer = PositionAttention(encoding, 3, 5).double()
     X = torch.randn(2, height, width, 3).double()
-    dense = layer.value(torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, height, width), X).flatten(-2))
+    dense = layer.value(
+        torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, height, width), X).flatten(
+            -2
+        )
+    )
     assert largest_gap(attention_to_conv(layer, height, width)(X).detach(), dense.detach()) < 1e-12
 
 
 def test_the_converse_refuses_what_it_cannot_do():
-    sharp = PositionAttention(QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4)
+    sharp = PositionAttention(
+        QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4
+    )
     with pytest.raises(ValueError, match="border factor of head 1"):
         attention_to_conv(sharp, 8, 8)
     undefined = PositionAttention(RelativeBias(torch.full((1, 9, 9), torch.nan)), 3, 4)

@@ -7,7 +7,8 @@ from test_models import PARAMETERS
 from attnconv import build_model, cost_of
 from attnconv.models import MODELS
 
-# 2 x multiply-adds of linear and convolution layers, in billions, as the paper prints them (Tables 1 and 4) ...
+# 2 x multiply-adds of linear and convolution layers, in billions, as the paper prints them (Tables
+# 1 and 4) ...
 PAPER = {
     "resnet18": "1.1",
     "sa-quadratic": "6.2",
@@ -16,7 +17,8 @@ PAPER = {
     "sa-learned": "6.2",
     "sa-learned-content": "15",
 }
-# ... and exactly. For the learned encoding the two maps 400 -> 9 act on the 16 x 16 shifts of each axis.
+# ... and exactly. For the learned encoding the two maps 400 -> 9 act on the 16 x 16 shifts of each
+# axis.
 EXACT = {
     "resnet18": 1_110_845_440,
     "sa-quadratic": 6_175_956_800,
@@ -26,7 +28,12 @@ EXACT = {
     "sa-learned-content": 6_175_956_800 + 6 * 2 * 2 * 256 * 400 * 3600,
     "sa-quadratic-16": 6_175_956_800 + 6 * 7 * 2 * 256 * 400 * 400,
 }
-MILLIONS = {"sa-generalized-pruned": "9.7", "sa-learned-content": "29.5", "resnet18": "11.2", "sa-learned": "12.3"}
+MILLIONS = {
+    "sa-generalized-pruned": "9.7",
+    "sa-learned-content": "29.5",
+    "resnet18": "11.2",
+    "sa-learned": "12.3",
+}
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -46,7 +53,9 @@ def test_costs_of_table_1_and_4(name):
         "learned": 6 * 9 * pairs * 2 * 400,
         "learned-content": 6 * 9 * 2 * (pairs * (400 + 400) + 256 * 32 * 200),
     }
-    assert cost.flops == cost.flops_paper + (dense[name.removeprefix("sa-")] if name != "resnet18" else 0)
+    assert cost.flops == cost.flops_paper + (
+        dense[name.removeprefix("sa-")] if name != "resnet18" else 0
+    )
     assert cost.flops_executed >= cost.flops_paper
 
 
@@ -55,7 +64,9 @@ def test_separable_attention_costs_an_eighth():
     cost = cost_of(build_model("sa-quadratic"))
     assert cost.flops_executed - cost.flops_paper == 6 * 9 * 256 * 32 * 400 * 2
     dense = cost_of(build_model("sa-generalized"))
-    assert dense.flops_executed - dense.flops_paper == pytest.approx(6 * 9 * 256 * 256 * 400 * 2, rel=0.02)
+    assert dense.flops_executed - dense.flops_paper == pytest.approx(
+        6 * 9 * 256 * 256 * 400 * 2, rel=0.02
+    )
 
 
 def test_cost_leaves_the_model_as_it_was():
@@ -64,10 +75,13 @@ def test_cost_leaves_the_model_as_it_was():
     small, large = cost_of(model, image_size=8), cost_of(model, image_size=16)
     assert model.training and not any(module._forward_hooks for module in model.modules())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert large.flops_paper - 2 * 80 == 4 * (small.flops_paper - 2 * 80)  # four times the pixels, one classifier
+    # four times the pixels, one classifier
+    assert large.flops_paper - 2 * 80 == 4 * (small.flops_paper - 2 * 80)
 
 
 def test_cost_of_any_network():
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, groups=1), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5))
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, groups=1), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)
+    )
     cost = cost_of(network, image_size=8)
     assert cost.flops_paper == cost.flops == 2 * (36 * 4 * 27 + 144 * 5)

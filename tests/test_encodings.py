@@ -39,9 +39,16 @@ def kinds(dtype=torch.float64):
 def test_quadratic_scores_are_equation_9():
     encoding = kinds()["quadratic"]
     delta = relative_shifts(H, W).double()
-    v_r = torch.einsum("hp,ijklp->hijkl", quadratic_target(encoding.centers, encoding.alpha), quadratic_encoding(delta))
+    v_r = torch.einsum(
+        "hp,ijklp->hijkl",
+        quadratic_target(encoding.centers, encoding.alpha),
+        quadratic_encoding(delta),
+    )
     probabilities = attention.spatial_softmax(v_r)
-    assert largest_gap(attention_probabilities(encoding, H, W).detach(), probabilities.detach()) < 1e-12
+    assert (
+        largest_gap(attention_probabilities(encoding, H, W).detach(), probabilities.detach())
+        < 1e-12
+    )
 
 
 def test_generalized_scores_are_equation_19():
@@ -49,10 +56,18 @@ def test_generalized_scores_are_equation_19():
     delta = relative_shifts(H, W).double()
     target = generalized_quadratic_target(encoding.centers, encoding.precision)
     v_r = torch.einsum("hp,ijklp->hijkl", target, generalized_quadratic_encoding(delta))
-    assert largest_gap(attention_probabilities(encoding, H, W).detach(), attention.spatial_softmax(v_r).detach()) < 1e-12
+    assert (
+        largest_gap(
+            attention_probabilities(encoding, H, W).detach(),
+            attention.spatial_softmax(v_r).detach(),
+        )
+        < 1e-12
+    )
     one_by_one = encoding.scores(torch.tensor([2, -1]))
     offset = torch.tensor([2.0, -1.0]).double() - encoding.centers
-    assert torch.allclose(one_by_one, -0.5 * torch.einsum("hi,hij,hj->h", offset, encoding.precision, offset))
+    assert torch.allclose(
+        one_by_one, -0.5 * torch.einsum("hi,hij,hj->h", offset, encoding.precision, offset)
+    )
 
 
 def test_generalized_contains_the_isotropic():
@@ -68,14 +83,21 @@ def test_learned_scores_are_the_last_term_of_equation_8():
     encoding = kinds()["learned"]
     r = encoding.embedding(relative_shifts(H, W))  # (H, W, H, W, 2 * dim)
     v = torch.cat([target.weight for target in encoding.targets], dim=1)
-    assert largest_gap(encoding.position_scores(H, W).detach(), torch.einsum("hp,ijklp->hijkl", v, r).detach()) < 1e-12
+    assert (
+        largest_gap(
+            encoding.position_scores(H, W).detach(), torch.einsum("hp,ijklp->hijkl", v, r).detach()
+        )
+        < 1e-12
+    )
 
 
 def test_learned_content_scores_match_the_dense_form():
     embedding = LearnedShiftEmbedding(H, W, dim=3).double()
     queries, keys = torch.randn(2, 2, 4, H, W, 6).double()
     r = embedding(relative_shifts(H, W))
-    dense = torch.einsum("bhijd,bhkld->bhijkl", queries, keys) + torch.einsum("bhijd,ijkld->bhijkl", queries, r)
+    dense = torch.einsum("bhijd,bhkld->bhijkl", queries, keys) + torch.einsum(
+        "bhijd,ijkld->bhijkl", queries, r
+    )
     ours = learned_content_scores(queries, keys, embedding, scale=0.5)
     assert largest_gap(ours.detach(), 0.5 * dense.detach()) < 1e-12
 
@@ -123,7 +145,11 @@ def test_sinusoids_match_the_formula():
     for i in range(5):
         for j in range(4):
             expected = [
-                f(p / 100.0**e) for p in (i, j) for e in (0, 1) for f in (torch.sin, torch.cos) for p in [torch.tensor(float(p))]
+                f(p / 100.0**e)
+                for p in (i, j)
+                for e in (0, 1)
+                for f in (torch.sin, torch.cos)
+                for p in [torch.tensor(float(p))]
             ]
             assert torch.allclose(P[i, j], torch.stack(expected), atol=1e-6)
     with pytest.raises(ValueError, match="multiple of 4"):

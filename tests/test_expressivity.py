@@ -19,7 +19,12 @@ def gaussian_heads(kernel_size=(3, 3), height=7, width=8, alpha=HARD):
 
 
 def random_maps(heads, height, width):
-    return torch.randn(heads, height, width, height * width).double().softmax(-1).reshape(heads, height, width, height, width)
+    return (
+        torch.randn(heads, height, width, height * width)
+        .double()
+        .softmax(-1)
+        .reshape(heads, height, width, height, width)
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -28,13 +33,19 @@ def test_hard_heads_express_and_so_do_their_blends(k_1, k_2, seed):
     torch.manual_seed(seed)
     hard = gaussian_heads((k_1, k_2), 6, 5)
     # a blend that is safely invertible: half of each head stays
-    blend = 0.5 * torch.eye(k_1 * k_2).double() + 0.5 * torch.rand(k_1 * k_2, k_1 * k_2).double().softmax(1)
+    blend = 0.5 * torch.eye(k_1 * k_2).double() + 0.5 * torch.rand(
+        k_1 * k_2, k_1 * k_2
+    ).double().softmax(1)
     for maps in (hard, torch.einsum("gh,hijkl->gijkl", blend, hard)):
         answer = expresses_convolution(maps, (k_1, k_2), tol=1e-8)
         assert answer.expresses and answer.residual.shape == (k_1, k_2)
     fewer = expresses_convolution(hard[1:], (k_1, k_2)) if k_1 * k_2 > 1 else None
     if fewer is not None:
-        assert not fewer.expresses and fewer.residual[0, 0] == pytest.approx(1) and (fewer.residual.flatten()[1:] < 1e-8).all()
+        assert (
+            not fewer.expresses
+            and fewer.residual[0, 0] == pytest.approx(1)
+            and (fewer.residual.flatten()[1:] < 1e-8).all()
+        )
 
 
 def test_random_heads_do_not():
@@ -68,7 +79,9 @@ def test_border_queries():
     replicated, interior = gaussian_heads(), {"border": "interior"}
     assert expresses_convolution(replicated, 3, **interior).expresses
     zero = expresses_convolution(replicated, 3, border="zero")
-    assert not zero.expresses and zero.residual[1, 1] < 1e-10, "hard heads replicate the border, they do not pad with zeros"
+    assert not zero.expresses and zero.residual[1, 1] < 1e-10, (
+        "hard heads replicate the border, they do not pad with zeros"
+    )
     queries, targets = shift_targets(7, 8, (3, 3), "zero")
     assert len(queries) == 56 and targets[0, 0].sum() == 0 and targets[0, -1, 9] == 1
 

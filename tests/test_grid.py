@@ -15,7 +15,8 @@ def test_pixels_refuses_empty_grids():
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [(1, [0]), (2, [0, 1]), (3, [-1, 0, 1]), (4, [-1, 0, 1, 2]), (7, list(range(-3, 4)))]
+    ("size", "expected"),
+    [(1, [0]), (2, [0, 1]), (3, [-1, 0, 1]), (4, [-1, 0, 1, 2]), (7, list(range(-3, 4)))],
 )
 def test_shift_set_of_one_axis(size, expected):
     assert shift_set([size]).flatten().tolist() == expected

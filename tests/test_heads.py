@@ -18,7 +18,9 @@ from attnconv.theory.grid import shift_set
 def of(encoding, size=7):
     """Heads of an encoding, as a record would give them."""
     probabilities = attention_probabilities(encoding.double(), size, size)
-    return Heads(probabilities[:, size // 2, size // 2], mean_by_shift(probabilities), encoding.centers)
+    return Heads(
+        probabilities[:, size // 2, size // 2], mean_by_shift(probabilities), encoding.centers
+    )
 
 
 def test_mean_by_shift_against_a_loop():
@@ -27,7 +29,12 @@ def test_mean_by_shift_against_a_loop():
     assert found.shape == (2, 5, 7)
     for row in range(-2, 3):
         for column in range(-3, 4):
-            pairs = [(i, j) for i in range(3) for j in range(4) if 0 <= i + row < 3 and 0 <= j + column < 4]
+            pairs = [
+                (i, j)
+                for i in range(3)
+                for j in range(4)
+                if 0 <= i + row < 3 and 0 <= j + column < 4
+            ]
             mean = sum(probabilities[:, i, j, i + row, j + column] for i, j in pairs) / len(pairs)
             assert torch.allclose(found[:, row + 2, column + 3], mean, atol=1e-12)
 
@@ -43,13 +50,21 @@ def test_hard_heads_meet_lemma_1():
 
 def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
     centers = torch.tensor([[0.0, 1.0], [0.0, 1.0], [3.0, 3.0], [-1.0, 0.0]]).double()
-    heads = of(from_snapshot({"centers": centers, "alpha": torch.tensor([30.0, 30.0, 30.0, 0.9]).double()}), 13)
+    heads = of(
+        from_snapshot(
+            {"centers": centers, "alpha": torch.tensor([30.0, 30.0, 30.0, 0.9]).double()}
+        ),
+        13,
+    )
     assert heads.covered(3) == 1 and heads.covered(7) == 2 and heads.covered(3, least_mass=0.2) == 2
-    assert heads.alone.tolist() == [False, False, True, True] and heads.by_locality().tolist()[-1] == 3
+    assert (
+        heads.alone.tolist() == [False, False, True, True] and heads.by_locality().tolist()[-1] == 3
+    )
 
 
 def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
-    """Its map from the middle has all mass on one pixel of the border: from other queries that is another shift."""
+    """Its map from the middle has all mass on one pixel of the border: from other queries that is
+    another shift."""
     outside = of(QuadraticEncoding.from_alpha(torch.tensor([[20.0, 20.0]]).double(), 0.5), 16)
     assert outside.maps.max() > 0.99 and outside.mass < 0.1
     corner = torch.zeros(1, 16, 16, 16, 16).double()
@@ -60,7 +75,11 @@ def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
 def test_uniform_heads():
     uniform = torch.full((1, 6, 8, 6, 8), 1 / 48, dtype=torch.float64)
     heads = Heads(uniform[:, 3, 4], mean_by_shift(uniform))
-    assert heads.query == (3, 4) and math.isclose(heads.mass.item(), 1 / 48) and math.isclose(heads.entropy.item(), math.log(48))
+    assert (
+        heads.query == (3, 4)
+        and math.isclose(heads.mass.item(), 1 / 48)
+        and math.isclose(heads.entropy.item(), math.log(48))
+    )
     assert heads.off_pixel.isnan().all()
     pairs = [(i - 3, j - 4) for i in range(6) for j in range(8)]
     assert math.isclose(heads.distance.item(), sum(math.hypot(*pair) for pair in pairs) / 48)
@@ -70,7 +89,9 @@ def test_uniform_heads():
 def test_the_maps_of_a_record_are_those_of_its_encodings(model, paper_records):
     record = load_run(paper_records / f"{model}--cifar10--seed0")
     layers = heads_of(record)
-    assert len(layers) == 6 and all(torch.allclose(heads.maps.sum(dim=(1, 2)), torch.ones(()).double()) for heads in layers)
+    assert len(layers) == 6 and all(
+        torch.allclose(heads.maps.sum(dim=(1, 2)), torch.ones(()).double()) for heads in layers
+    )
     if model == "sa-learned-content":
         expected = record.attention["mean_maps"][3, :, 4].double()
         assert torch.allclose(layers[3].maps, expected, atol=1e-3)
@@ -84,7 +105,9 @@ def test_an_encoding_comes_back_from_its_snapshot(model):
     for attention in build_model(model, hidden=16, intermediate=16, num_layers=1).attentions:
         encoding = attention.encoding
         again = from_snapshot(encoding.snapshot())
-        assert again.num_heads == encoding.num_heads and not any(p.requires_grad for p in again.parameters())
+        assert again.num_heads == encoding.num_heads and not any(
+            p.requires_grad for p in again.parameters()
+        )
         expected, found = (attention_probabilities(each, 9, 9) for each in (encoding, again))
         assert torch.allclose(found, expected, atol=1e-6)
 
@@ -120,9 +143,15 @@ def test_lost_mass_is_one_minus_an_inverse_theta_squared(alpha):
     alphas = torch.tensor([alpha], dtype=torch.float64)
     lost = lost_mass(alphas, (0.0, 0.0), reach=20)
     assert math.isclose(lost.item(), 1 - theta**-2, rel_tol=1e-9)
-    maps = attention_probabilities(QuadraticEncoding.from_alpha(torch.tensor([[0.2, -0.3]]).double(), alpha), 33, 33)
-    assert math.isclose(lost_mass(alphas, (0.2, -0.3), 16).item(), 1 - maps[0, 16, 16].max().item(), rel_tol=1e-6)
+    maps = attention_probabilities(
+        QuadraticEncoding.from_alpha(torch.tensor([[0.2, -0.3]]).double(), alpha), 33, 33
+    )
+    assert math.isclose(
+        lost_mass(alphas, (0.2, -0.3), 16).item(), 1 - maps[0, 16, 16].max().item(), rel_tol=1e-6
+    )
 
 
 def test_lost_mass_of_a_sharp_head_is_not_rounded_away():
-    assert math.isclose(lost_mass(torch.tensor([60.0]), (0.0, 0.0)).item(), 4 * math.exp(-60), rel_tol=1e-9)
+    assert math.isclose(
+        lost_mass(torch.tensor([60.0]), (0.0, 0.0)).item(), 4 * math.exp(-60), rel_tol=1e-9
+    )

@@ -19,15 +19,23 @@ def test_imitation_moves_towards_the_grid():
 
 
 def test_side_by_side_is_the_same_as_alone():
-    """A second route: another's convolution, start, decay and values change nothing but the rounding."""
+    """A second route: another's convolution, start, decay and values change nothing but the
+    rounding."""
     picture = whitened(load_photograph("china", (53, 80)))
     convs = [nn.Conv2d(3, 4, 3, padding=1) for _ in range(3)]
-    runs = [ImitationParameters(steps=30, weight_decay=decay, values_at_zero=decay > 0) for decay in (0.1, 0.5, 0.0)]
+    runs = [
+        ImitationParameters(steps=30, weight_decay=decay, values_at_zero=decay > 0)
+        for decay in (0.1, 0.5, 0.0)
+    ]
     together = imitate_convolutions(convs, picture, runs)
     for conv, run, joint in zip(convs, runs, together, strict=True):
         alone = imitate_convolution(conv, picture, run)
-        for name, ours, theirs in zip(("centers", "errors"), _numbers(joint), _numbers(alone), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        for name, ours, theirs in zip(
+            ("centers", "errors"), _numbers(joint), _numbers(alone), strict=True
+        ):
+            torch.testing.assert_close(
+                ours, theirs, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+            )
         X = torch.randn(2, 12, 12, 3)
         torch.testing.assert_close(joint.layer(X), alone.layer(X), rtol=1e-2, atol=1e-3)
 
@@ -37,7 +45,8 @@ def _numbers(imitation):
 
 
 def test_the_values_decay_as_in_adamw():
-    """In the first step: Adam's step, from values that were first made smaller by rate times decay."""
+    """In the first step: Adam's step, from values that were first made smaller by rate times
+    decay."""
     picture, conv = whitened(load_photograph("china", (53, 80))), nn.Conv2d(3, 4, 3, padding=1)
     run = ImitationParameters(steps=1, weight_decay=0.7, values_at_zero=False)
     learned = imitate_convolution(conv, picture, run)

@@ -1,4 +1,5 @@
-"""The explorer's JavaScript without a browser: its modules' own tests, and what they are joined to."""
+"""The explorer's JavaScript without a browser: its modules' own tests, and what they are joined
+to."""
 
 import os
 import re
@@ -32,7 +33,9 @@ def test_the_modules_own_tests(node):
 @pytest.mark.parametrize("host", ["page", "widget"])
 def test_joined_they_are_one_script(node, host, tmp_path):
     (tmp_path / "joined.mjs").write_text(script(host))
-    shell = subprocess.run([node, "--check", str(tmp_path / "joined.mjs")], capture_output=True, text=True)
+    shell = subprocess.run(
+        [node, "--check", str(tmp_path / "joined.mjs")], capture_output=True, text=True
+    )
     assert shell.returncode == 0, shell.stderr
     assert '.js"' not in script(host), "a page has no other file"
 
@@ -49,5 +52,10 @@ def test_each_module_imports_those_before_it_and_is_short():
 def test_prettiers_layout():
     if not (prettier := shutil.which("prettier")):
         pytest.skip("there is no prettier: npm install --global prettier@3")
-    shell = subprocess.run([prettier, "--check", *map(str, FOLDER.glob("*.js"))], capture_output=True, text=True, cwd=ROOT)
+    shell = subprocess.run(
+        [prettier, "--check", *map(str, FOLDER.glob("*.js"))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
     assert shell.returncode == 0, shell.stdout + shell.stderr

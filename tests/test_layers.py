@@ -29,10 +29,14 @@ def test_layer_equals_the_oracle_forward_and_backward(name, dtype):
     A = layer.encoding.position_scores(6, 7).reshape(4, 42, 42)
     W_val = layer.value.weight.unflatten(1, (4, 3)).permute(1, 2, 0)  # (N_h, D_in, D_out)
     W_out = torch.eye(5, dtype=dtype).repeat(4, 1)
-    oracle = attention.multi_head_self_attention(A, X.flatten(1, 2), W_val, W_out, layer.value.bias).unflatten(1, (6, 7))
+    oracle = attention.multi_head_self_attention(
+        A, X.flatten(1, 2), W_val, W_out, layer.value.bias
+    ).unflatten(1, (6, 7))
     inputs = [X, *layer.parameters()]
     weight = torch.randn_like(oracle)
-    ours, theirs = (torch.autograd.grad((output * weight).sum(), inputs) for output in (layer(X), oracle))
+    ours, theirs = (
+        torch.autograd.grad((output * weight).sum(), inputs) for output in (layer(X), oracle)
+    )
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     assert largest_gap(layer(X).detach(), oracle.detach()) < bound
     for our_gradient, their_gradient in zip(ours, theirs, strict=True):
@@ -41,27 +45,52 @@ def test_layer_equals_the_oracle_forward_and_backward(name, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_content_attention_equals_the_oracle_forward_and_backward(dtype):
-    """The oracle: the first two terms of equation (8) with r_delta for each pair of pixels, softmax, equation (4)."""
+    """The oracle: the first two terms of equation (8) with r_delta for each pair of pixels,
+    softmax, equation (4)."""
     layer = ContentAttention(LearnedShiftEmbedding(6, 7, dim=4), 3, 5, 2).to(dtype)
     X = torch.randn(2, 6, 7, 5, dtype=dtype, requires_grad=True)
     r = layer.embedding(relative_shifts(6, 7)).flatten(2, 3).flatten(0, 1)  # (T, T, D_k)
     tokens = X.flatten(1, 2)
-    queries, keys = ((tokens @ m.weight.T + m.bias).unflatten(-1, (3, 8)).transpose(1, 2) for m in (layer.query, layer.key))
-    A = (torch.einsum("bhqd,bhkd->bhqk", queries, keys) + torch.einsum("bhqd,qkd->bhqk", queries, r)) / 8**0.5
+    queries, keys = (
+        (tokens @ m.weight.T + m.bias).unflatten(-1, (3, 8)).transpose(1, 2)
+        for m in (layer.query, layer.key)
+    )
+    A = (
+        torch.einsum("bhqd,bhkd->bhqk", queries, keys) + torch.einsum("bhqd,qkd->bhqk", queries, r)
+    ) / 8**0.5
     W_val = layer.value.weight.unflatten(1, (3, 5)).permute(1, 2, 0)
     W_out = torch.eye(2, dtype=dtype).repeat(3, 1)
-    oracle = attention.multi_head_self_attention(A, tokens, W_val, W_out, layer.value.bias).unflatten(1, (6, 7))
+    oracle = attention.multi_head_self_attention(
+        A, tokens, W_val, W_out, layer.value.bias
+    ).unflatten(1, (6, 7))
     weight = torch.randn_like(oracle)
     inputs = [X, *layer.parameters()]
-    ours, theirs = (torch.autograd.grad((output * weight).sum(), inputs) for output in (layer(X), oracle))
+    ours, theirs = (
+        torch.autograd.grad((output * weight).sum(), inputs) for output in (layer(X), oracle)
+    )
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     assert largest_gap(layer(X).detach(), oracle.detach()) < bound
     position = torch.einsum("bhqd,qkd->bhqk", queries, r).reshape(2, 3, 6, 7, 6, 7) / 8**0.5
     content, rows, columns = layer.score_parts(X)
-    assert largest_gap((rows.unsqueeze(-1) + columns.unsqueeze(-2)).detach(), position.detach()) < bound
-    assert largest_gap((content.flatten(2, 3).flatten(-2) + position.flatten(2, 3).flatten(-2)).detach(), A.detach()) < bound
-    assert largest_gap(layer.probabilities(X).detach(), A.softmax(-1).reshape(2, 3, 6, 7, 6, 7).detach()) < bound
-    scale = max(gradient.abs().max() for gradient in theirs)  # the key bias is inert: its gradient is zero but for rounding
+    assert (
+        largest_gap((rows.unsqueeze(-1) + columns.unsqueeze(-2)).detach(), position.detach())
+        < bound
+    )
+    assert (
+        largest_gap(
+            (content.flatten(2, 3).flatten(-2) + position.flatten(2, 3).flatten(-2)).detach(),
+            A.detach(),
+        )
+        < bound
+    )
+    assert (
+        largest_gap(
+            layer.probabilities(X).detach(), A.softmax(-1).reshape(2, 3, 6, 7, 6, 7).detach()
+        )
+        < bound
+    )
+    # the key bias is inert: its gradient is zero but for rounding
+    scale = max(gradient.abs().max() for gradient in theirs)
     for our_gradient, their_gradient in zip(ours, theirs, strict=True):
         assert (our_gradient - their_gradient).abs().max() / scale < bound
 
@@ -111,18 +140,24 @@ def test_wrong_shapes_and_modules_are_refused():
     assert attention_probabilities(layer, 4, 5).shape == (4, 4, 5, 4, 5)
 
 
-# --- the arrangement of products ------------------------------------------------------------------------------------
+# --- the arrangement of products ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim_out", [2, 3, 5])  # the values first, or the averages
 @pytest.mark.parametrize("tokens_first", [False, True])
 def test_images_may_lie_either_way_in_memory(dim_out, tokens_first):
     layer = PositionAttention(kinds(torch.float64)["quadratic"], 3, dim_out).double()
-    X = torch.randn(6, 7, 2, 3).double().permute(2, 0, 1, 3) if tokens_first else torch.randn(2, 6, 7, 3).double()
+    X = (
+        torch.randn(6, 7, 2, 3).double().permute(2, 0, 1, 3)
+        if tokens_first
+        else torch.randn(2, 6, 7, 3).double()
+    )
     by_formula = torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, 6, 7), X)
     assert largest_gap(layer.head_averages(X).detach(), by_formula.detach()) < 1e-12
     assert largest_gap(layer(X).detach(), layer.value(by_formula.flatten(-2)).detach()) < 1e-12
-    assert not tokens_first or layer(X).permute(1, 2, 0, 3).is_contiguous(), "given back as they came"
+    assert not tokens_first or layer(X).permute(1, 2, 0, 3).is_contiguous(), (
+        "given back as they came"
+    )
 
 
 def test_factors_are_the_dense_maps():
@@ -132,10 +167,12 @@ def test_factors_are_the_dense_maps():
     assert largest_gap(attend((rows, columns), X), attend(dense, X)) < 1e-12
     assert largest_gap(attend_and_add((rows, columns), V), attend_and_add(dense, V)) < 1e-12
     assert largest_gap(attend(dense, X), torch.einsum("hijkl,klbd->hijbd", dense, X)) < 1e-12
-    assert largest_gap(attend_and_add(dense, V), torch.einsum("hijkl,hklbd->ijbd", dense, V)) < 1e-12
+    assert (
+        largest_gap(attend_and_add(dense, V), torch.einsum("hijkl,hklbd->ijbd", dense, V)) < 1e-12
+    )
 
 
-# --- subnormal numbers ----------------------------------------------------------------------------------------------
+# --- subnormal numbers ----------------------------------------------------------------------------
 
 ALPHAS = torch.logspace(math.log10(0.1), math.log10(200), 25).tolist()
 
@@ -145,11 +182,13 @@ def is_subnormal(value):
 
 
 def heads_at(alpha, dtype):
-    """Encodings of each kind with heads as sharp as alpha, on and between pixels, some beyond the image."""
+    """Encodings of each kind with heads as sharp as alpha, on and between pixels, some beyond the
+    image."""
     centers = torch.tensor([[0.0, 0.0], [0.5, -1.3], [-2.0, 3.0], [40.0, -25.0]])
     quadratic = QuadraticEncoding.from_alpha(centers, alpha)
     generalized = GeneralizedQuadraticEncoding(4)
-    generalized.centers.data, generalized.root.data = centers, math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
+    generalized.centers.data = centers
+    generalized.root.data = math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
     learned = LearnedRelativeEncoding(4, LearnedShiftEmbedding(12, 12, dim=5))
     for parameter in learned.parameters():
         parameter.data *= math.sqrt(alpha)
@@ -165,9 +204,13 @@ def test_no_probability_is_subnormal(dtype):
         for encoding in heads_at(alpha, dtype).values():
             probabilities = attention_probabilities(encoding, 12, 12)
             assert not is_subnormal(probabilities).any() and torch.isfinite(probabilities).all()
-            literally += int(is_subnormal(attention.spatial_softmax(encoding.position_scores(12, 12))).sum())
+            literally += int(
+                is_subnormal(attention.spatial_softmax(encoding.position_scores(12, 12))).sum()
+            )
             if hasattr(encoding, "axis_probabilities"):
-                assert not any(is_subnormal(factor).any() for factor in encoding.axis_probabilities(12, 12))
+                assert not any(
+                    is_subnormal(factor).any() for factor in encoding.axis_probabilities(12, 12)
+                )
         layer = conv_to_attention(nn.Conv2d(2, 2, 3, dilation=2).to(dtype), alpha)
         assert not is_subnormal(layer.axis_probabilities(0, 12)).any()
     assert literally > 1000, "without the cut there are many"
@@ -200,8 +243,13 @@ def test_no_product_of_the_layer_is_subnormal(kind, monkeypatch):
         return counted.subnormal
 
     assert not sum(map(count, ALPHAS))
-    monkeypatch.setattr("attnconv.theory.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
-    monkeypatch.setattr("attnconv.theory.encodings.softmax_without_tails", lambda scores: scores.softmax(dim=-1))
+    monkeypatch.setattr(
+        "attnconv.theory.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1)
+    )
+    monkeypatch.setattr(
+        "attnconv.theory.encodings.position.softmax_without_tails",
+        lambda scores: scores.softmax(dim=-1),
+    )
     assert sum(map(count, ALPHAS)), "without the cut there are some"
 
 

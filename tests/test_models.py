@@ -15,7 +15,14 @@ PARAMETERS = {
     "sa-learned": 12_278_682,
     "sa-learned-content": 29_484_282,
 }
-SMALL = {"num_layers": 2, "num_heads": 9, "hidden": 16, "intermediate": 8, "image_size": 8, "learned_dim": 4}
+SMALL = {
+    "num_layers": 2,
+    "num_heads": 9,
+    "hidden": 16,
+    "intermediate": 8,
+    "image_size": 8,
+    "learned_dim": 4,
+}
 
 
 def test_every_model_is_in_the_table():
@@ -59,18 +66,24 @@ def test_snapshots():
     for name, expected in shapes.items():
         model = build_model(name, **SMALL) if name != "resnet18" else build_model(name)
         found = {key: tuple(value.shape) for key, value in snapshot(model).items()}
-        assert found == {f"layer{layer}.{key}": shape for layer in (1, 2) for key, shape in expected.items()}
+        assert found == {
+            f"layer{layer}.{key}": shape for layer in (1, 2) for key, shape in expected.items()
+        }
     model = build_model("sa-quadratic", **SMALL)
     assert torch.equal(snapshot(model)["layer2.centers"], model.attentions[1].encoding.centers)
     learned = build_model("sa-learned", **SMALL)
     scores = learned.attentions[0].encoding.position_scores(4, 4)  # (N_h, H, W, H, W)
-    rows, columns = snapshot(learned)["layer1.row_scores"], snapshot(learned)["layer1.column_scores"]
-    assert torch.allclose(scores[:, 3, 1, 0, 2], rows[:, 0] + columns[:, 4], atol=1e-6)  # shift (-3, 1)
+    rows = snapshot(learned)["layer1.row_scores"]
+    columns = snapshot(learned)["layer1.column_scores"]
+    # shift (-3, 1)
+    assert torch.allclose(scores[:, 3, 1, 0, 2], rows[:, 0] + columns[:, 4], atol=1e-6)
 
 
 def test_options_where_text_and_code_differ():
     direct = build_model("sa-quadratic", **SMALL, alpha_form="direct").attentions[0].encoding
-    assert torch.equal(direct.alpha, direct.spread) and torch.allclose(direct.alpha, torch.tensor(0.5), atol=0.05)
+    assert torch.equal(direct.alpha, direct.spread) and torch.allclose(
+        direct.alpha, torch.tensor(0.5), atol=0.05
+    )
     with pytest.raises(ValueError, match="alpha_form is 'log', expected one of square, direct"):
         build_model("sa-quadratic", alpha_form="log")
     assert build_model("sa-learned").attentions[0].encoding.embedding.dim == 400
@@ -78,17 +91,25 @@ def test_options_where_text_and_code_differ():
     for name, own in (("sa-learned", 6), ("sa-learned-content", 6)):
         for share, count in ((False, own), (True, 1)):
             model = build_model(name, share_encoding=share)
-            assert sum(p.shape == (31, 400 if name == "sa-learned" else 200) for p in model.parameters()) == 2 * count
+            assert (
+                sum(
+                    p.shape == (31, 400 if name == "sa-learned" else 200)
+                    for p in model.parameters()
+                )
+                == 2 * count
+            )
     with pytest.raises(ValueError, match="got num_heads for 6 layers, expected 3"):
         build_model("sa-generalized-pruned", num_layers=3)
 
 
 def spoiled_model():
-    """A generalised model with a thin-striped head (0), a flat one (1) and a singular one (2) in its second layer."""
+    """A generalised model with a thin-striped head (0), a flat one (1) and a singular one (2) in
+    its second layer."""
     model = build_model("sa-generalized", **SMALL).eval()
     with torch.no_grad():
         root = model.attentions[1].encoding.root
-        root[0] = torch.tensor([[50.0, 0.0], [0.0, 1.0]])  # condition number 2500: degenerate for the code, not for the text
+        # condition number 2500: degenerate for the code, not for the text
+        root[0] = torch.tensor([[50.0, 0.0], [0.0, 1.0]])
         root[1] = 1e-3 * torch.eye(2)
         root[2] = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
     return model
@@ -97,20 +118,27 @@ def spoiled_model():
 def test_pruning_removes_degenerate_heads_and_leaves_the_others_as_they_were():
     model = spoiled_model()
     pruned, removed = prune_degenerate_heads(model)
-    assert removed == [[], [0, 1, 2]] and prune_degenerate_heads(model, **PAPER_CRITERION)[1] == [[], [1, 2]]
+    assert removed == [[], [0, 1, 2]] and prune_degenerate_heads(model, **PAPER_CRITERION)[1] == [
+        [],
+        [1, 2],
+    ]
     assert degenerate_heads(model.attentions[1].encoding).sum() == 3
     X = torch.randn(2, 4, 4, 16)
     for before, after, lost in zip(model.attentions, pruned.attentions, removed, strict=True):
         kept = [head for head in range(9) if head not in lost]
         assert torch.equal(after.head_averages(X), before.head_averages(X)[..., kept, :])
-        # the layer's output is the sum over the kept heads and b_out: the second route masks the others' values
+        # the layer's output is the sum over the kept heads and b_out: the second route masks the
+        # others' values
         masked = before.head_averages(X).clone()
         masked[..., lost, :] = 0
         assert largest_gap(after(X).detach(), before.value(masked.flatten(-2)).detach()) < 1e-6
     assert [p.numel() for p in pruned.parameters()] == [
-        p.numel() for p in build_model("sa-generalized-pruned", **SMALL | {"num_heads": (9, 6)}).parameters()
+        p.numel()
+        for p in build_model("sa-generalized-pruned", **SMALL | {"num_heads": (9, 6)}).parameters()
     ]
-    assert torch.equal(model.attentions[1].encoding.root[2], torch.ones(2, 2)), "the model itself stays as it was"
+    assert torch.equal(model.attentions[1].encoding.root[2], torch.ones(2, 2)), (
+        "the model itself stays as it was"
+    )
     pruned(torch.randn(2, 3, 8, 8)).sum().backward()
 
 
@@ -119,7 +147,9 @@ def test_pruning_every_head_and_the_wrong_model():
     pruned, removed = prune_degenerate_heads(model, max_condition=0.5)
     assert removed == [list(range(9))] * 2
     assert pruned(torch.randn(3, 3, 8, 8)).shape == (3, 10)
-    with pytest.raises(TypeError, match="expected a network with the generalised quadratic encoding"):
+    with pytest.raises(
+        TypeError, match="expected a network with the generalised quadratic encoding"
+    ):
         prune_degenerate_heads(build_model("sa-quadratic", **SMALL))
     with pytest.raises(TypeError, match="got ResNet"):
         prune_degenerate_heads(build_model("resnet18"))
@@ -128,7 +158,10 @@ def test_pruning_every_head_and_the_wrong_model():
 def test_unknown_names_and_overrides_are_refused():
     with pytest.raises(ValueError, match="unknown model 'resnet50', expected one of resnet18, sa-"):
         build_model("resnet50")
-    with pytest.raises(ValueError, match="unknown override depth for sa-quadratic, expected some of num_heads, image_size"):
+    with pytest.raises(
+        ValueError,
+        match="unknown override depth for sa-quadratic, expected some of num_heads, image_size",
+    ):
         build_model("sa-quadratic", depth=3)
     with pytest.raises(ValueError, match="sides divisible by 2"):
         build_model("sa-quadratic", **SMALL)(torch.randn(1, 3, 7, 8))

@@ -30,13 +30,15 @@ def test_the_chapters_are_there():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_checked_cells_are_compared_and_others_are_stripped(path):
-    """nbval compares nothing in a cell without an execution count, and would store pictures in the others."""
+    """nbval compares nothing in a cell without an execution count, and would store pictures in the
+    others."""
     checked = [cell for cell in code_cells(path) if CHECKED in cell.metadata.get("tags", [])]
     assert checked, "each chapter has a cell whose output is compared"
     for cell in checked:
         assert cell.execution_count is not None and cell.outputs, cell.source
         assert all(
-            output.output_type == "stream" and output.name == "stdout" and output.text.strip() for output in cell.outputs
+            output.output_type == "stream" and output.name == "stdout" and output.text.strip()
+            for output in cell.outputs
         ), cell.source
     for cell in code_cells(path):
         if cell not in checked:
@@ -46,21 +48,38 @@ def test_checked_cells_are_compared_and_others_are_stripped(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_house_rules(path):
     text = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
-    for part in ("**Question.**", "**What was shown.**", "**Where the paper needs care.**", ":::{exercise}", ":::{solution}"):
+    for part in (
+        "**Question.**",
+        "**What was shown.**",
+        "**Where the paper needs care.**",
+        ":::{exercise}",
+        ":::{solution}",
+    ):
         assert part in text, f"{path.stem} lacks {part}"
     figures = 0
     for cell in code_cells(path):
         assert sum(bool(line.strip()) for line in cell.source.splitlines()) < 20, cell.source
         if figure := cell.metadata.get("mystnb", {}).get("figure"):
             figures += 1
-            assert len(figure["caption"]) > 30 and figure["name"].startswith("fig-") and "tier" in figure["caption"]
+            assert (
+                len(figure["caption"]) > 30
+                and figure["name"].startswith("fig-")
+                and "tier" in figure["caption"]
+            )
             assert len(cell.metadata["mystnb"]["image"]["alt"]) > 10
     assert figures, "each chapter has a picture"
 
 
 def papermill(notebook, output, *parameters):
     options = [word for name, value in parameters for word in ("-p", name, value)]
-    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / notebook), str(output), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(ROOT / "notebooks" / notebook),
+        str(output),
+        *options,
+    ]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
@@ -68,11 +87,26 @@ def papermill(notebook, output, *parameters):
 @pytest.mark.parametrize(
     ("notebook", "name", "value", "message"),
     [
-        ("09-train.ipynb", "epoch", "1", "unknown parameter epoch = 1. Known parameters: model, dataset, tier, seed, epochs"),
+        (
+            "09-train.ipynb",
+            "epoch",
+            "1",
+            "unknown parameter epoch = 1. Known parameters: model, dataset, tier, seed, epochs",
+        ),
         ("09-train.ipynb", "epochs", "ten", "epochs = 'ten': Input should be a valid integer"),
         ("09-train.ipynb", "model", "sa", "model = 'sa': expected one of resnet18, sa-quadratic"),
-        ("10-results.ipynb", "run", "here", "unknown parameter run = 'here'. Known parameters: runs, tier, seed"),
-        ("08-gradient-descent.ipynb", "step", "5", "unknown parameter step = 5. Known parameters: kernel_size, steps"),
+        (
+            "10-results.ipynb",
+            "run",
+            "here",
+            "unknown parameter run = 'here'. Known parameters: runs, tier, seed",
+        ),
+        (
+            "08-gradient-descent.ipynb",
+            "step",
+            "5",
+            "unknown parameter step = 5. Known parameters: kernel_size, steps",
+        ),
     ],
 )
 def test_papermill_stops_at_a_wrong_parameter(notebook, name, value, message, tmp_path):
@@ -98,9 +132,15 @@ def test_papermill_trains_each_model(model, tmp_path):
 
 def test_storing_outputs_leaves_a_failing_notebook_as_it_was(tmp_path):
     path = tmp_path / "broken.ipynb"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("raise SystemError('on purpose')")])
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("raise SystemError('on purpose')")]
+    )
     nbformat.write(notebook, path)
     before = path.read_bytes()
-    run = subprocess.run([sys.executable, str(ROOT / "workflow" / "store_outputs.py"), str(path)], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "workflow" / "store_outputs.py"), str(path)],
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode != 0 and "on purpose" in run.stderr
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

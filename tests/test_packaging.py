@@ -15,8 +15,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 EVERY = map(Requirement, sum(EXTRAS.values(), PROJECT["dependencies"]))
 DIRECT = [requirement for requirement in EVERY if requirement.name != "attnconv"]
-LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
-LOCKED = {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, LINES)}
+LINES = [
+    line
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+LOCKED = {
+    canonicalize_name(requirement.name): requirement for requirement in map(Requirement, LINES)
+}
 
 
 def locked_version(name):
@@ -35,7 +41,9 @@ def test_the_conda_environment_installs_the_same_set():
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     extras = ",".join(sorted(EXTRAS))
     assert pip == ["--constraint constraints.txt", f"--editable .[{extras}]"]
-    assert f"--constraint constraints.txt --editable '.[{extras}]'" in (ROOT / "Makefile").read_text()
+    assert (
+        f"--constraint constraints.txt --editable '.[{extras}]'" in (ROOT / "Makefile").read_text()
+    )
 
 
 def test_what_is_installed_is_what_is_locked():
@@ -50,7 +58,9 @@ def test_what_is_installed_is_what_is_locked():
         if key[0] != "attnconv":
             assert distribution.version == locked_version(requirement.name), requirement
         for needed in map(Requirement, distribution.requires or []):
-            wanted = not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras})
+            wanted = not needed.marker or any(
+                needed.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras}
+            )
             if wanted:
                 needed.marker = None
                 pending.append(needed)

@@ -20,8 +20,13 @@ def fast(tmp_path, monkeypatch):
     """Runs of a second, in a folder of their own."""
     monkeypatch.setattr(quick, "REPOSITORY", tmp_path)
     short = {"epochs": 1, "train_images": 60, "test_images": 20, "num_layers": 1}
-    monkeypatch.setitem(TIERS, "brief", replace(TIERS["brief"], recipe=TIERS["brief"].recipe | short))
-    for model, recipe in (("sa-generalized", {"checkpoint_every": 1}), ("sa-generalized-pruned", {"parent_epochs": 1})):
+    monkeypatch.setitem(
+        TIERS, "brief", replace(TIERS["brief"], recipe=TIERS["brief"].recipe | short)
+    )
+    for model, recipe in (
+        ("sa-generalized", {"checkpoint_every": 1}),
+        ("sa-generalized-pruned", {"parent_epochs": 1}),
+    ):
         monkeypatch.setitem(MODELS, model, replace(MODELS[model], recipes={"brief": recipe}))
     return tmp_path / "data" / "cache"
 
@@ -40,7 +45,9 @@ def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
     assert old.exists(), "another build may be using it"
     os.utime(old, (0, 0))
     quick.quick_run("sa-quadratic")
-    assert [path.name for path in fast.iterdir()] == ["quick-other"], "what other code made on another day is removed"
+    assert [path.name for path in fast.iterdir()] == ["quick-other"], (
+        "what other code made on another day is removed"
+    )
 
 
 def test_the_digest_follows_the_code(tmp_path):
@@ -67,7 +74,8 @@ def test_the_model_of_a_run_is_kept_where_its_recipe_says_so(fast):
 
 
 def test_two_at_a_time_are_the_same_runs(tmp_path, monkeypatch):
-    """In other processes, which know nothing of this one's changes: the real recipe, of the shortest run."""
+    """In other processes, which know nothing of this one's changes: the real recipe, of the
+    shortest run."""
     records = quick.quick_runs(["sa-quadratic", "sa-learned"])
     assert [record.info.parameters["model"] for record in records] == ["sa-quadratic", "sa-learned"]
     assert records[0].metrics == quick.quick_run("sa-quadratic").metrics

@@ -1,4 +1,5 @@
-"""The rules behind the verdicts, on records that were made to meet them or to fail, and the README's part."""
+"""The rules behind the verdicts, on records that were made to meet them or to fail, and the
+README's part."""
 
 import re
 import shutil
@@ -49,20 +50,37 @@ def test_nothing_is_claimed_without_a_run(tmp_path):
 
 def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
     text = repr(report.trained_heads(Records.read(paper_records)))
-    assert "the quadratic model of the paper tier (1 seed" in text and "came near to being every 3 × 3 convolution." in text
-    pattern = r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+): (none|\d) of the (\d) layers"
+    assert (
+        "the quadratic model of the paper tier (1 seed" in text
+        and "came near to being every 3 × 3 convolution." in text
+    )
+    pattern = (
+        r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+): (none|\d) of the (\d) layers"
+    )
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     covered = [heads.covered(3) for heads in heads_of(record)]
-    residuals = [lemma_3_residual(encoding, *record.grid).max().item() for encoding in record.history.encodings()]
+    residuals = [
+        lemma_3_residual(encoding, *record.grid).max().item()
+        for encoding in record.history.encodings()
+    ]
     assert [float(number) for number in numbers[0].split(", ")] == covered
-    assert [float(number) for number in numbers[1:3]] == [round(min(residuals), 2), round(max(residuals), 2)]
+    assert [float(number) for number in numbers[1:3]] == [
+        round(min(residuals), 2),
+        round(max(residuals), 2),
+    ]
     assert int(numbers[4]) == len(covered) and (numbers[3] == "none") == (min(residuals) >= 0.1)
 
 
 @pytest.mark.parametrize(
     ("accuracy", "expected"),
-    [(0.938, "reproduced"), (0.933, "reproduced"), (0.943, "reproduced"), (0.93, "differs"), (0.9465, "exceeded")],
+    [
+        (0.938, "reproduced"),
+        (0.933, "reproduced"),
+        (0.943, "reproduced"),
+        (0.93, "differs"),
+        (0.9465, "exceeded"),
+    ],
 )
 def test_accuracy(accuracy, expected, tmp_path):
     write_record(tmp_path, "sa-quadratic", accuracy)
@@ -73,7 +91,11 @@ def test_accuracy(accuracy, expected, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02])
 def test_comparisons_of_accuracy(gap, tmp_path):
-    for model, accuracy in (("resnet18", 0.93 + gap), ("sa-quadratic", 0.93), ("sa-generalized", 0.93 + gap)):
+    for model, accuracy in (
+        ("resnet18", 0.93 + gap),
+        ("sa-quadratic", 0.93),
+        ("sa-generalized", 0.93 + gap),
+    ):
         write_record(tmp_path, model, accuracy)
     write_record(tmp_path, "sa-learned", 0.9)
     write_record(tmp_path, "sa-learned-content", 0.9 - gap)
@@ -96,7 +118,9 @@ def test_convergence(tmp_path):
     assert verdict(tmp_path, "faster to converge") == "differs", "both in the same epoch"
     write_record(tmp_path, "sa-quadratic", 0.85)
     write_record(tmp_path, "resnet18", 0.85, seed=1)
-    assert verdict(tmp_path, "faster to converge") == "undecided", "one seed that never gets there is enough"
+    assert verdict(tmp_path, "faster to converge") == "undecided", (
+        "one seed that never gets there is enough"
+    )
 
 
 def quadratic(places, alphas, heads=9):
@@ -104,8 +128,12 @@ def quadratic(places, alphas, heads=9):
     attention = {"epochs": torch.tensor([0, 3])}
     for layer, (centers, alpha) in enumerate(zip(places, alphas, strict=True), start=1):
         # at the start all heads are sharp and on the query pixel
-        attention[f"layer{layer}.centers"] = torch.stack([torch.zeros(heads, 2), torch.as_tensor(centers).float()])
-        attention[f"layer{layer}.alpha"] = torch.stack([torch.full((heads,), 5.0), torch.full((heads,), float(alpha))])
+        attention[f"layer{layer}.centers"] = torch.stack(
+            [torch.zeros(heads, 2), torch.as_tensor(centers).float()]
+        )
+        attention[f"layer{layer}.alpha"] = torch.stack(
+            [torch.full((heads,), 5.0), torch.full((heads,), float(alpha))]
+        )
     return attention
 
 
@@ -129,10 +157,18 @@ def test_the_grid_of_layer_4_and_the_reach_of_deeper_layers(tmp_path):
 
 
 def test_sixteen_heads(tmp_path):
-    write_record(tmp_path, "sa-quadratic-16", attention=quadratic([grid(4)] * 6, [5, 5, 5, 0.1, 0.1, 0.1], 16))
+    write_record(
+        tmp_path,
+        "sa-quadratic-16",
+        attention=quadratic([grid(4)] * 6, [5, 5, 5, 0.1, 0.1, 0.1], 16),
+    )
     assert verdict(tmp_path, "16 heads do not overlap") == "reproduced"
     assert verdict(tmp_path, "with 16 heads, local ones") == "reproduced"
-    write_record(tmp_path, "sa-quadratic-16", attention=quadratic([torch.zeros(16, 2)] * 6, [0.1, 0.1, 0.1, 5, 5, 5], 16))
+    write_record(
+        tmp_path,
+        "sa-quadratic-16",
+        attention=quadratic([torch.zeros(16, 2)] * 6, [0.1, 0.1, 0.1, 5, 5, 5], 16),
+    )
     assert verdict(tmp_path, "16 heads do not overlap") == "differs"
     assert verdict(tmp_path, "with 16 heads, local ones") == "differs"
 
@@ -144,11 +180,17 @@ def test_learned_encodings(like_the_paper, tmp_path):
     for layer in range(1, 7):
         if like_the_paper and layer <= 3:  # single pixels; rows that are symmetric and wide
             single = 4 if layer < 3 else 2
-            rows = torch.stack([-5 * (shifts - head) ** 2 for head in range(single)] + [-(shifts**2)] * (9 - single))
-            columns = torch.stack([-5 * (shifts - 1) ** 2] * single + [-0.05 * shifts**2] * (9 - single))
+            rows = torch.stack(
+                [-5 * (shifts - head) ** 2 for head in range(single)]
+                + [-(shifts**2)] * (9 - single)
+            )
+            columns = torch.stack(
+                [-5 * (shifts - 1) ** 2] * single + [-0.05 * shifts**2] * (9 - single)
+            )
         else:
             rows, columns = torch.zeros(9, 31), 0.2 * shifts.expand(9, 31)
-        attention[f"layer{layer}.row_scores"] = torch.stack([torch.zeros(9, 31), rows])  # at the start all pixels are alike
+        # at the start all pixels are alike
+        attention[f"layer{layer}.row_scores"] = torch.stack([torch.zeros(9, 31), rows])
         attention[f"layer{layer}.column_scores"] = torch.stack([torch.zeros(9, 31), columns])
     write_record(tmp_path, "sa-learned", attention=attention)
     expected = "reproduced" if like_the_paper else "differs"
@@ -157,13 +199,21 @@ def test_learned_encodings(like_the_paper, tmp_path):
 
 
 def test_untrained_heads_reproduce_nothing_of_what_training_should_do(paper_records):
-    """The rules ask for more than chance: the synthetic records hold heads as they are drawn at the start."""
+    """The rules ask for more than chance: the synthetic records hold heads as they are drawn at the
+    start."""
     found = verdicts(paper_records)
-    for part in ("single pixels that form a grid", "fewer of layer 3", "horizontally symmetric", "become non-isotropic"):
+    for part in (
+        "single pixels that form a grid",
+        "fewer of layer 3",
+        "horizontally symmetric",
+        "become non-isotropic",
+    ):
         assert [value for (_, claim), value in found.items() if part in claim] == ["differs"], part
 
 
-@pytest.mark.parametrize(("layers", "expected"), [([1, 2], "reproduced"), ([2], "partly"), ([], "differs")])
+@pytest.mark.parametrize(
+    ("layers", "expected"), [([1, 2], "reproduced"), ([2], "partly"), ([], "differs")]
+)
 def test_content_at_a_constant_shift(layers, expected, tmp_path):
     attention = content_attention()
     for layer in layers:
@@ -198,7 +248,9 @@ def test_non_isotropic_heads(ratios, expected, tmp_path):
     attention = {"epochs": torch.tensor([0, 3])}
     for layer, ratio in enumerate(ratios, start=1):
         attention[f"layer{layer}.centers"] = torch.zeros(2, 9, 2)
-        attention[f"layer{layer}.precision"] = torch.diag(torch.tensor([float(ratio) ** 2, 1.0])).expand(2, 9, 2, 2).clone()
+        attention[f"layer{layer}.precision"] = (
+            torch.diag(torch.tensor([float(ratio) ** 2, 1.0])).expand(2, 9, 2, 2).clone()
+        )
     write_record(tmp_path, "sa-generalized", attention=attention)
     assert verdict(tmp_path, "become non-isotropic") == expected
 
@@ -215,8 +267,15 @@ def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_a
     assert set(paper.values()) == {"not run", "reproduced", "differs"}, "the rules that need no run"
     assert "not run" not in small.values()
     not_asked = {text for (_, text), value in small.items() if value == "not asked"}
-    of_the_papers_networks = {"parameters and FLOPs of the six models", "pruning reduces size and cost by a fourth"}
-    accuracies = {f"{spec.label}: accuracy {spec.published.accuracy:.3f}" for spec in MODELS.values() if spec.published.accuracy}
+    of_the_papers_networks = {
+        "parameters and FLOPs of the six models",
+        "pruning reduces size and cost by a fourth",
+    }
+    accuracies = {
+        f"{spec.label}: accuracy {spec.published.accuracy:.3f}"
+        for spec in MODELS.values()
+        if spec.published.accuracy
+    }
     assert not_asked == accuracies | of_the_papers_networks
 
 
@@ -226,16 +285,20 @@ def test_short_and_long_runs_side_by_side(tmp_path):
     assert {row[2] for row in report.long_run_table(Records.read(tmp_path)).rows} == {"not run"}
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-long")
     rows = {row[0]: row[1:3] for row in report.long_run_table(Records.read(tmp_path)).rows}
-    assert rows["the heads of layer 4 attend to single pixels that form a grid around the query"] == ["differs", "reproduced"]
+    assert rows[
+        "the heads of layer 4 attend to single pixels that form a grid around the query"
+    ] == ["differs", "reproduced"]
 
 
 def test_computing_time(tmp_path):
     write_record(tmp_path, "resnet18")
     write_record(tmp_path, "sa-learned", hardware={"device": "an imagined GPU", "processes": 2})
-    assert report.compute_table(Records.read(tmp_path).of(*MODELS)).rows == [["an imagined GPU", "2", "6", "0.50"]]
+    assert report.compute_table(Records.read(tmp_path).of(*MODELS)).rows == [
+        ["an imagined GPU", "2", "6", "0.50"]
+    ]
 
 
-# --- the README -----------------------------------------------------------------------------------------------------
+# --- the README -----------------------------------------------------------------------------------
 
 
 def test_the_readme_equals_the_records():
@@ -245,7 +308,9 @@ def test_the_readme_equals_the_records():
 
 def test_the_readme_opens_with_claim_picture_and_table():
     text = (ROOT / "README.md").read_text()
-    places = [text.index(part) for part in ("**The claims.**", "(book/claim.png)", readme.MARKS[0], "## ")]
+    places = [
+        text.index(part) for part in ("**The claims.**", "(book/claim.png)", readme.MARKS[0], "## ")
+    ]
     assert places == sorted(places)
 
 
@@ -260,10 +325,15 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
     write_records(tmp_path / "runs")
     monkeypatch.setattr(readme, "README", path)
     records = Records.read(tmp_path / "runs")
-    assert readme.update_readme(records, path) and not readme.update_readme(records, path), "the second time nothing changes"
+    assert readme.update_readme(records, path) and not readme.update_readme(records, path), (
+        "the second time nothing changes"
+    )
     text = path.read_text()
     for model in TABLE_4:
-        pattern = rf"\| {re.escape(MODELS[model].label)} \| {model} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, 3 epochs\) \| not run \|"
+        pattern = (
+            rf"\| {re.escape(MODELS[model].label)} \| {model} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, 3"
+            r" epochs\) \| not run \|"
+        )
         assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
     assert "Paper tier: 7 of 7 rows run" in text and text.count(readme.MARKS[1]) == 1
     path.write_text(text.replace(readme.MARKS[1], ""))
@@ -277,5 +347,8 @@ def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(readme, "PICTURE", tmp_path / "claim.png")
     write_record(tmp_path / "runs", "resnet18", tier="small")
     assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
-    assert "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text() and (tmp_path / "claim.png").exists()
+    assert (
+        "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text()
+        and (tmp_path / "claim.png").exists()
+    )
     assert "written anew" in capsys.readouterr().out

@@ -19,8 +19,24 @@ INFO = {
     "hardware": {"device": "some processor"},
 }
 METRICS = [
-    {"epoch": 1, "lr": 0.1, "train_loss": 2.3, "train_accuracy": 0.1, "test_loss": 1 / 3, "test_accuracy": 0.8, "seconds": 0.7},
-    {"epoch": 2, "lr": 0.0, "train_loss": 1.9, "train_accuracy": 0.2, "test_loss": 2.1, "test_accuracy": 0.6, "seconds": 1.5},
+    {
+        "epoch": 1,
+        "lr": 0.1,
+        "train_loss": 2.3,
+        "train_accuracy": 0.1,
+        "test_loss": 1 / 3,
+        "test_accuracy": 0.8,
+        "seconds": 0.7,
+    },
+    {
+        "epoch": 2,
+        "lr": 0.0,
+        "train_loss": 1.9,
+        "train_accuracy": 0.2,
+        "test_loss": 2.1,
+        "test_accuracy": 0.6,
+        "seconds": 1.5,
+    },
 ]
 ATTENTION = {"epochs": torch.tensor([0, 2]), "layer1.centers": torch.randn(2, 9, 2)}
 
@@ -29,11 +45,21 @@ def check_record(record, model, epochs):
     """That a run left a valid record."""
     info = record.info
     assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
-    assert info.parameters["model"] == model and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
-    assert info.git_commit and info.images_per_second > 0 and info.versions["torch"] and info.hardware["device"]
+    assert (
+        info.parameters["model"] == model
+        and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
+    )
+    assert (
+        info.git_commit
+        and info.images_per_second > 0
+        and info.versions["torch"]
+        and info.hardware["device"]
+    )
     assert bool(record.attention) == (model != "resnet18")
     assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
-    assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), "no folder of this machine"
+    assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
+        "no folder of this machine"
+    )
 
 
 @pytest.fixture
@@ -46,19 +72,32 @@ def folder(tmp_path):
 def test_a_record_is_read_as_it_was_written(folder):
     record = load_run(folder)
     assert record.metrics == METRICS, "to the last bit"
-    assert record.info.final_test_accuracy == 0.6 and record.info.best_test_accuracy == 0.8 and record.info.epochs_done == 2
+    assert (
+        record.info.final_test_accuracy == 0.6
+        and record.info.best_test_accuracy == 0.8
+        and record.info.epochs_done == 2
+    )
     assert torch.equal(record.attention["layer1.centers"], ATTENTION["layer1.centers"])
-    assert sorted(path.name for path in folder.iterdir()) == ["attention.safetensors", "metrics.csv", "run.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "attention.safetensors",
+        "metrics.csv",
+        "run.json",
+    ]
     records, problems = find_runs(folder.parent)
     assert [found.folder.name for found in records] == [folder.name] and not problems
-    assert "| sa-quadratic--digits--seed0 | finished | 2 of 2 | 0.6000 | 0.8000 | 20 |" in results_table(records)
+    assert (
+        "| sa-quadratic--digits--seed0 | finished | 2 of 2 | 0.6000 | 0.8000 | 20 |"
+        in results_table(records)
+    )
 
 
 def test_a_partial_record(tmp_path):
     folder = tmp_path / "sa-quadratic--digits--seed0"
     write_run(folder, INFO | {"status": "running"}, [])
     record = load_run(folder)
-    assert record.info.final_test_accuracy is None and record.attention == {} and record.metrics == []
+    assert (
+        record.info.final_test_accuracy is None and record.attention == {} and record.metrics == []
+    )
     assert "| running | 0 of 2 | - | - |" in results_table([record])
 
 
@@ -67,7 +106,10 @@ def test_damaged_records_say_what_is_wrong(folder):
         load_run(folder.parent / "nowhere")
     content = (folder / "metrics.csv").read_bytes()
     (folder / "metrics.csv").write_bytes(content.replace(b"0.6", b"0.9"))
-    with pytest.raises(DamagedFile, match=r"metrics.csv does not match run.json; restore it from git, or repeat the run"):
+    with pytest.raises(
+        DamagedFile,
+        match=r"metrics.csv does not match run.json; restore it from git, or repeat the run",
+    ):
         load_run(folder)
     (folder / "metrics.csv").unlink()
     with pytest.raises(DamagedFile, match="incomplete or damaged"):
@@ -78,14 +120,18 @@ def test_damaged_records_say_what_is_wrong(folder):
     whole = (folder / "run.json").read_bytes()
     info = json.loads(whole)
     (folder / "run.json").write_text(json.dumps(info | {"epochs_done": "many"}))
-    with pytest.raises(DamagedFile, match=r"run.json is damaged: epochs_done Input should be a valid integer"):
+    with pytest.raises(
+        DamagedFile, match=r"run.json is damaged: epochs_done Input should be a valid integer"
+    ):
         load_run(folder)
     (folder / "run.json").write_text("{")
     with pytest.raises(DamagedFile, match=r"run.json is damaged"):
         load_run(folder)
     (folder / "run.json").write_bytes(whole)
     (folder / "attention.safetensors").write_bytes(b"")
-    with pytest.raises(DamagedFile, match=r"attention.safetensors is damaged.*; restore it from git"):
+    with pytest.raises(
+        DamagedFile, match=r"attention.safetensors is damaged.*; restore it from git"
+    ):
         load_run(folder)
     (folder / "attention.safetensors").unlink()
     with pytest.raises(DamagedFile, match=r"attention.safetensors is missing; restore it from git"):
@@ -93,13 +139,20 @@ def test_damaged_records_say_what_is_wrong(folder):
 
 
 def test_every_damage_to_run_json_is_found(folder):
-    """Each byte changed, each piece left out, and values that would be read as if nothing had happened."""
+    """Each byte changed, each piece left out, and values that would be read as if nothing had
+    happened."""
     path = folder / "run.json"
     whole = path.read_bytes()
     damaged = [whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1 :] for n in range(len(whole))]
-    damaged += [whole[:n] + whole[n + length :] for length in (1, 7, 40) for n in range(0, len(whole), 5)]
+    damaged += [
+        whole[:n] + whole[n + length :] for length in (1, 7, 40) for n in range(0, len(whole), 5)
+    ]
     damaged += [whole[:n] for n in range(0, len(whole), 5)]
-    damaged += [whole.replace(b'"epochs": 2', b'"epochs": 3'), whole.replace(b"0" * 64, b"1" * 64), whole.replace(b"1.5", b"2.5")]
+    damaged += [
+        whole.replace(b'"epochs": 2', b'"epochs": 3'),
+        whole.replace(b"0" * 64, b"1" * 64),
+        whole.replace(b"1.5", b"2.5"),
+    ]
     for content in damaged:
         assert content != whole
         path.write_bytes(content)
@@ -117,12 +170,17 @@ def test_a_record_of_the_first_version_is_read(folder):
     record = load_run(folder)
     assert record.info.version == 1 and record.tier == "quick" and record.metrics == METRICS
     (folder / "run.json").write_text(json.dumps(info | {"version": 3}, indent=2) + "\n")
-    with pytest.raises(DamagedFile, match="version 3 of the format, expected 1 or 2; use a newer attnconv"):
+    with pytest.raises(
+        DamagedFile, match="version 3 of the format, expected 1 or 2; use a newer attnconv"
+    ):
         load_run(folder)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*mistyped, expected one that holds run records"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"there is no folder .*mistyped, expected one that holds run records",
+    ):
         find_runs(tmp_path / "mistyped")
     assert find_runs(tmp_path) == ([], {})
 

@@ -38,11 +38,17 @@ def noise():
     images = torch.randint(256, (260, 32, 32, 3), generator=generator, dtype=torch.uint8)
     labels = torch.randint(10, (260,), generator=generator)
     normalisation = {"classes": CIFAR10_CLASSES, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return Dataset("cifar10", images[:200], labels[:200], images[200:], labels[200:], **normalisation)
+    return Dataset(
+        "cifar10", images[:200], labels[:200], images[200:], labels[200:], **normalisation
+    )
 
 
 def places(folder):
-    return {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "device": "cpu"}
+    return {
+        "runs": str(folder / "runs"),
+        "checkpoints": str(folder / "checkpoints"),
+        "device": "cpu",
+    }
 
 
 def two_steps(folder, **values):
@@ -50,14 +56,20 @@ def two_steps(folder, **values):
     return small(override=True, epochs=1, parent_epochs=1, **places(folder), **values)
 
 
-# --- the recipe -----------------------------------------------------------------------------------------------------
+# --- the recipe -----------------------------------------------------------------------------------
 
 
 def test_one_recipe_for_all_attention_models():
     recipes = [small(model=model).identity() for model in SA if model != "sa-generalized-pruned"]
     for other in recipes[1:]:
         assert {name for name in other if other[name] != recipes[0][name]} == {"model"}
-    of_the_claims = {"num_layers": 6, "center_std": 2.0, "batch_size": 100, "augment": True, "alpha_form": "square"}
+    of_the_claims = {
+        "num_layers": 6,
+        "center_std": 2.0,
+        "batch_size": 100,
+        "augment": True,
+        "alpha_form": "square",
+    }
     assert of_the_claims.items() <= recipes[0].items()
     parent = small(model="sa-generalized-pruned", seed=4).parent()
     assert parent == small(model="sa-generalized", seed=4)
@@ -65,13 +77,19 @@ def test_one_recipe_for_all_attention_models():
 
 def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
     for values, message in [
-        ({"hidden": 64}, r"hidden = 64: the tier small has hidden = 60; leave it out, or set override to True"),
+        (
+            {"hidden": 64},
+            r"hidden = 64: the tier small has hidden = 60; leave it out, or set override to True",
+        ),
         ({"epochs": 3}, r"epochs = 3: the tier small has epochs = "),
         ({"weight_decay": 0.1}, r"weight_decay = 0.1: the tier small has weight_decay = 0.0001"),
         ({"model": "resnet18", "width": 64}, r"width = 64: the tier small has width = 10"),
         ({"dataset": "digits"}, r"tier = 'small': expected quick or brief for digits"),
         ({"tier": ["small"]}, r"tier = \['small'\]: Input should be a valid string"),
-        ({"tier": "tiny"}, r"tier = 'tiny': expected one of quick, brief, paper, small, small-long"),
+        (
+            {"tier": "tiny"},
+            r"tier = 'tiny': expected one of quick, brief, paper, small, small-long",
+        ),
         ({"tier": "quick"}, r"tier = 'quick': expected paper or small or small-long for cifar10"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -83,8 +101,13 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
 
 
 def test_a_run_of_each_tier_has_a_name_of_its_own():
-    names = [RunParameters.check({"dataset": "cifar10", "tier": tier}).name for tier in ("paper", "small", "small-long")]
-    assert names == [f"sa-quadratic--cifar10{tier}--seed0" for tier in ("", "-small", "-small-long")]
+    names = [
+        RunParameters.check({"dataset": "cifar10", "tier": tier}).name
+        for tier in ("paper", "small", "small-long")
+    ]
+    assert names == [
+        f"sa-quadratic--cifar10{tier}--seed0" for tier in ("", "-small", "-small-long")
+    ]
     assert RunParameters().name == "sa-quadratic--digits--seed0" and RunParameters().tier == "quick"
 
 
@@ -93,7 +116,10 @@ def test_weights_of_every_model_fit():
     for model in MODELS:
         parameters = small(model=model)
         network = build_network(parameters.model_dump())
-        assert 2 * sum(value.numel() for value in network.state_dict().values()) < LARGEST_WEIGHTS - 20_000
+        assert (
+            2 * sum(value.numel() for value in network.state_dict().values())
+            < LARGEST_WEIGHTS - 20_000
+        )
         assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
@@ -102,33 +128,42 @@ def test_held_out_images_take_the_place_of_the_test_images(noise):
     assert len(held.train_labels) == 150 and torch.equal(held.test_images, noise.train_images[150:])
     assert torch.equal(torch.cat([held.train_labels, held.test_labels]), noise.train_labels)
     assert noise.hold_out(0) is noise
-    with pytest.raises(ValueError, match="held_out = 200: expected less than the 200 training images"):
+    with pytest.raises(
+        ValueError, match="held_out = 200: expected less than the 200 training images"
+    ):
         noise.hold_out(200)
 
 
 def test_a_narrower_resnet_has_the_shape_of_the_wide_one():
     wide, narrow = build_model("resnet18"), build_model("resnet18", width=10)
-    shapes = [{name: value.shape for name, value in model.state_dict().items()} for model in (wide, narrow)]
+    shapes = [
+        {name: value.shape for name, value in model.state_dict().items()}
+        for model in (wide, narrow)
+    ]
     assert shapes[0].keys() == shapes[1].keys()
     for name, shape in shapes[0].items():
         expected = [10 * size // 64 if size not in (1, 3, 10) else size for size in shape]
         assert list(shapes[1][name]) == expected, name
 
 
-# --- runs -----------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_path):
     run = train(two_steps(tmp_path, model=model), noise)
     check_record(run.record, model, epochs=1)
-    assert run.record.tier == "small" and not Records.read(tmp_path / "runs", "small").of(model), "not the whole of CIFAR-10"
+    assert run.record.tier == "small" and not Records.read(tmp_path / "runs", "small").of(model), (
+        "not the whole of CIFAR-10"
+    )
     assert (run.record.folder / FILE).stat().st_size < LARGEST_WEIGHTS
     again = load_model(model, runs=tmp_path / "runs")
     assert not again.training and again.record.info.parameters == run.record.info.parameters
     images = noise.normalise(noise.test_images)
     with torch.no_grad():
-        assert (again(images) - run.model(images)).abs().max() < 2e-2, "equal but for half precision"
+        assert (again(images) - run.model(images)).abs().max() < 2e-2, (
+            "equal but for half precision"
+        )
     assert again.check["first_test_images"] == 60 and 0 <= again.check["accuracy"] <= 1
 
 
@@ -144,7 +179,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(model, noise, tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
     parameters = two_steps(tmp_path / "parts", model=model)
-    with pytest.raises(Interrupted, match="stopped by SIGTERM in epoch 1, step 1; a checkpoint was written"):
+    with pytest.raises(
+        Interrupted, match="stopped by SIGTERM in epoch 1, step 1; a checkpoint was written"
+    ):
         train(parameters, noise)
     assert not (parameters.record_folder / FILE).exists()
     assert results(train(parameters, noise)) == results(whole)
@@ -152,14 +189,23 @@ def test_a_stopped_run_goes_on_bit_for_bit(model, noise, tmp_path, monkeypatch):
 
 def test_a_full_disk_leaves_no_record_that_looks_whole(noise, tmp_path, small_files):
     parameters = two_steps(tmp_path)
-    with pytest.warns(UserWarning, match="could not be written"), pytest.raises(OSError, match="File too large"):
+    with (
+        pytest.warns(UserWarning, match="could not be written"),
+        pytest.raises(OSError, match="File too large"),
+    ):
         train(parameters, noise)
-    assert not list(parameters.checkpoint_folder.iterdir()) and not (parameters.record_folder / "run.json").exists()
+    assert (
+        not list(parameters.checkpoint_folder.iterdir())
+        and not (parameters.record_folder / "run.json").exists()
+    )
 
 
 @pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-learned-content"])
 def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path):
-    runs = [train(two_steps(tmp_path / str(size), model=model, micro_batch=size), noise) for size in (100, 50, 33)]
+    runs = [
+        train(two_steps(tmp_path / str(size), model=model, micro_batch=size), noise)
+        for size in (100, 50, 33)
+    ]
     for run in runs[1:]:
         for ours, theirs in zip(run.metrics, runs[0].metrics, strict=True):
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
@@ -169,24 +215,34 @@ def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path):
 def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path):
     whole = {"model": "resnet18"}, {"attention_dropout": 0.1}
     for values in whole:
-        runs = [train(two_steps(tmp_path / f"{values}{size}", **values, micro_batch=size), noise) for size in (None, 100)]
+        runs = [
+            train(two_steps(tmp_path / f"{values}{size}", **values, micro_batch=size), noise)
+            for size in (None, 100)
+        ]
         assert results(runs[0]) == results(runs[1])
 
 
-# --- weights --------------------------------------------------------------------------------------------------------
+# --- weights --------------------------------------------------------------------------------------
 
 
 def test_weights_that_are_not_there_or_damaged(noise, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no run record in .*sa-quadratic--cifar10-small--seed0"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no run record in .*sa-quadratic--cifar10-small--seed0"
+    ):
         load_model("sa-quadratic", runs=tmp_path)
     with pytest.raises(ValueError, match="model = 'sa': expected one of resnet18"):
         load_model("sa")
     record = train(two_steps(tmp_path, seed=1), noise).record
-    with pytest.raises(FileNotFoundError, match="the weights of sa-quadratic--cifar10-small--seed1 are not kept"):
+    with pytest.raises(
+        FileNotFoundError, match="the weights of sa-quadratic--cifar10-small--seed1 are not kept"
+    ):
         load_model("sa-quadratic", seed=1, runs=tmp_path / "runs")
     other = train(two_steps(tmp_path, model="resnet18"), noise).record
     shutil.copy(other.folder / FILE, record.folder / FILE)
-    with pytest.raises(DamagedFile, match=r"cannot be used: got the weights of another model: .*; restore it from git"):
+    with pytest.raises(
+        DamagedFile,
+        match=r"cannot be used: got the weights of another model: .*; restore it from git",
+    ):
         load_model("sa-quadratic", seed=1, runs=tmp_path / "runs")
     content = (other.folder / FILE).read_bytes()
     (other.folder / FILE).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -200,14 +256,26 @@ def test_weights_of_another_shape_are_refused():
         set_weights(wide, narrow.state_dict())
 
 
-# --- CIFAR-10 -------------------------------------------------------------------------------------------------------
+# --- CIFAR-10 -------------------------------------------------------------------------------------
 
 
 def test_the_same_command_repeats_a_run_bit_for_bit(cifar10_root, tmp_path):
-    words = "--model sa-quadratic --dataset cifar10 --tier small --override True --epochs 2 --train_images 500 --test_images 100"
+    words = (
+        "--model sa-quadratic --dataset cifar10 --tier small --override True --epochs 2"
+        " --train_images 500 --test_images 100"
+    )
     records = []
     for name in ("first", "second"):
-        folders = ["--runs", tmp_path / name, "--checkpoints", tmp_path / name, "--data_root", cifar10_root, "--device", "cpu"]
+        folders = [
+            "--runs",
+            tmp_path / name,
+            "--checkpoints",
+            tmp_path / name,
+            "--data_root",
+            cifar10_root,
+            "--device",
+            "cpu",
+        ]
         shell = command_line("train", *words.split(), *folders)
         assert shell.returncode == 0, shell.stderr[-3000:]
         records.append(load_run(tmp_path / name / "sa-quadratic--cifar10-small--seed0"))
@@ -221,7 +289,10 @@ def test_the_same_command_repeats_a_run_bit_for_bit(cifar10_root, tmp_path):
 KEPT = sorted(path.parent.name for path in (REPOSITORY / "data" / "runs").glob(f"*/{FILE}"))
 
 
-@pytest.mark.parametrize("name", KEPT or [pytest.param("", marks=pytest.mark.skip(reason="no weights are committed yet"))])
+@pytest.mark.parametrize(
+    "name",
+    KEPT or [pytest.param("", marks=pytest.mark.skip(reason="no weights are committed yet"))],
+)
 def test_committed_weights_find_the_recorded_accuracy(name, cifar10_root):
     model_name, data, _ = name.split("--")
     model = load_model(model_name, tier=data.removeprefix("cifar10-"))
@@ -229,5 +300,9 @@ def test_committed_weights_find_the_recorded_accuracy(name, cifar10_root):
     first = load_dataset("cifar10", cifar10_root).subset(None, 1000)
     _, accuracy = evaluate(model, Batches(first, first.test_images, first.test_labels))
     assert model.check["first_test_images"] == 1000
-    assert abs(accuracy - model.check["accuracy"]) <= 0.003, "half precision may change an answer or two"
-    assert abs(accuracy - model.record.info.final_test_accuracy) <= 0.05, "a tenth of the test images: four standard errors"
+    assert abs(accuracy - model.check["accuracy"]) <= 0.003, (
+        "half precision may change an answer or two"
+    )
+    assert abs(accuracy - model.record.info.final_test_accuracy) <= 0.05, (
+        "a tenth of the test images: four standard errors"
+    )

@@ -7,7 +7,12 @@ import torch
 from attnconv.store import DamagedFile, read_tensors, write_file, write_tensors
 from attnconv.training.checkpoint import Checkpoint, Checkpoints, Progress
 
-TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c": torch.zeros(0, 2), "d": torch.ones(3).bfloat16()}
+TENSORS = {
+    "a": torch.arange(6.0).view(2, 3),
+    "b": torch.tensor(7),
+    "c": torch.zeros(0, 2),
+    "d": torch.ones(3).bfloat16(),
+}
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -15,7 +20,10 @@ def test_what_was_written_is_read(tmp_path):
     write_tensors(path, TENSORS, {"epoch": 3, "metrics": [{"x": 0.1}]})
     tensors, metadata = read_tensors(path)
     assert metadata == {"epoch": 3, "metrics": [{"x": 0.1}]} and tensors.keys() == TENSORS.keys()
-    assert all(torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
+    assert all(
+        torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype
+        for name in TENSORS
+    )
 
 
 def test_the_same_content_gives_the_same_file(tmp_path):
@@ -61,16 +69,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 def checkpoint(size, step=0):
     weights = {"w": torch.full((size,), float(step))}
-    return Checkpoint({"epochs": 1}, Progress(step=step), weights, {}, torch.zeros(1), torch.zeros(()))
+    return Checkpoint(
+        {"epochs": 1}, Progress(step=step), weights, {}, torch.zeros(1), torch.zeros(())
+    )
 
 
 def test_a_full_disk_loses_the_new_checkpoint_never_the_old_one(tmp_path, small_files):
     checkpoints = Checkpoints(tmp_path)
     large, small = checkpoint(1000), checkpoint(2)
-    with pytest.warns(UserWarning, match=r"step-000000001.*could not be written \(.*\); there is none yet"):
+    with pytest.warns(
+        UserWarning, match=r"step-000000001.*could not be written \(.*\); there is none yet"
+    ):
         assert not checkpoints.write(1, large)
     assert checkpoints.write(2, small)
-    with pytest.warns(UserWarning, match=r"could not be written .*; the last one stays: .*step-000000002"):
+    with pytest.warns(
+        UserWarning, match=r"could not be written .*; the last one stays: .*step-000000002"
+    ):
         assert not checkpoints.write(3, large)
     assert len(checkpoints.read().weights["w"]) == 2 and len(list(tmp_path.iterdir())) == 1
 
@@ -80,10 +94,16 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_falls_back(tmp_path):
     assert checkpoints.read() is None
     for step in (9, 10, 11):
         checkpoints.write(step, checkpoint(2, step))
-    assert [path.name for path in checkpoints.paths()] == ["step-000000011.safetensors", "step-000000010.safetensors"]
+    assert [path.name for path in checkpoints.paths()] == [
+        "step-000000011.safetensors",
+        "step-000000010.safetensors",
+    ]
     newest = checkpoints.paths()[0]
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="step-000000011.safetensors is damaged.*; going back to the checkpoint before it"):
+    with pytest.warns(
+        UserWarning,
+        match="step-000000011.safetensors is damaged.*; going back to the checkpoint before it",
+    ):
         found = checkpoints.read()
     assert found.progress.step == 10 and found.weights["w"].tolist() == [10.0, 10.0]
     checkpoints.clear()

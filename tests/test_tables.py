@@ -23,8 +23,13 @@ def test_table_4_without_records_says_so_and_shows_the_published():
     table = tables.table_4(Records([], {}))
     assert set(columns(table, "measured").values()) == {"not run"}
     assert columns(table, "published")["SA learned + content"] == "0.871"
-    assert len(table.rows) == 7 and [row[0] for row in table.rows[:2]] == ["ResNet18", "SA quadratic"]
-    assert [row[0] for row in tables.table_1(Records([], {})).rows] == [MODELS[model].label for model in TABLE_1]
+    assert len(table.rows) == 7 and [row[0] for row in table.rows[:2]] == [
+        "ResNet18",
+        "SA quadratic",
+    ]
+    assert [row[0] for row in tables.table_1(Records([], {})).rows] == [
+        MODELS[model].label for model in TABLE_1
+    ]
 
 
 def test_table_4_is_the_records(tmp_path):
@@ -36,11 +41,16 @@ def test_table_4_is_the_records(tmp_path):
     table = tables.table_4(Records.read(tmp_path))
     measured = columns(table, "measured")
     mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
-    assert measured["ResNet18"] == f"{mean:.4f} ± {spread:.4f}" and measured["SA learned"] == "0.9000"
+    assert (
+        measured["ResNet18"] == f"{mean:.4f} ± {spread:.4f}" and measured["SA learned"] == "0.9000"
+    )
     assert columns(table, "difference")["ResNet18"] == f"{mean - 0.938:+.4f}"
     assert columns(table, "best")["ResNet18"] == f"{mean + 0.001:.4f}"
     assert columns(table, "conditions")["ResNet18"] == "3 seeds, 3 epochs"
-    assert measured["SA learned + content"].startswith("damaged: ") and measured["SA quadratic"] == "not run"
+    assert (
+        measured["SA learned + content"].startswith("damaged: ")
+        and measured["SA quadratic"] == "not run"
+    )
 
 
 def test_sizes_and_costs_are_the_models():
@@ -48,7 +58,10 @@ def test_sizes_and_costs_are_the_models():
     for model in TABLE_4:
         cost, spec = cost_of(build_model(model)), MODELS[model]
         size = columns(table, "parameters")[spec.label]
-        assert size.split()[0].replace(",", "") == str(cost.parameters) and spec.published.parameters in size
+        assert (
+            size.split()[0].replace(",", "") == str(cost.parameters)
+            and spec.published.parameters in size
+        )
         assert columns(table, "all FLOPs, G")[spec.label] == f"{cost.flops / 1e9:.2f}"
 
 
@@ -56,15 +69,29 @@ def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
     record = write_record(tmp_path, "sa-generalized-pruned")
     removed = [[0], [], [1, 2], [], [], []]
     (tmp_path / "other").mkdir()
-    other = write_record(tmp_path / "other", "sa-generalized-pruned", parent=record.info.parent | {"removed_heads": removed})
+    other = write_record(
+        tmp_path / "other",
+        "sa-generalized-pruned",
+        parent=record.info.parent | {"removed_heads": removed},
+    )
     sizes = [
-        columns(tables.table_4(Records([each], {})), "parameters")[MODELS["sa-generalized-pruned"].label]
+        columns(tables.table_4(Records([each], {})), "parameters")[
+            MODELS["sa-generalized-pruned"].label
+        ]
         for each in (record, other)
     ]
-    assert sizes[0].startswith("9,686,916 ") and sizes[1].startswith(f"{12_087_006 - 3 * 160_006:,} ")
+    assert sizes[0].startswith("9,686,916 ") and sizes[1].startswith(
+        f"{12_087_006 - 3 * 160_006:,} "
+    )
     pruning = tables.pruning_table(record)
-    assert columns(pruning, "before")["heads"] == "54" and columns(pruning, "just after")["heads"] == "39"
-    assert columns(pruning, "before")["parameters"] == "12,087,006" and "(-19.9%)" in pruning.rows[2][-1]
+    assert (
+        columns(pruning, "before")["heads"] == "54"
+        and columns(pruning, "just after")["heads"] == "39"
+    )
+    assert (
+        columns(pruning, "before")["parameters"] == "12,087,006"
+        and "(-19.9%)" in pruning.rows[2][-1]
+    )
     assert pruning.rows[0][1:] == ["0.9020", "0.4500", "0.9000"]
 
 
@@ -73,15 +100,28 @@ def test_table_2_has_each_parameter_as_printed_as_planned_and_as_used(tmp_path):
     table = tables.table_2(Records.read(tmp_path))
     planned, used = columns(table, "recipe here"), columns(table, "sa-quadratic")
     for label, printed, _ in TABLE_2:
-        same = {"cosine decay": "cosine", "layer normalization epsilon": "1e-12"}.get(label, printed)
+        same = {"cosine decay": "cosine", "layer normalization epsilon": "1e-12"}.get(
+            label, printed
+        )
         assert planned[label] == same, label
-    assert used["number of epochs"] == "3" and used["learning rate"] == "0.1" and used["momentum"] == "-", "no record has it"
+    assert (
+        used["number of epochs"] == "3"
+        and used["learning rate"] == "0.1"
+        and used["momentum"] == "-"
+    ), "no record has it"
 
 
 def test_table_2_counts_the_heads_of_each_record(paper_records):
     table = tables.table_2(Records.read(paper_records))
-    heads = {model: columns(table, model)["number of heads"] for model in list(MODELS) if model != "resnet18"}
-    expected = dict.fromkeys(heads, "9") | {"sa-quadratic-16": "16", "sa-generalized-pruned": "7, 5, 8, 7, 3, 9"}
+    heads = {
+        model: columns(table, model)["number of heads"]
+        for model in list(MODELS)
+        if model != "resnet18"
+    }
+    expected = dict.fromkeys(heads, "9") | {
+        "sa-quadratic-16": "16",
+        "sa-generalized-pruned": "7, 5, 8, 7, 3, 9",
+    }
     assert heads == expected
 
 
@@ -89,7 +129,12 @@ def test_table_3_makes_every_encoding():
     table = tables.table_3()
     assert len(table.rows) == 8 and all(row[-1].count(" × ") for row in table.rows)
     marks = {row[0]: [cell == "yes" for cell in row[2:6]] for row in table.rows}
-    assert marks["Dai et al. (2019)"] == [True, False, False, True] and marks["the paper"] == [False, True, True, True]
+    assert marks["Dai et al. (2019)"] == [True, False, False, True] and marks["the paper"] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "resnet18"])
@@ -106,7 +151,9 @@ def test_records_table_leads_to_the_command(paper_records):
     rows = tables.records_table(runs, "all").rows
     commands = commands_of(runs).lines
     assert [row[0] for row in rows] == [name for name, _ in commands] and len(rows) == 7
-    assert all(text.startswith(".venv/bin/python -m attnconv train --model ") for _, text in commands)
+    assert all(
+        text.startswith(".venv/bin/python -m attnconv train --model ") for _, text in commands
+    )
     assert rows[0][2] == "0.9000 (0.9010)" and rows[0][4] == "10.0" and rows[0][7] == "0123456789"
 
 
@@ -132,12 +179,24 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_a_table_is_the_same_in_html_and_in_markdown():
-    table = tables.Table("t", "What <it> is. Source: here.", ["a", "b"], [["x < y", "2"], ["&", "3"]])
+    table = tables.Table(
+        "t", "What <it> is. Source: here.", ["a", "b"], [["x < y", "2"], ["&", "3"]]
+    )
     page = Reader(table._repr_html_())
-    assert not page.open and page.cells == ["a", "b", "x < y", "2", "&", "3"] and page.caption == table.caption
-    assert repr(table) == "| a | b |\n| --- | --- |\n| x < y | 2 |\n| & | 3 |\n\nWhat <it> is. Source: here.\n"
+    assert (
+        not page.open
+        and page.cells == ["a", "b", "x < y", "2", "&", "3"]
+        and page.caption == table.caption
+    )
+    assert (
+        repr(table)
+        == "| a | b |\n| --- | --- |\n| x < y | 2 |\n| & | 3 |\n\nWhat <it> is. Source: here.\n"
+    )
 
 
 def test_quick_results(tmp_path):
     table = tables.quick_results([write_record(tmp_path, "sa-learned")])
-    assert table.rows == [["SA learned", "0.900", "3", "12", "600 s"]] and "an imagined GPU" in table.caption
+    assert (
+        table.rows == [["SA learned", "0.900", "3", "12", "600 s"]]
+        and "an imagined GPU" in table.caption
+    )

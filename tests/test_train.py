@@ -32,30 +32,56 @@ DIGITS = load_dataset("digits")
 
 def small(folder, **values):
     """A run of a second, with everything that is random: dropout, crops and mirroring."""
-    network = {"num_layers": 2, "hidden": 8, "intermediate": 8, "dropout": 0.1, "attention_dropout": 0.1}
+    network = {
+        "num_layers": 2,
+        "hidden": 8,
+        "intermediate": 8,
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+    }
     data = {"train_images": 330, "test_images": 60, "batch_size": 50, "augment": True}
-    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True, "checkpoint_every": 1}
+    places = {
+        "runs": str(folder / "runs"),
+        "checkpoints": str(folder / "checkpoints"),
+        "resume": True,
+        "checkpoint_every": 1,
+    }
     return RunParameters.check(network | data | places | {"epochs": 2, "device": "cpu"} | values)
 
 
 def results(run):
     """Everything that must not depend on when a run was interrupted."""
-    metrics = [{name: value for name, value in entry.items() if name != "seconds"} for entry in run.record.metrics]
+    metrics = [
+        {name: value for name, value in entry.items() if name != "seconds"}
+        for entry in run.record.metrics
+    ]
     weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
     return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
 
 
 @pytest.mark.parametrize(
-    ("model", "optimizer"), [*((model, "sgd") for model in sorted(MODELS)), ("sa-quadratic", "adamw"), ("sa-learned", "adamw")]
+    ("model", "optimizer"),
+    [
+        *((model, "sgd") for model in sorted(MODELS)),
+        ("sa-quadratic", "adamw"),
+        ("sa-learned", "adamw"),
+    ],
 )
 def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_path, monkeypatch):
     values = {"model": model, "optimizer": optimizer, "learning_rate": 0.01}
     whole = train(small(tmp_path / "whole", **values), DIGITS)
     info = whole.record.info
-    assert info.status == "finished" and info.epochs_done == len(whole.record.metrics) == 2 and info.times_resumed == 0
+    assert (
+        info.status == "finished"
+        and info.epochs_done == len(whole.record.metrics) == 2
+        and info.times_resumed == 0
+    )
     assert all(math.isfinite(value) for entry in whole.record.metrics for value in entry.values())
     assert sum(path.stat().st_size for path in whole.record.folder.iterdir()) < LARGEST_RECORD
-    assert whole.record.metrics[0]["train_loss"] != whole.record.metrics[1]["train_loss"] and not whole.model.training
+    assert (
+        whole.record.metrics[0]["train_loss"] != whole.record.metrics[1]["train_loss"]
+        and not whole.model.training
+    )
 
     steps = iter(range(100))
     step = torch.optim.Optimizer.zero_grad
@@ -72,7 +98,11 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
     for _ in interruptions:
         with pytest.raises(
-            Interrupted, match=r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same command goes on"
+            Interrupted,
+            match=(
+                r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same"
+                r" command goes on"
+            ),
         ):
             train(parameters, DIGITS)
         assert load_run(parameters.record_folder).info.status == "stopped"
@@ -98,7 +128,9 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, ca
         assert child.exitcode == -signal.SIGKILL, "the run was under way"
         kills += 1
     left = Checkpoints(parameters.checkpoint_folder).read()
-    assert left and 0 < left.progress.epoch < 80, "it got somewhere between the kills, and not to the end"
+    assert left and 0 < left.progress.epoch < 80, (
+        "it got somewhere between the kills, and not to the end"
+    )
     killed = train(parameters, DIGITS)
     assert results(killed) == results(whole)
     assert "resumed at epoch" in capsys.readouterr().out
@@ -119,10 +151,16 @@ def test_two_threads_are_as_repeatable_as_one(tmp_path):
 def test_other_parameters_are_refused(tmp_path):
     parameters = small(tmp_path)
     train(parameters, DIGITS)
-    with pytest.raises(ValueError, match=r"is of a run with other parameters: epochs = 2 \(asked for: 3\). Name other folders"):
+    with pytest.raises(
+        ValueError,
+        match=r"is of a run with other parameters: epochs = 2 \(asked for: 3\). Name other folders",
+    ):
         train(small(tmp_path, epochs=3), DIGITS)
     (parameters.record_folder / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"step-.*safetensors is of a run with other parameters: hidden = 8 \(asked for: 16\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"step-.*safetensors is of a run with other parameters: hidden = 8 \(asked for: 16\)",
+    ):
         train(small(tmp_path, hidden=16), DIGITS)
     replaced = train(small(tmp_path, hidden=16, resume=False), DIGITS)
     assert replaced.record.info.parameters["hidden"] == 16
@@ -132,8 +170,12 @@ def test_a_finished_run_is_shown_not_repeated(tmp_path, capsys):
     parameters = small(tmp_path)
     first = train(parameters, DIGITS)
     again = train(parameters, DIGITS)
-    assert "finished at epoch 2 of 2" in capsys.readouterr().out and results(again) == results(first)
-    assert again.record.info == first.record.info, "the record tells where it was trained, not where it was looked at"
+    assert "finished at epoch 2 of 2" in capsys.readouterr().out and results(again) == results(
+        first
+    )
+    assert again.record.info == first.record.info, (
+        "the record tells where it was trained, not where it was looked at"
+    )
     Checkpoints(parameters.checkpoint_folder).clear()
     shown = train(parameters, DIGITS)
     assert "is finished: this is its record" in capsys.readouterr().out
@@ -156,12 +198,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
     calls = iter(range(100))
 
     def spoiled(logits, labels, **options):
-        return real(logits, labels, **options) * (math.nan if next(calls) == 7 + 1 + 3 else 1)  # 7 steps, 1 evaluation, 4th step
+        # 7 steps, 1 evaluation, 4th step
+        return real(logits, labels, **options) * (math.nan if next(calls) == 7 + 1 + 3 else 1)
 
     monkeypatch.setattr("torch.nn.functional.cross_entropy", spoiled)
     parameters = small(tmp_path)
     with pytest.raises(
-        RuntimeError, match=r"the loss is nan in epoch 2, step 4; last good checkpoint: .*step-000000007.safetensors;"
+        RuntimeError,
+        match=(
+            r"the loss is nan in epoch 2, step 4; last good checkpoint:"
+            r" .*step-000000007.safetensors;"
+        ),
     ):
         train(parameters, DIGITS)
     assert load_run(parameters.record_folder).info.status == "stopped"
@@ -173,7 +220,13 @@ def test_a_full_disk_stops_no_run_before_its_end(tmp_path, small_files):
     with pytest.warns(UserWarning) as warned, pytest.raises(OSError, match="File too large"):
         train(parameters, DIGITS)
     messages = [str(warning.message) for warning in warned]
-    assert sum("could not be written" in message and "there is none yet" in message for message in messages) == 2
+    assert (
+        sum(
+            "could not be written" in message and "there is none yet" in message
+            for message in messages
+        )
+        == 2
+    )
     assert any("the partial record" in message for message in messages)
     assert not list(parameters.checkpoint_folder.iterdir())
 
@@ -183,41 +236,72 @@ def test_damaged_snapshots_are_written_anew(checkpoint_every, tmp_path):
     parameters = small(tmp_path, checkpoint_every=checkpoint_every)
     first = train(parameters, DIGITS).record
     (first.folder / "attention.safetensors").write_bytes(b"damaged")
-    with pytest.warns(UserWarning, match="attention.safetensors is damaged.*; it will be written anew"):
+    with pytest.warns(
+        UserWarning, match="attention.safetensors is damaged.*; it will be written anew"
+    ):
         again = train(parameters, DIGITS).record
-    assert all(torch.equal(first.attention[name], values) for name, values in again.attention.items())
+    assert all(
+        torch.equal(first.attention[name], values) for name, values in again.attention.items()
+    )
     from_checkpoint = again.metrics == first.metrics  # the times too
-    assert from_checkpoint == bool(checkpoint_every), "trained again only where there is nothing to take it from"
+    assert from_checkpoint == bool(checkpoint_every), (
+        "trained again only where there is nothing to take it from"
+    )
     assert load_run(first.folder).attention
 
 
 def test_pruning_starts_from_the_trained_model(tmp_path):
-    parameters = small(tmp_path, model="sa-generalized-pruned", epochs=1, max_condition=1.2, schedule="constant", parent_epochs=2)
+    parameters = small(
+        tmp_path,
+        model="sa-generalized-pruned",
+        epochs=1,
+        max_condition=1.2,
+        schedule="constant",
+        parent_epochs=2,
+    )
     pruned = train(parameters, DIGITS)
     parent = pruned.record.info.parent
-    assert parent["run"] == "sa-generalized--digits--seed0" and parent["epochs"] == 2 and parent["max_condition"] == 1.2
+    assert (
+        parent["run"] == "sa-generalized--digits--seed0"
+        and parent["epochs"] == 2
+        and parent["max_condition"] == 1.2
+    )
     record = load_run(tmp_path / "runs" / "sa-generalized--digits--seed0")
-    assert parent["test_accuracy"] == record.info.final_test_accuracy and 0 <= parent["test_accuracy_after_pruning"] <= 1
+    assert (
+        parent["test_accuracy"] == record.info.final_test_accuracy
+        and 0 <= parent["test_accuracy_after_pruning"] <= 1
+    )
     removed = [len(heads) for heads in parent["removed_heads"]]
     assert 0 < sum(removed) < 18
     for layer, count in enumerate(removed, start=1):
         before, after = (r.attention[f"layer{layer}.centers"] for r in (record, pruned.record))
         kept = [head for head in range(9) if head not in parent["removed_heads"][layer - 1]]
         assert after.shape == (2, 9 - count, 2) and torch.equal(after[0], before[-1][kept])
-    assert pruned.record.info.parameter_count == record.info.parameter_count - sum(removed) * (8 * 8 + 6)
-    for values in ({"hidden": 16}, {"parent_epochs": 1}):  # another network, or another training: that parent will not do
+    assert pruned.record.info.parameter_count == record.info.parameter_count - sum(removed) * (
+        8 * 8 + 6
+    )
+    # another network, or another training: that parent will not do
+    for values in ({"hidden": 16}, {"parent_epochs": 1}):
         with pytest.raises(ValueError, match="is of a run with other parameters"):
-            other = {"model": "sa-generalized-pruned", "epochs": 1, "parent_epochs": 2, "checkpoints": parameters.checkpoints}
+            other = {
+                "model": "sa-generalized-pruned",
+                "epochs": 1,
+                "parent_epochs": 2,
+                "checkpoints": parameters.checkpoints,
+            }
             Checkpoints(parameters.checkpoint_folder).clear()
             (parameters.record_folder / "run.json").unlink(missing_ok=True)
             train(small(tmp_path, **other | values), DIGITS)
 
 
 def test_pruning_digits_can_be_repeated(tmp_path):
-    """The quick recipe keeps no checkpoints and starts afresh; what the parent leaves must not stand in the way."""
+    """The quick recipe keeps no checkpoints and starts afresh; what the parent leaves must not
+    stand in the way."""
     quick = {"checkpoint_every": 0, "resume": False, "epochs": 1, "parent_epochs": 1}
     train(small(tmp_path, model="sa-generalized", **quick | {"parent_epochs": None}), DIGITS)
-    runs = [train(small(tmp_path, model="sa-generalized-pruned", **quick), DIGITS) for _ in range(2)]
+    runs = [
+        train(small(tmp_path, model="sa-generalized-pruned", **quick), DIGITS) for _ in range(2)
+    ]
     assert results(runs[0]) == results(runs[1])
 
 
@@ -238,15 +322,23 @@ def test_content_maps_are_averages_of_the_models_own(tmp_path):
     for layer, probabilities in enumerate(content_probabilities(model, images)):
         assert torch.allclose(probabilities.sum(dim=(-2, -1)), torch.ones(60, 9, 8, 8), atol=1e-5)
         i, j = queries[5]
-        assert (attention["mean_maps"][layer, :, 5] - probabilities[:, :, i, j].mean(0)).abs().max() < 1e-3
-        assert (run.record.content_maps.single["image"].maps()[1, layer, :, 5] - probabilities[1, :, i, j]).abs().max() < 1e-3
-        shifted = probabilities[:, :, :-1, 2:].mean(0)  # queries that have the key one row down and two columns left
+        assert (
+            attention["mean_maps"][layer, :, 5] - probabilities[:, :, i, j].mean(0)
+        ).abs().max() < 1e-3
+        assert (
+            run.record.content_maps.single["image"].maps()[1, layer, :, 5]
+            - probabilities[1, :, i, j]
+        ).abs().max() < 1e-3
+        # queries that have the key one row down and two columns left
+        shifted = probabilities[:, :, :-1, 2:].mean(0)
         keys = torch.stack([shifted[:, i, j, i + 1, j] for i in range(7) for j in range(6)]).mean(0)
         assert (attention["shift_probabilities"][layer, :, 7 + 1, 7 - 2] - keys).abs().max() < 1e-5
     i, j = queries.unbind(1)
     for layer, parts in enumerate(score_parts(model, images[:3])):
         for name, part in zip(("content", "row", "column"), parts, strict=True):
-            assert torch.allclose(attention[f"image_{name}_scores"][:, layer].float(), part[:, :, i, j], atol=1e-3), name
+            assert torch.allclose(
+                attention[f"image_{name}_scores"][:, layer].float(), part[:, :, i, j], atol=1e-3
+            ), name
     assert "photograph_content_scores" not in attention  # digits are grey
 
 
@@ -267,16 +359,24 @@ def test_evaluate_counts():
 
 def test_compiled_training_is_the_same_training(tmp_path):
     values = {"dropout": 0.0, "attention_dropout": 0.0, "train_images": 100, "epochs": 1}
-    plain, compiled = (train(small(tmp_path / mode, compile=mode, **values), DIGITS) for mode in ("off", "default"))
+    plain, compiled = (
+        train(small(tmp_path / mode, compile=mode, **values), DIGITS) for mode in ("off", "default")
+    )
     assert compiled.record.info.parameters["compile"] == "default"
     for name in ("train_loss", "test_loss"):
-        assert compiled.record.metrics[0][name] == pytest.approx(plain.record.metrics[0][name], rel=1e-4)
+        assert compiled.record.metrics[0][name] == pytest.approx(
+            plain.record.metrics[0][name], rel=1e-4
+        )
 
 
-@pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-learned-content", "resnet18"])
+@pytest.mark.parametrize(
+    "model", ["sa-quadratic", "sa-generalized", "sa-learned-content", "resnet18"]
+)
 def test_bfloat16_is_close_to_float32(model, tmp_path):
     values = {"model": model, "train_images": 100, "epochs": 1}
-    runs = [train(small(tmp_path / p, precision=p, **values), DIGITS) for p in ("float32", "bfloat16")]
+    runs = [
+        train(small(tmp_path / p, precision=p, **values), DIGITS) for p in ("float32", "bfloat16")
+    ]
     losses = [run.record.metrics[0]["train_loss"] for run in runs]
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=2e-2)
 
@@ -288,9 +388,12 @@ def test_optimizer_state_is_laid_out_as_the_parameters():
     conv(torch.randn(2, 3, 5, 5)).sum().backward()
     optimizer.step()
     state = {
-        i: {name: value.contiguous() for name, value in entry.items()} for i, entry in optimizer.state_dict()["state"].items()
+        i: {name: value.contiguous() for name, value in entry.items()}
+        for i, entry in optimizer.state_dict()["state"].items()
     }
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
     assert optimizer.state[conv.weight]["momentum_buffer"].stride() != conv.weight.stride()
     before = optimizer.state[conv.weight]["momentum_buffer"].clone()
     lay_out_as_parameters(optimizer)
@@ -301,24 +404,42 @@ def test_optimizer_state_is_laid_out_as_the_parameters():
 def test_a_gpu_that_is_not_there(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(ValueError, match="device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"):
+    with pytest.raises(
+        ValueError,
+        match="device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'",
+    ):
         train(small(tmp_path, device="cuda"), DIGITS)
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
-    """Two epochs with the paper's recipe, on so many images and so narrow a network that it takes seconds."""
+    """Two epochs with the paper's recipe, on so many images and so narrow a network that it takes
+    seconds."""
     images = {"resnet18": 100, "sa-learned-content": 300}.get(model, 2000)
-    given = {"model": model, "dataset": "cifar10", "epochs": 2, "train_images": images, "test_images": 100, "parent_epochs": 1}
+    given = {
+        "model": model,
+        "dataset": "cifar10",
+        "epochs": 2,
+        "train_images": images,
+        "test_images": 100,
+        "parent_epochs": 1,
+    }
     given |= {"num_layers": 1, "hidden": 16, "intermediate": 16} if model != "resnet18" else {}
-    places = {"runs": str(tmp_path / "runs"), "checkpoints": str(tmp_path / "checkpoints"), "data_root": str(cifar10_root)}
+    places = {
+        "runs": str(tmp_path / "runs"),
+        "checkpoints": str(tmp_path / "checkpoints"),
+        "data_root": str(cifar10_root),
+    }
     record = train(RunParameters.check(given | places)).record
     check_record(record, model, epochs=2)
-    assert record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT and record.info.parameters["optimizer"] == "sgd"
+    assert (
+        record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT
+        and record.info.parameters["optimizer"] == "sgd"
+    )
     assert ("photograph_content_scores" in record.attention) == (model == "sa-learned-content")
 
 
-# --- processes and the command line ---------------------------------------------------------------------------------
+# --- processes and the command line ---------------------------------------------------------------
 
 
 def command_line(*words, launcher=("-m", "attnconv"), **options):
@@ -336,10 +457,25 @@ def as_words(parameters):
 
 @pytest.mark.parametrize("model", ["sa-quadratic", "sa-learned-content"])
 def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
-    """Batches of 50 and a last one of 29: the shares are uneven. Without dropout, which each process draws for itself."""
-    values = {"model": model, "dropout": 0.0, "attention_dropout": 0.0, "train_images": 329, "optimizer": "sgd"}
+    """Batches of 50 and a last one of 29: the shares are uneven. Without dropout, which each
+    process draws for itself."""
+    values = {
+        "model": model,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "train_images": 329,
+        "optimizer": "sgd",
+    }
     one = train(small(tmp_path / "one", **values), DIGITS).record
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "attnconv")
+    torchrun = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "attnconv",
+    )
     parameters = small(tmp_path / "two", **values)
     shell = command_line(*as_words(parameters), launcher=torchrun)
     assert shell.returncode == 0, shell.stderr[-3000:]
@@ -352,22 +488,50 @@ def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
 
 
 def test_two_processes_stop_and_go_on(tmp_path):
-    """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the launcher."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "attnconv")
-    values = {"epochs": 3, "dropout": 0.0, "attention_dropout": 0.0, "batch_size": 2, "checkpoint_every": 100}
+    """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the
+    launcher."""
+    torchrun = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "attnconv",
+    )
+    values = {
+        "epochs": 3,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "batch_size": 2,
+        "checkpoint_every": 100,
+    }
     whole = train(small(tmp_path / "whole", **values), DIGITS).record
     parameters = small(tmp_path / "parts", **values)
     program = "from attnconv.training.loop import Training\nimport os, signal, sys\n"
     program += "def step(self, *batch, real=Training.train_step):\n    real(self, *batch)\n"
     program += "    if (self.progress.epoch, self.progress.step) == (1, 60):\n"
-    program += "        os.kill(os.getpid(), signal.SIGTERM)\n        os.kill(os.getpid(), signal.SIGTERM)\n"
-    program += "Training.train_step = step\nfrom attnconv.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+    program += (
+        "        os.kill(os.getpid(), signal.SIGTERM)\n        os.kill(os.getpid(),"
+        " signal.SIGTERM)\n"
+    )
+    program += (
+        "Training.train_step = step\nfrom attnconv.__main__ import"
+        " main\nsys.exit(main(sys.argv[1:]))\n"
+    )
     (tmp_path / "stopped.py").write_text(program)
-    stopped = command_line(*as_words(parameters), launcher=(*torchrun[:-2], str(tmp_path / "stopped.py")))
-    assert stopped.returncode != 0 and "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written" in stopped.stderr
+    stopped = command_line(
+        *as_words(parameters), launcher=(*torchrun[:-2], str(tmp_path / "stopped.py"))
+    )
+    assert (
+        stopped.returncode != 0
+        and "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written" in stopped.stderr
+    )
     assert load_run(parameters.record_folder).info.status == "stopped"
     shell = command_line(*as_words(parameters), launcher=torchrun)
-    assert shell.returncode == 0 and "resumed at epoch 1 of 3, step 100" in shell.stdout, shell.stderr[-3000:]
+    assert shell.returncode == 0 and "resumed at epoch 1 of 3, step 100" in shell.stdout, (
+        shell.stderr[-3000:]
+    )
     parts = load_run(parameters.record_folder)
     for ours, theirs in zip(whole.metrics, parts.metrics, strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
@@ -378,21 +542,36 @@ def test_processes_with_folders_of_their_own_are_refused(tmp_path):
     """One finds a checkpoint and the other does not."""
     parameters = small(tmp_path / "0", epochs=2)
     train(small(tmp_path / "0", epochs=2), DIGITS)
-    Checkpoints(parameters.checkpoint_folder).paths()[0].unlink()  # the last one: it is at the first epoch again
+    # the last one: it is at the first epoch again
+    Checkpoints(parameters.checkpoint_folder).paths()[0].unlink()
     (parameters.record_folder / "run.json").unlink()
     program = "import os, sys\nfrom attnconv.__main__ import main\n"
     program += f"folder = '{tmp_path}/' + os.environ['RANK']\n"
-    program += "sys.exit(main(sys.argv[1:] + ['--runs', folder, '--checkpoints', folder + '/checkpoints']))\n"
+    program += (
+        "sys.exit(main(sys.argv[1:] + ['--runs', folder, '--checkpoints', folder +"
+        " '/checkpoints']))\n"
+    )
     (tmp_path / "apart.py").write_text(program)
     words = [str(word) for word in as_words(parameters)]
     words = [w for i, w in enumerate(words) if not {w, words[i - 1]} & {"--runs", "--checkpoints"}]
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "apart.py"))
+    torchrun = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(tmp_path / "apart.py"),
+    )
     shell = command_line(*words, launcher=torchrun)
-    assert shell.returncode != 0 and "the processes found different checkpoints (steps done: [7, 0])" in shell.stderr
+    assert (
+        shell.returncode != 0
+        and "the processes found different checkpoints (steps done: [7, 0])" in shell.stderr
+    )
 
 
 def test_a_notebook_launches_two_processes(tmp_path):
-    """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies this one's threads."""
+    """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies
+    this one's threads."""
     parameters = small(tmp_path, processes=2)
     program = "from attnconv.parameters import *; from attnconv.training.launch import *\n"
     program += f"print(launch(RunParameters.check({parameters.model_dump()!r})))"
@@ -409,12 +588,19 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not (parameters.record_folder / "metrics.csv").exists() or not load_run(parameters.record_folder).metrics:
+    while (
+        not (parameters.record_folder / "metrics.csv").exists()
+        or not load_run(parameters.record_folder).metrics
+    ):
         assert shell.poll() is None, shell.communicate()
         time.sleep(0.05)
     shell.terminate()
     _, errors = shell.communicate(timeout=60)
-    assert shell.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM in epoch" in errors and "Traceback" not in errors
+    assert (
+        shell.returncode == 128 + signal.SIGTERM
+        and "stopped by SIGTERM in epoch" in errors
+        and "Traceback" not in errors
+    )
     assert "training:" not in errors, "no progress bar where there is no terminal"
     done = load_run(parameters.record_folder).info.epochs_done
     left = Checkpoints(parameters.checkpoint_folder).read().progress
@@ -426,9 +612,15 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
     [
         (("train", "--epoch", "3"), "error: unknown parameter epoch = 3. Known parameters: model"),
         (("train", "--epochs=ten"), "error: epochs = 'ten': Input should be a valid integer"),
-        (("train", "--model", "resnet"), "error: model = 'resnet': expected one of resnet18, sa-quadratic"),
+        (
+            ("train", "--model", "resnet"),
+            "error: model = 'resnet': expected one of resnet18, sa-quadratic",
+        ),
         (("train", "much"), "error: unknown parameter argument = 'much'"),
-        (("data", "--dataset", "mnist"), "error: unknown dataset 'mnist', expected digits or cifar10"),
+        (
+            ("data", "--dataset", "mnist"),
+            "error: unknown dataset 'mnist', expected digits or cifar10",
+        ),
         (("runs", "--all"), "error: unknown argument --all"),
     ],
 )
@@ -440,10 +632,15 @@ def test_the_command_line_refuses_by_name(words, message, tmp_path, monkeypatch,
 
 
 def test_the_command_line_lists_records(tmp_path, capsys):
-    assert main(("runs", "--runs", str(tmp_path))) == 0 and capsys.readouterr().out == "no run records\n"
+    assert (
+        main(("runs", "--runs", str(tmp_path))) == 0
+        and capsys.readouterr().out == "no run records\n"
+    )
     record = train(small(tmp_path, epochs=1), DIGITS).record
     assert main(("runs", "--runs", str(tmp_path / "runs"))) == 0
-    assert f"| finished | 1 of 1 | {record.info.final_test_accuracy:.4f} |" in capsys.readouterr().out
+    assert (
+        f"| finished | 1 of 1 | {record.info.final_test_accuracy:.4f} |" in capsys.readouterr().out
+    )
     (record.folder / "run.json").write_text("{}")
     assert main(("runs", "--runs", str(tmp_path / "runs"))) == 1
     assert "run.json is damaged: status Field required" in capsys.readouterr().err

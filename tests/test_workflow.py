@@ -22,7 +22,15 @@ def snakemake(directory, *words):
     """In a copy of what the workflow uses, since Snakemake locks its working directory."""
     for name in ("notebooks", "workflow"):
         shutil.copytree(ROOT / name, directory / name, dirs_exist_ok=True)
-    command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--profile", "workflow/profiles/local"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        "workflow/Snakefile",
+        "--profile",
+        "workflow/profiles/local",
+    ]
     return subprocess.run([*command, *words], capture_output=True, text=True, cwd=directory)
 
 
@@ -39,7 +47,11 @@ def test_the_picture_of_the_graph_is_current(tmp_path):
     rules = set(re.findall(r'label *= *"(\w+)"', run.stdout))
     edges = len(re.findall(r"\d+ *-> *\d+", run.stdout))
     picture = (ROOT / "workflow" / "graph.svg").read_text()
-    assert rules == set(re.findall(r"<text [^>]*>(\w+)</text>", picture)) == {"data", "train", "report", "all"}
+    assert (
+        rules
+        == set(re.findall(r"<text [^>]*>(\w+)</text>", picture))
+        == {"data", "train", "report", "all"}
+    )
     assert edges == picture.count('class="edge"')
 
 
@@ -52,7 +64,10 @@ def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
     for record in records:
         check_record(record, "sa-quadratic", epochs=1)
     report = (tmp_path / "data" / "cache" / "report-digits.md").read_text()
-    assert "sa-quadratic--digits--seed0 | finished" in report and "sa-quadratic--digits--seed1 | finished" in report
+    assert (
+        "sa-quadratic--digits--seed0 | finished" in report
+        and "sa-quadratic--digits--seed1 | finished" in report
+    )
     again = snakemake(tmp_path, "--config", "models=[sa-quadratic]", "seeds=[0,1]", *quick)
     assert "Nothing to be done" in again.stderr + again.stdout
     failed = snakemake(tmp_path, "--config", "models=[sa-learned]", *quick, "batch_size=0")

@@ -1,6 +1,8 @@
-"""Execute notebooks and store the outputs that the tests compare: those of the cells tagged `nbval-check-output`.
+"""Execute notebooks and store the outputs that the tests compare: those of the cells tagged
+`nbval-check-output`.
 
-All other outputs, pictures above all, stay out of the repository. Usage: python workflow/store_outputs.py NOTEBOOK ...
+All other outputs, pictures above all, stay out of the repository. Usage: python
+workflow/store_outputs.py NOTEBOOK ...
 """
 
 import sys
@@ -16,7 +18,9 @@ CHECKED = "nbval-check-output"
 def store(path: Path) -> None:
     """Execute one notebook in its folder and rewrite it, atomically."""
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

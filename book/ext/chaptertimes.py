@@ -1,4 +1,5 @@
-"""Under the title of each executed chapter: how long it takes to read, and how long it took to run."""
+"""Under the title of each executed chapter: how long it takes to read, and how long it took to
+run."""
 
 import os
 
@@ -17,13 +18,21 @@ def add_times(app, doctree):
         return
     words = sum(len(part.astext().split()) for part in doctree.findall(_is_read))
     reading = f"Read in about {max(1, round(words / WORDS_A_MINUTE))} minutes"
-    running = f"run in {run['runtime']:.0f} seconds when this book was built ({processor()}, {os.cpu_count()} cores)"
+    running = (
+        f"run in {run['runtime']:.0f} seconds when this book was built ({processor()},"
+        f" {os.cpu_count()} cores)"
+    )
     title = next(iter(doctree.findall(nodes.title)))
-    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", f"{reading}; {running}.", classes=["chapter-times"]))
+    title.parent.insert(
+        title.parent.index(title) + 1,
+        nodes.paragraph("", f"{reading}; {running}.", classes=["chapter-times"]),
+    )
 
 
 def _is_read(node):
-    return isinstance(node, nodes.paragraph | nodes.literal_block | nodes.math_block) and not _is_output(node)
+    return isinstance(
+        node, nodes.paragraph | nodes.literal_block | nodes.math_block
+    ) and not _is_output(node)
 
 
 def _is_output(node):

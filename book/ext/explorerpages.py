@@ -1,6 +1,8 @@
-"""The directive `{explorer} attention|convolution|pixel`: a view of the explorer in a page; its files lie in `_static/explorer`.
+"""The directive `{explorer} attention|convolution|pixel`: a view of the explorer in a page; its
+files lie in `_static/explorer`.
 
-The text below the directive is what is read where no script runs. Runs of the quick tier are trained first where need be.
+The text below the directive is what is read where no script runs. Runs of the quick tier are
+trained first where need be.
 """
 
 from pathlib import Path
@@ -20,11 +22,20 @@ WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 
 
 def attention_of_runs(place: str) -> Payload:
-    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, and the long one), and the quick tier's."""
+    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, and the long
+    one), and the quick tier's."""
     quick, records = quick_runs(WITH_ATTENTION), Records.read()
-    tiers = {tier: records.at(tier).of(*WITH_ATTENTION) for tier in ("paper", "small", "small-long")}
-    on_cifar10 = tiers["paper"] + [run for run in tiers["small"] + tiers["small-long"] if run.info.parameters["seed"] == 0]
-    models = {record.name: quick_model("sa-learned-content") for record in quick if "mean_maps" in record.attention}
+    tiers = {
+        tier: records.at(tier).of(*WITH_ATTENTION) for tier in ("paper", "small", "small-long")
+    }
+    on_cifar10 = tiers["paper"] + [
+        run for run in tiers["small"] + tiers["small-long"] if run.info.parameters["seed"] == 0
+    ]
+    models = {
+        record.name: quick_model("sa-learned-content")
+        for record in quick
+        if "mean_maps" in record.attention
+    }
     return attention_payload([*on_cifar10, *quick], models, place)
 
 
@@ -41,7 +52,9 @@ class Explorer(SphinxDirective):
         }
         view = self.arguments[0]
         if view not in makers:
-            raise self.error(f"unknown view {view!r} of the explorer, expected one of {', '.join(makers)}")
+            raise self.error(
+                f"unknown view {view!r} of the explorer, expected one of {', '.join(makers)}"
+            )
         payload = makers[view]()
         for name, content in payload.files.items():
             write_file(Path(self.env.app.outdir, FOLDER, name), content)

@@ -1,17 +1,20 @@
-"""From a statement to its code: the function's source, its test and its chapter, one click each, and all of them there.
+"""From a statement to its code: the function's source, its test and its chapter, one click each,
+and all of them there.
 
 :::{in-code} theory.attention.convolution theory.layers.attend
 :test: test_attention.py::test_convolution_equals_torch
 :chapter: 01-attention-and-convolution
 :::
 
-Functions are named within `attnconv`, tests within `tests/`, chapters within `notebooks/`; ValueError for one that is not there.
+Functions are named within `attnconv`, tests within `tests/`, chapters within `notebooks/`;
+ValueError for one that is not there.
 """
 
 import ast
 import importlib
 import re
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -24,9 +27,10 @@ TESTS = Path(__file__).parents[2] / "tests"
 def find_object(name: str) -> tuple[str, str]:
     """`theory.layers.attend` as its file, without the ending, and its name in there."""
     module, _, inside = f"attnconv.{name}".rpartition(".")
-    if not hasattr(importlib.import_module(module), inside):
+    found = getattr(importlib.import_module(module), inside, None)
+    if found is None:
         raise ValueError(f"a page names {name}, but {module} has no {inside}")
-    return module.replace(".", "/"), inside
+    return found.__module__.replace(".", "/"), inside
 
 
 def find_test(name: str) -> tuple[str, str]:
@@ -38,8 +42,13 @@ def find_test(name: str) -> tuple[str, str]:
 
 
 def tests_in(path: Path) -> dict[str, int]:
-    """The tests of a file with the number of the line, from 0, where each begins, decorators included."""
-    found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)] if path.exists() else []
+    """The tests of a file with the number of the line, from 0, where each begins, decorators
+    included."""
+    found = (
+        [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+        if path.exists()
+        else []
+    )
     return {
         node.name: min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
         for node in found
@@ -52,14 +61,20 @@ class InCode(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec = {"test": directives.unchanged_required, "chapter": directives.unchanged_required}  # noqa: RUF012
+    option_spec: ClassVar = dict.fromkeys(("test", "chapter"), directives.unchanged_required)
 
     def run(self) -> list[nodes.Node]:
         """Code: the functions. Test: the tests. Chapter: its number."""
-        functions = [self._link("_modules", *find_object(name)) for name in self.arguments[0].split()]
+        functions = [
+            self._link("_modules", *find_object(name)) for name in self.arguments[0].split()
+        ]
         tests = [self._link("_tests", *find_test(name)) for name in self.options["test"].split()]
         line = nodes.paragraph(classes=["in-code"])
-        for label, links in (("Code", functions), ("Test", tests), ("Chapter", [_chapter(self.options["chapter"])])):
+        for label, links in (
+            ("Code", functions),
+            ("Test", tests),
+            ("Chapter", [_chapter(self.options["chapter"])]),
+        ):
             part = nodes.inline("", "", nodes.strong("", label), nodes.Text(" "))
             for number, link in enumerate(links):
                 part += [nodes.Text(", ") if number else nodes.Text(""), link]
@@ -69,7 +84,13 @@ class InCode(SphinxDirective):
     def _link(self, folder: str, file: str, name: str) -> nodes.reference:
         """To a name in the page of a source file, which is no document of Sphinx's."""
         up = "../" * self.env.docname.count("/")
-        return nodes.reference("", "", nodes.literal("", name), refuri=f"{up}{folder}/{file}.html#{name}", internal=True)
+        return nodes.reference(
+            "",
+            "",
+            nodes.literal("", name),
+            refuri=f"{up}{folder}/{file}.html#{name}",
+            internal=True,
+        )
 
 
 def _chapter(name: str) -> pending_xref:
@@ -88,7 +109,11 @@ def test_pages(app):
         for test, number in tests_in(path).items():
             lines[number] = f'<span id="{test}"></span>{lines[number]}'
         body = f"<h1>tests/{name}.py</h1>{start}{mark}" + "\n".join(lines)
-        yield f"_tests/{name}", {"parents": [], "title": f"tests/{name}.py", "body": body}, "page.html"
+        yield (
+            f"_tests/{name}",
+            {"parents": [], "title": f"tests/{name}.py", "body": body},
+            "page.html",
+        )
 
 
 def setup(app):

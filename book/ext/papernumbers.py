@@ -1,4 +1,5 @@
-"""Equations carry the paper's numbers: the label `eq-9` gives (9), `eq-c1` (C1); Sphinx would count each page from 1."""
+"""Equations carry the paper's numbers: the label `eq-9` gives (9), `eq-c1` (C1); Sphinx would count
+each page from 1."""
 
 import re
 
@@ -12,7 +13,10 @@ class PaperMathDomain(MathDomain):
         super().note_equation(docname, labelid, location)
         match = re.fullmatch(r"eq-(c?\d+)", labelid)
         if match is None:
-            raise ValueError(f"{docname}: the equation label {labelid!r} is not eq-N (the paper's) or eq-cN (ours)")
+            raise ValueError(
+                f"{docname}: the equation label {labelid!r} is not eq-N (the paper's) or eq-cN"
+                " (ours)"
+            )
         self.equations[labelid] = docname, match[1].upper()
 
 

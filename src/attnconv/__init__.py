@@ -1,6 +1,8 @@
-"""Self-attention and convolution, checked in code: the companion of Cordonnier, Loukas and Jaggi (ICLR 2020).
+"""Self-attention and convolution, checked in code: the companion of Cordonnier, Loukas and Jaggi
+(ICLR 2020).
 
-With torch alone: the theory and the models. Data and trained models are of the extra `lab`, and imported when asked for.
+With torch alone: the theory and the models. Data and trained models are of the extra `lab`, and
+imported when asked for.
 """
 
 from .models import build_model, cost_of, prune_degenerate_heads
@@ -35,4 +37,6 @@ def __getattr__(name: str):
 
         return load_model
     except ModuleNotFoundError as error:
-        raise ImportError(f"attnconv.{name} needs {error.name}: pip install 'attnconv[lab]'") from error
+        raise ImportError(
+            f"attnconv.{name} needs {error.name}: pip install 'attnconv[lab]'"
+        ) from error

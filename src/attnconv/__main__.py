@@ -1,4 +1,5 @@
-"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are `parameters.RunParameters`."""
+"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are
+`parameters.RunParameters`."""
 
 import argparse
 import sys
@@ -9,24 +10,35 @@ from .parameters import RunParameters
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m attnconv", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    train_parser = commands.add_parser("train", help="train one model, or go on with an interrupted run", allow_abbrev=False)
+    train_parser = commands.add_parser(
+        "train", help="train one model, or go on with an interrupted run", allow_abbrev=False
+    )
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
-        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))  # with _ as in the notebook, or with -
+        # with _ as in the notebook, or with -
+        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         text = f"{field.description} (default: {default})"
         train_parser.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
-    data_parser = commands.add_parser("data", help="find or download a data set, check it, keep its decoded copy")
+    data_parser = commands.add_parser(
+        "data", help="find or download a data set, check it, keep its decoded copy"
+    )
     data_parser.add_argument("--dataset", default="cifar10")
-    data_parser.add_argument("--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data")
+    data_parser.add_argument(
+        "--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data"
+    )
     runs_parser = commands.add_parser("runs", help="a table of the run records")
     runs_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
-    readme_parser = commands.add_parser("readme", help="write the README's table from the run records, and its picture")
+    readme_parser = commands.add_parser(
+        "readme", help="write the README's table from the run records, and its picture"
+    )
     readme_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
     given, unknown = parser.parse_known_args(arguments)
     try:
         if unknown and given.command != "train":
             raise ValueError(f"unknown argument {unknown[0]}")
-        return {"train": _train, "data": _data, "runs": _runs, "readme": _readme}[given.command](given, unknown)
+        return {"train": _train, "data": _data, "runs": _runs, "readme": _readme}[given.command](
+            given, unknown
+        )
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -35,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
-    from .training.launch import launch  # after the parameters were checked: importing takes seconds
+    # after the parameters were checked: importing takes seconds
+    from .training.launch import launch
     from .training.processes import Interrupted
 
     try:
@@ -50,8 +63,9 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
         return 0
     info = run.record.info
     print(
-        f"{parameters.name}: {info.epochs_done} epochs, test accuracy {info.final_test_accuracy:.4f}"
-        f" (best {info.best_test_accuracy:.4f}), {info.wall_seconds:.0f} s; record in {run.record.folder}"
+        f"{parameters.name}: {info.epochs_done} epochs, test accuracy"
+        f" {info.final_test_accuracy:.4f} (best {info.best_test_accuracy:.4f}),"
+        f" {info.wall_seconds:.0f} s; record in {run.record.folder}"
     )
     return 0
 
@@ -68,7 +82,10 @@ def _data(given: argparse.Namespace, unknown: list[str]) -> int:
     from .data import load_dataset
 
     dataset = load_dataset(given.dataset, given.root)
-    print(f"{dataset.name}: {len(dataset.train_labels)} + {len(dataset.test_labels)} images, fingerprint {dataset.fingerprint}")
+    print(
+        f"{dataset.name}: {len(dataset.train_labels)} + {len(dataset.test_labels)} images,"
+        f" fingerprint {dataset.fingerprint}"
+    )
     return 0
 
 

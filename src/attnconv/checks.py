@@ -4,15 +4,19 @@ from torch import Tensor
 
 
 def largest_gap(ours: Tensor, reference: Tensor) -> float:
-    """The largest absolute difference, divided by the largest absolute value of the reference (if that is not zero)."""
+    """The largest absolute difference, divided by the largest absolute value of the reference (if
+    that is not zero)."""
     if ours.shape != reference.shape:
-        raise ValueError(f"got shapes {tuple(ours.shape)} and {tuple(reference.shape)}, expected equal ones")
+        raise ValueError(
+            f"got shapes {tuple(ours.shape)} and {tuple(reference.shape)}, expected equal ones"
+        )
     scale = reference.double().abs().max().item()
     return (ours.double() - reference.double()).abs().max().item() / (scale or 1.0)
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Assert that two tensors agree up to `bound`, print the largest gap and return it. NaN fails."""
+    """Assert that two tensors agree up to `bound`, print the largest gap and return it. NaN
+    fails."""
     gap = largest_gap(ours.detach(), reference.detach())
     if not gap <= bound:
         raise AssertionError(f"{what}: largest gap {gap:.1e}, above the bound {bound:.0e}")

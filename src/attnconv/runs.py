@@ -1,7 +1,16 @@
 """Run records, under the name that others rely on."""
 
 from .records.provenance import processor, provenance
-from .records.record import LARGEST_RECORD, METRICS, RunInfo, RunRecord, find_runs, load_run, results_table, write_run
+from .records.record import (
+    LARGEST_RECORD,
+    METRICS,
+    RunInfo,
+    RunRecord,
+    find_runs,
+    load_run,
+    results_table,
+    write_run,
+)
 
 __all__ = [
     "LARGEST_RECORD",

@@ -1,4 +1,5 @@
-"""Files that are whole or not there: written under a temporary name and renamed, tensors with a digest that reading verifies."""
+"""Files that are whole or not there: written under a temporary name and renamed, tensors with a
+digest that reading verifies."""
 
 import hashlib
 import json
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 CHECKOUT = Path(__file__).parents[2]
-REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()  # installed elsewhere: the current folder
+# installed elsewhere: the current folder
+REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
@@ -22,7 +24,8 @@ class DamagedFile(ValueError):
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment it is the old one or the new one. OSError (a full disk) leaves the old one."""
+    """Write a file so that at any moment it is the old one or the new one. OSError (a full disk)
+    leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -44,7 +47,8 @@ def remove_temporary(folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Tensors and JSON metadata in one safetensors file (which holds no code), with a digest of both."""
+    """Tensors and JSON metadata in one safetensors file (which holds no code), with a digest of
+    both."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(metadata)
     header = {"metadata": text, "sha256": digest(tensors, text)}
@@ -52,7 +56,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """The same file with its metadata sorted: safetensors orders it at random, and equal runs shall give equal files."""
+    """The same file with its metadata sorted: safetensors orders it at random, and equal runs shall
+    give equal files."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -62,7 +67,8 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote: tensors on the CPU, and metadata. DamagedFile when it is anything else."""
+    """What `write_tensors` wrote: tensors on the CPU, and metadata. DamagedFile when it is anything
+    else."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}

@@ -14,8 +14,12 @@ from playwright.sync_api import expect, sync_playwright
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-NO_BROWSER = f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium fonts-dejavu-core"
-# A redirect has been followed, all is loaded, nothing says it is busy, every widget stands before the script that describes it.
+NO_BROWSER = (
+    f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"
+    " fonts-dejavu-core"
+)
+# A redirect has been followed, all is loaded, nothing says it is busy, every widget stands before
+# the script that describes it.
 LOADED = """() => {
   const views = [...document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]')];
   return document.readyState === "complete" && !document.querySelector('meta[http-equiv="refresh" i], [aria-busy="true"]')
@@ -26,7 +30,8 @@ TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
 FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
   if (animation.effect.getComputedTiming().endTime < Infinity) animation.finish();
 })"""
-# Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which is off.
+# Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which
+# is off.
 AXE_OPTIONS = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
 expect.set_options(timeout=20_000)  # for busy machines; what is there is found at once
 
@@ -58,8 +63,13 @@ class Visit:
         self.context.set_default_timeout(60_000)
         self.context.route(re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), self._refuse)
         self.context.on("console", self._console)
-        self.context.on("weberror", lambda error: self.problems.append(f"uncaught exception: {error.error}"))
-        self.context.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url} ({request.failure})"))
+        self.context.on(
+            "weberror", lambda error: self.problems.append(f"uncaught exception: {error.error}")
+        )
+        self.context.on(
+            "requestfailed",
+            lambda request: self.problems.append(f"failed: {request.url} ({request.failure})"),
+        )
         self.context.on("response", self._response)
         self.page = self.context.new_page()
         self.page.on("websocket", lambda socket: self.problems.append(f"web socket: {socket.url}"))
@@ -68,11 +78,13 @@ class Visit:
         self.page.evaluate(TYPESET)
 
     def violations(self, state):
-        """What axe-core finds in the page as it now is: a text for each element that breaks a rule, headed by `state`."""
+        """What axe-core finds in the page as it now is: a text for each element that breaks a rule,
+        headed by `state`."""
         self.page.evaluate(FINISH_ANIMATIONS)
         rules = Axe().run(self.page, options=AXE_OPTIONS).response["violations"]
         return [
-            f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n    {node['html'][:300]}\n    {node['failureSummary']}"
+            f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n   "
+            f" {node['html'][:300]}\n    {node['failureSummary']}"
             for rule in rules
             for node in rule["nodes"]
         ]
@@ -101,10 +113,13 @@ def server():
 
 @pytest.fixture(scope="session")
 def browser():
-    """Chromium, headless. Without one the tests are skipped, or fail where ATTNCONV_BROWSER=required."""
+    """Chromium, headless. Without one the tests are skipped, or fail where
+    ATTNCONV_BROWSER=required."""
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None:
-        (pytest.fail if os.environ.get("ATTNCONV_BROWSER") == "required" else pytest.skip)(NO_BROWSER)
+        (pytest.fail if os.environ.get("ATTNCONV_BROWSER") == "required" else pytest.skip)(
+            NO_BROWSER
+        )
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield chromium
@@ -113,7 +128,8 @@ def browser():
 
 @pytest.fixture
 def visit(browser, server):
-    """Opens a page: `visit("book/intro.html", color_scheme="dark")` has `.page`, `.problems` and `.violations`."""
+    """Opens a page: `visit("book/intro.html", color_scheme="dark")` has `.page`, `.problems` and
+    `.violations`."""
     visits = []
 
     def open_page(path, **context_options):

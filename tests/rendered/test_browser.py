@@ -1,4 +1,5 @@
-"""The built book, page by page, in a browser: no error, no other host, no barrier that axe-core finds. Needs `make book`."""
+"""The built book, page by page, in a browser: no error, no other host, no barrier that axe-core
+finds. Needs `make book`."""
 
 from pathlib import Path
 
@@ -7,7 +8,11 @@ from playwright.sync_api import expect
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 SOURCES = ("_modules", "_tests")  # pages of code, all alike: one of each is opened
-PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html") if not {"_static", *SOURCES} & {*path.parts})
+PAGES = sorted(
+    path.relative_to(HTML).as_posix()
+    for path in HTML.rglob("*.html")
+    if not {"_static", *SOURCES} & {*path.parts}
+)
 PAGES += ["_modules/attnconv/theory/attention.html", "_tests/test_attention.html"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
 OPEN_FOLDED = "document.querySelectorAll('details').forEach((folded) => { folded.open = true; })"
@@ -21,9 +26,14 @@ SWITCH_THEME = """(theme) => {
 
 
 def wrong(visited):
-    """What is wrong with a page that was opened at the width of a phone: there, on a desktop in the light, and in the dark."""
+    """What is wrong with a page that was opened at the width of a phone: there, on a desktop in the
+    light, and in the dark."""
     width = visited.page.evaluate("document.documentElement.scrollWidth")
-    found = [] if width <= PHONE["width"] else [f"scrolls sideways: {width} px on a screen of {PHONE['width']} px"]
+    found = (
+        []
+        if width <= PHONE["width"]
+        else [f"scrolls sideways: {width} px on a screen of {PHONE['width']} px"]
+    )
     found += visited.violations("390 px wide")
     visited.page.set_viewport_size(DESKTOP)
     found += visited.violations("light")
@@ -33,7 +43,8 @@ def wrong(visited):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_page(path, visit):
-    # Narrow first: the theme puts what scrolls in the tab order on load, and only some time after a change of size.
+    # Narrow first: the theme puts what scrolls in the tab order on load, and only some time after a
+    # change of size.
     visited = visit(path, viewport=PHONE)
     visited.page.evaluate(OPEN_FOLDED)
     assert not (found := wrong(visited)), "\n".join(found)
@@ -42,7 +53,9 @@ def test_page(path, visit):
 def test_search(visit):
     visited = visit("search.html?q=attention", viewport=PHONE)
     expect(visited.page.get_by_text("Search finished")).to_be_visible()
-    expect(visited.page.locator("#search-results li a", has_text="Attention and convolution")).not_to_have_count(0)
+    expect(
+        visited.page.locator("#search-results li a", has_text="Attention and convolution")
+    ).not_to_have_count(0)
     assert not (found := wrong(visited)), "\n".join(found)
 
 

@@ -1,4 +1,5 @@
-"""JavaScript against Python: the explorer's numbers are the package's, on random cases, in a browser. Needs no built book."""
+"""JavaScript against Python: the explorer's numbers are the package's, on random cases, in a
+browser. Needs no built book."""
 
 import base64
 import zlib
@@ -28,22 +29,29 @@ IMPORT = """async (source) => {
 
 @pytest.fixture(scope="module")
 def javascript(browser):
-    """Evaluates JavaScript in which `explorer` is the module and `given` the argument; arrays come back as lists."""
+    """Evaluates JavaScript in which `explorer` is the module and `given` the argument; arrays come
+    back as lists."""
     page = browser.new_page()
     page.evaluate(IMPORT, script())
-    yield lambda expression, given=None: page.evaluate(f"async (given) => plain(await {expression})", given)
+    yield lambda expression, given=None: page.evaluate(
+        f"async (given) => plain(await {expression})", given
+    )
     page.close()
 
 
 def random_snapshot(kind, heads, height, width):
     """What a record holds of one layer at two moments, at random: the second is looked at."""
     centers = 2 * torch.randn(2, heads, 2)
-    centers[1, 0] = torch.tensor([height // 2, width // 2])  # the farthest shift that can be the best
+    # the farthest shift that can be the best
+    centers[1, 0] = torch.tensor([height // 2, width // 2])
     root = torch.randn(2, heads, 2, 2)
     return {
         "quadratic": {"centers": centers, "alpha": torch.rand(2, heads) * 3 + 0.5},
         "generalized": {"centers": centers, "precision": root @ root.mT},
-        "learned": {"row_scores": torch.randn(2, heads, 2 * height - 1), "column_scores": torch.randn(2, heads, 2 * width - 1)},
+        "learned": {
+            "row_scores": torch.randn(2, heads, 2 * height - 1),
+            "column_scores": torch.randn(2, heads, 2 * width - 1),
+        },
     }[kind]
 
 
@@ -52,7 +60,10 @@ def random_snapshot(kind, heads, height, width):
 def test_position_only_maps(javascript, kind, size):
     height, width = size
     snapshot = random_snapshot(kind, 3, height, width)
-    file = save({"epochs": torch.tensor([0, 4])} | {f"layer1.{name}": values for name, values in snapshot.items()})
+    file = save(
+        {"epochs": torch.tensor([0, 4])}
+        | {f"layer1.{name}": values for name, values in snapshot.items()}
+    )
     given = {"file": base64.b64encode(file).decode(), "size": [height, width]}
     ours = javascript(
         """(() => {
@@ -67,22 +78,39 @@ def test_position_only_maps(javascript, kind, size):
     )
     encoding = from_snapshot({name: values[1].double() for name, values in snapshot.items()})
     maps = attention_probabilities(encoding, height, width)
-    assert (torch.tensor(ours["maps"], dtype=torch.float64).reshape(maps.shape) - maps).abs().max() < CLOSE
+    assert (
+        torch.tensor(ours["maps"], dtype=torch.float64).reshape(maps.shape) - maps
+    ).abs().max() < CLOSE
     heads = Heads(maps[:, height // 2, width // 2], mean_by_shift(maps))
     assert ours["epochs"] == [0, 4]
-    assert torch.allclose(torch.tensor(ours["entropies"], dtype=torch.float64), heads.entropy, atol=CLOSE)
-    assert torch.allclose(torch.tensor([best["mass"] for best in ours["best"]], dtype=torch.float64), heads.mass, atol=CLOSE)
+    assert torch.allclose(
+        torch.tensor(ours["entropies"], dtype=torch.float64), heads.entropy, atol=CLOSE
+    )
+    assert torch.allclose(
+        torch.tensor([best["mass"] for best in ours["best"]], dtype=torch.float64),
+        heads.mass,
+        atol=CLOSE,
+    )
     assert [best["shift"] for best in ours["best"]] == heads.shifts.tolist()
 
 
 def test_content_maps(javascript):
-    small = {"image_size": 6, "pooling": 1, "in_channels": 1, "num_layers": 2, "hidden": 16, "intermediate": 16}
+    small = {
+        "image_size": 6,
+        "pooling": 1,
+        "in_channels": 1,
+        "num_layers": 2,
+        "hidden": 16,
+        "intermediate": 16,
+    }
     model = build_model("sa-learned-content", **small).eval()
     with torch.no_grad():
         for attention in model.attentions:  # scores far from zero
             attention.query.weight *= 6
     image = torch.randn(1, 1, 6, 6)
-    files = [base64.b64encode(save(layer)).decode() for layer in content_files_of_model(model, image)]
+    files = [
+        base64.b64encode(save(layer)).decode() for layer in content_files_of_model(model, image)
+    ]
     ours = javascript(
         """(() => {
           const layers = given.map((file) => explorer.readTensors(bytes(file)));
@@ -93,11 +121,20 @@ def test_content_maps(javascript):
         })()""",
         files,
     )
-    for n, (parts, theirs) in enumerate(zip(score_parts(model, image), content_probabilities(model, image), strict=True)):
+    for n, (parts, theirs) in enumerate(
+        zip(score_parts(model, image), content_probabilities(model, image), strict=True)
+    ):
         content, rows, columns = (part[0].double() for part in parts)
         position = rows.unsqueeze(-1) + columns.unsqueeze(-2)
-        for name, expected in {"content": content, "position": position, "score": content + position}.items():
-            assert (torch.tensor(ours[name][n], dtype=torch.float64) - expected.flatten(1, 2).flatten(-2)).abs().max() < CLOSE
+        for name, expected in {
+            "content": content,
+            "position": position,
+            "score": content + position,
+        }.items():
+            assert (
+                torch.tensor(ours[name][n], dtype=torch.float64)
+                - expected.flatten(1, 2).flatten(-2)
+            ).abs().max() < CLOSE
         probabilities = torch.tensor(ours["score"][n]).softmax(dim=-1).reshape(9, 6, 6, 6, 6)
         assert (probabilities - theirs[0]).abs().max() < CLOSE and theirs[0].amax() > 0.2
 
@@ -117,7 +154,10 @@ def test_given_maps(javascript):
     assert ours[0] == ["score"], "maps alone have no parts"
     assert (torch.tensor(ours[1]) - maps[1, 2, 3, 1].flatten()).abs().max() < 1e-3
     heads = Heads(maps[1, :, 2, 2], mean_by_shift(maps[1]))
-    assert ours[2] == {"mass": pytest.approx(heads.mass[2].item(), abs=CLOSE), "shift": heads.shifts[2].tolist()}
+    assert ours[2] == {
+        "mass": pytest.approx(heads.mass[2].item(), abs=CLOSE),
+        "shift": heads.shifts[2].tolist(),
+    }
 
 
 @pytest.mark.parametrize("border", ["padded", "as it is"])
@@ -133,7 +173,9 @@ def test_convolution_and_its_attention(javascript, size, border):
         attention = layer(image)
     else:  # no frame: every pixel of the image itself is a query
         maps = attention_probabilities(layer.encoding, *size)
-        attention = torch.einsum("h,hijkl,kl->ij", conv.weight.flatten(), maps, image[0, 0])[None, None]
+        attention = torch.einsum("h,hijkl,kl->ij", conv.weight.flatten(), maps, image[0, 0])[
+            None, None
+        ]
     gap = (attention - expected)[0, 0].abs()
     given = {
         "image": image.flatten().tolist(),
@@ -154,10 +196,15 @@ def test_convolution_and_its_attention(javascript, size, border):
         given,
     )
     for name, values in (("convolution", expected), ("attention", attention)):
-        assert (torch.tensor(ours[name], dtype=torch.float64) - values.flatten()).abs().max() < CLOSE, name
+        assert (
+            torch.tensor(ours[name], dtype=torch.float64) - values.flatten()
+        ).abs().max() < CLOSE, name
     inside = gap[1:-1, 1:-1].max().item()
     gap[1:-1, 1:-1] = 0
-    assert ours["gap"] == {"inside": pytest.approx(inside, abs=CLOSE), "border": pytest.approx(gap.max().item(), abs=CLOSE)}
+    assert ours["gap"] == {
+        "inside": pytest.approx(inside, abs=CLOSE),
+        "border": pytest.approx(gap.max().item(), abs=CLOSE),
+    }
 
 
 def test_hard_heads_are_the_convolution(javascript):
@@ -196,7 +243,9 @@ def test_every_half_precision_number_is_read(javascript):
 
 def test_checksum(javascript):
     content = bytes(torch.randint(0, 256, (1000,)).tolist())
-    assert javascript("explorer.crc32(bytes(given))", base64.b64encode(content).decode()) == zlib.crc32(content)
+    assert javascript(
+        "explorer.crc32(bytes(given))", base64.b64encode(content).decode()
+    ) == zlib.crc32(content)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated"])
@@ -213,7 +262,10 @@ def test_states_and_addresses(javascript):
     assert javascript("explorer.stateOf(explorer.addressOf(given))", state) == state
     assert javascript("explorer.addressOf(given)", {"query": "4,5"}) == "#query=4,5"
     assert javascript("explorer.stateOf('#a-heading')") == {}
-    assert javascript("[explorer.numbersOf('1, 2', 2), explorer.numbersOf('1,', 2) ?? 0, explorer.numbersOf('1,x', 2) ?? 0]") == [
+    assert javascript(
+        "[explorer.numbersOf('1, 2', 2), explorer.numbersOf('1,', 2) ?? 0,"
+        " explorer.numbersOf('1,x', 2) ?? 0]"
+    ) == [
         [1, 2],
         0,
         0,

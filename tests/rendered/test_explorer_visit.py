@@ -12,20 +12,25 @@ from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import attention_payload
 from attnconv.runs import load_run
 
-HEADS, CONVOLUTION, PIXEL = "book/explorer.html", "book/explorer-convolution.html", "book/explorer-pixel.html"
+HEADS = "book/explorer.html"
+CONVOLUTION = "book/explorer-convolution.html"
+PIXEL = "book/explorer-pixel.html"
 CONTENT = "sa-learned-content--digits-brief--seed0"
 MOVES = {"reduced_motion": "no-preference"}
 
 
 @pytest.fixture
 def at(visit):
-    """Opens a page with the state of a link, and returns it once a view is there; its clock can be moved on from then."""
+    """Opens a page with the state of a link, and returns it once a view is there; its clock can be
+    moved on from then."""
     visits = []
 
     def open_view(path, state="", **options):
         visits.append(visit(path + (f"#{state}" if state else ""), **options))
         page = visits[-1].page
-        expect(page.locator(".explorer .explorer-keep a")).to_have_attribute("href", re.compile("="))
+        expect(page.locator(".explorer .explorer-keep a")).to_have_attribute(
+            "href", re.compile("=")
+        )
         page.clock.install()
         return page
 
@@ -37,7 +42,10 @@ def spot(page, selector, row, column, size=8):
     """Where on the screen a pixel of a canvas is."""
     page.locator(selector).scroll_into_view_if_needed()
     box = page.locator(selector).bounding_box()
-    return box["x"] + (column + 0.5) / size * box["width"], box["y"] + (row + 0.5) / size * box["height"]
+    return (
+        box["x"] + (column + 0.5) / size * box["width"],
+        box["y"] + (row + 0.5) / size * box["height"],
+    )
 
 
 def reading(page):
@@ -50,7 +58,7 @@ def address(page):
     return dict(part.split("=") for part in page.evaluate("location.hash.slice(1)").split("&"))
 
 
-# --- what trained heads look at ---------------------------------------------------------------------------------------
+# --- what trained heads look at -------------------------------------------------------------------
 
 
 def test_the_query_follows_the_pointer_until_a_click_freezes_it(at):
@@ -106,7 +114,13 @@ def test_a_link_gives_the_view_again(at):
     page.locator(".explorer-pad").focus()
     page.keyboard.press("ArrowUp")
     state = address(page)
-    expected = {"model": "sa-quadratic-16--digits-brief--seed0", "layer": "2", "head": "12", "softmax": "0", "query": "3,4"}
+    expected = {
+        "model": "sa-quadratic-16--digits-brief--seed0",
+        "layer": "2",
+        "head": "12",
+        "softmax": "0",
+        "query": "3,4",
+    }
     assert expected.items() <= state.items()
     link = page.locator(".explorer-link").get_attribute("href")
     other = at(HEADS, link.lstrip("#"))
@@ -117,7 +131,9 @@ def test_a_link_gives_the_view_again(at):
 
 
 def test_a_link_that_asks_for_too_much_says_so(at):
-    page = at(HEADS, "model=sa-quadratic--digits-brief--seed0&layer=9&query=99,0&epoch=77&softmax=true")
+    page = at(
+        HEADS, "model=sa-quadratic--digits-brief--seed0&layer=9&query=99,0&epoch=77&softmax=true"
+    )
     status = page.locator(".explorer-status")
     expect(status).to_contain_text("There is no layer 9; here they go from 1 to 3.")
     expect(status).to_contain_text("There is no picture of epoch 77")
@@ -140,11 +156,16 @@ def test_the_centres_walk_through_training(at):
     assert address(page)["epoch"] == "5"
 
 
-@pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content"])
+@pytest.mark.parametrize(
+    "model",
+    ["sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content"],
+)
 def test_every_model_is_there(at, model):
     page = at(HEADS, f"model={model}--digits-brief--seed0")
     expect(page.locator(".explorer-source").last).to_contain_text(f"{model}--digits-brief--seed0")
-    expect(page.get_by_role("group", name="layer 3").get_by_role("button").first).to_contain_text("m 0.")
+    expect(page.get_by_role("group", name="layer 3").get_by_role("button").first).to_contain_text(
+        "m 0."
+    )
 
 
 def test_content_maps_are_loaded_and_have_parts(at):
@@ -162,13 +183,18 @@ def test_content_maps_are_loaded_and_have_parts(at):
         seen.add(page.evaluate("document.querySelector('.explorer-map').toDataURL()"))
     assert len(seen) == 3
     page.get_by_label("Image").select_option("digits-mean")
-    expect(page.locator(".explorer-status")).to_contain_text("content part (what), q · k: not there")
+    expect(page.locator(".explorer-status")).to_contain_text(
+        "content part (what), q · k: not there"
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ({"body": b"nothing of the kind"}, "layer1 is damaged: it is not what this page was built with."),
+        (
+            {"body": b"nothing of the kind"},
+            "layer1 is damaged: it is not what this page was built with.",
+        ),
         ({"status": 404, "body": b""}, "could not be loaded: the server answered 404."),
     ],
 )
@@ -187,7 +213,9 @@ def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, messag
 
 def test_two_failures_in_a_row_and_back(visit):
     page = visit(HEADS).page
-    page.route(re.compile(r"digit-[01]--layer1\.safetensors"), lambda route: route.fulfill(status=404))
+    page.route(
+        re.compile(r"digit-[01]--layer1\.safetensors"), lambda route: route.fulfill(status=404)
+    )
     page.get_by_label("Model").select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text("digit-0--layer1")
     page.get_by_label("Image").select_option("digit-1")
@@ -230,7 +258,10 @@ def test_a_link_to_a_heading_keeps_the_view(at):
 def test_the_page_opens_with_the_sharpest_head(at):
     page = at(HEADS)
     page.clock.run_for(1000)
-    masses = [float(re.search(r"m (\S+)", text)[1]) for text in page.locator(".explorer-row button").all_inner_texts()]
+    masses = [
+        float(re.search(r"m (\S+)", text)[1])
+        for text in page.locator(".explorer-row button").all_inner_texts()
+    ]
     chosen = page.locator(".explorer-row button[aria-pressed=true]").inner_text()
     assert float(re.search(r"m (\S+)", chosen)[1]) == max(masses) > 0.3
 
@@ -270,20 +301,26 @@ def test_the_explorer_opens_from_a_folder(browser, visit):
 def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, paper_records):
     record = load_run(paper_records / "sa-learned-content--cifar10--seed0")
     page = browser.new_page()
-    page.set_content(f"<!doctype html><body>{page_html('attention', attention_payload([record]), '')}")
+    page.set_content(
+        f"<!doctype html><body>{page_html('attention', attention_payload([record]), '')}"
+    )
     expect(page.locator(".explorer-pad")).to_be_visible()
     page.get_by_label("Image").select_option("flower")
     page.get_by_role("button", name="layer 1, head 1").click()
     page.mouse.move(*spot(page, ".explorer-pad", 0, 15, size=16))
     expect(reading(page)).to_contain_text("Query (3, 12)")
-    expect(page.locator("figcaption").first).to_contain_text("maps of 9 query pixels; this is the nearest")
+    expect(page.locator("figcaption").first).to_contain_text(
+        "maps of 9 query pixels; this is the nearest"
+    )
     largest = float(re.search(r"probability ([^,]+),", reading(page).inner_text())[1])
     number = record.attention["queries"].tolist().index([3, 12])
-    assert largest == pytest.approx(record.content_maps.single["photograph"].maps()[1, 0, 0, number].max().item(), rel=1e-2)
+    assert largest == pytest.approx(
+        record.content_maps.single["photograph"].maps()[1, 0, 0, number].max().item(), rel=1e-2
+    )
     page.close()
 
 
-# --- a convolution, and nine heads that become it ---------------------------------------------------------------------
+# --- a convolution, and nine heads that become it -------------------------------------------------
 
 
 # The colour of the middle pixel of the map of differences.
@@ -296,7 +333,10 @@ MIDDLE = """(() => {
 def largest(page):
     """The largest differences that the page shows: inside, and at the border."""
     text = page.locator(".explorer-result").inner_text().replace("−", "-")
-    return [float(number) for number in re.search(r"difference: (\S+) inside, (\S+) in the frame", text).groups()]
+    return [
+        float(number)
+        for number in re.search(r"difference: (\S+) inside, (\S+) in the frame", text).groups()
+    ]
 
 
 def test_hard_heads_on_the_grid_are_the_convolution(at):
@@ -309,7 +349,9 @@ def test_hard_heads_on_the_grid_are_the_convolution(at):
         assert min(page.evaluate(MIDDLE)) > 240, "no difference is white"
     page.get_by_label("Border").select_option("as it is")
     inside, border = largest(page)
-    assert inside < 1e-12 and border > 0.1, "a head looks at the nearest pixel inside, where a convolution reads zero"
+    assert inside < 1e-12 and border > 0.1, (
+        "a head looks at the nearest pixel inside, where a convolution reads zero"
+    )
     assert address(page)["alpha"] == "746"
 
 
@@ -336,7 +378,9 @@ def test_centres_are_dragged_and_moved_by_keys(at):
 @pytest.mark.parametrize("kernel", ["nonsense", "1,2,3", "toString"])
 def test_a_link_with_no_kernel_says_so(at, kernel):
     page = at(CONVOLUTION, f"kernel={kernel}")
-    expect(page.locator(".explorer-status")).to_contain_text("neither one of those by name nor nine numbers")
+    expect(page.locator(".explorer-status")).to_contain_text(
+        "neither one of those by name nor nine numbers"
+    )
     assert page.get_by_label("Kernel", exact=True).input_value() == "Sobel, vertical edges"
 
 
@@ -351,16 +395,21 @@ def test_kernels_are_chosen_and_typed(at):
     page.get_by_label("Kernel", exact=True).select_option("blur")
     weight.fill("0.5")
     ninth = str(1 / 9)
-    assert address(page)["kernel"].split(",") == [ninth] * 4 + ["0.5"] + [ninth] * 4, "the other eight as they were"
+    assert address(page)["kernel"].split(",") == [ninth] * 4 + ["0.5"] + [ninth] * 4, (
+        "the other eight as they were"
+    )
     link = page.locator(".explorer-link").get_attribute("href").lstrip("#")
-    assert at(CONVOLUTION, link).locator(".explorer-result").inner_text() == page.locator(".explorer-result").inner_text()
+    assert (
+        at(CONVOLUTION, link).locator(".explorer-result").inner_text()
+        == page.locator(".explorer-result").inner_text()
+    )
     weight.fill("")
     expect(page.locator(".explorer-status")).to_contain_text("needs nine numbers")
     weight.fill("3")
     expect(page.locator(".explorer-status")).to_have_text("")
 
 
-# --- one pixel, twice -------------------------------------------------------------------------------------------------
+# --- one pixel, twice -----------------------------------------------------------------------------
 
 
 def step_of(page):
@@ -370,7 +419,11 @@ def step_of(page):
 def test_the_animations_play_pause_and_step(at):
     page = at(PIXEL, **MOVES)
     assert step_of(page) == 9, "a whole still at first"
-    assert page.locator(".explorer-link").get_attribute("href").startswith("#image=digit-0&kernel=blur&")
+    assert (
+        page.locator(".explorer-link")
+        .get_attribute("href")
+        .startswith("#image=digit-0&kernel=blur&")
+    )
     page.get_by_role("button", name="Play").click()
     page.clock.run_for(3700)
     page.get_by_role("button", name="Pause").click()

@@ -1,4 +1,5 @@
-"""The explorer's widget in a browser: in a page made of a notebook, and with a notebook's model. Needs `make book`."""
+"""The explorer's widget in a browser: in a page made of a notebook, and with a notebook's model.
+Needs `make book`."""
 
 import json
 
@@ -33,8 +34,13 @@ def test_a_page_made_of_a_notebook_shows_the_widget(visit):
         for kind, part in (("state", data["manager_state"]), ("view", view))
     )
     visited = visit("genindex.html")
-    body = f"<!doctype html><html lang=en><title>A notebook</title><link rel=icon href=data:,>{scripts}<body>{embedded}"
-    visited.page.route("**/notebook.html", lambda route: route.fulfill(body=body, content_type="text/html"))
+    body = (
+        "<!doctype html><html lang=en><title>A notebook</title><link rel=icon"
+        f" href=data:,>{scripts}<body>{embedded}"
+    )
+    visited.page.route(
+        "**/notebook.html", lambda route: route.fulfill(body=body, content_type="text/html")
+    )
     visited.page.goto("/notebook.html")
     expect(visited.page.locator(".explorer-result")).to_contain_text("Largest difference: 0 inside")
     assert not visited.problems

@@ -1,4 +1,5 @@
-"""The built book, read as files: nothing asked of another host, no broken link, no picture without a text. Needs `make book`."""
+"""The built book, read as files: nothing asked of another host, no broken link, no picture without
+a text. Needs `make book`."""
 
 import re
 from html.parser import HTMLParser
@@ -13,7 +14,15 @@ from attnconv import data, models, runs
 
 HTML = Path(__file__).parents[2] / "_build" / "html"
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
-LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
+LOADED = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "object": "data",
+}
 
 
 class Page(HTMLParser):
@@ -22,7 +31,8 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.loads, self.links, self.images, self.ids = [], [], [], set()
-        self.references, self.in_reference = [], False  # the text of each link to another place of the book
+        # the text of each link to another place of the book
+        self.references, self.in_reference = [], False
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
@@ -38,7 +48,9 @@ class Page(HTMLParser):
             self.in_reference = True
         elif self.in_reference and tag in ("img", "svg", "i"):
             self.references[-1] += tag
-        if (tag != "link" or attributes.get("rel") != "canonical") and attributes.get(LOADED.get(tag)):
+        if (tag != "link" or attributes.get("rel") != "canonical") and attributes.get(
+            LOADED.get(tag)
+        ):
             self.loads.append(attributes[LOADED[tag]])
 
     def handle_endtag(self, tag):
@@ -49,7 +61,8 @@ class Page(HTMLParser):
             self.references[-1] += data.strip()
 
 
-APART = {"code", "pre", "script", "style", "svg", "math", "textarea", "title"}  # a formula before MathJax: class "math"
+# a formula before MathJax: class "math"
+APART = {"code", "pre", "script", "style", "svg", "math", "textarea", "title"}
 
 
 class Prose(HTMLParser):
@@ -87,7 +100,12 @@ PARSED = {path: Page(path) for path in PAGES}
 
 def test_the_book_was_built():
     names = {path.relative_to(HTML).as_posix() for path in PAGES}
-    assert {"book/intro.html", "book/errata.html", "notebooks/05-theorem-1.html", "notebooks/13-learned-encodings.html"} <= names
+    assert {
+        "book/intro.html",
+        "book/errata.html",
+        "notebooks/05-theorem-1.html",
+        "notebooks/13-learned-encodings.html",
+    } <= names
     assert {"book/report.html", "book/records.html"} <= names
 
 
@@ -96,7 +114,10 @@ def test_page(path):
     page = PARSED[path]
     for address in page.loads:
         parts = urlsplit(address)
-        assert not parts.netloc and parts.scheme in ("", "data"), f"loads from another host: {address[:200]}"
+        assert not parts.netloc and parts.scheme in (
+            "",
+            "data",
+        ), f"loads from another host: {address[:200]}"
         if not parts.scheme:
             assert (path.parent / unquote(parts.path)).exists(), f"does not exist: {address}"
     for address in page.links:
@@ -115,11 +136,14 @@ def test_page(path):
 def test_styles_and_loaders_stay_local():
     for path in HTML.glob("_static/**/*.css"):
         addresses = re.findall(
-            r"url\(\s*['\"]?(https?://[^'\")]+)|@import\s+['\"](https?://[^'\"]+)", path.read_text(errors="ignore")
+            r"url\(\s*['\"]?(https?://[^'\")]+)|@import\s+['\"](https?://[^'\"]+)",
+            path.read_text(errors="ignore"),
         )
         assert not addresses, f"{path.name}: {addresses}"
     for page in PAGES:
-        assert not re.search(r"(src|href)=\"https?://[^\"]*(jsdelivr|unpkg|cdnjs)", page.read_text()), page
+        assert not re.search(
+            r"(src|href)=\"https?://[^\"]*(jsdelivr|unpkg|cdnjs)", page.read_text()
+        ), page
 
 
 def test_chapters_show_results_and_no_tracebacks():
@@ -139,20 +163,36 @@ def test_every_figure_and_table_of_the_paper_is_shown():
 
 
 def test_lines_are_drawn_as_svg_and_maps_as_png():
-    for chapter, name, ending in (("11-quadratic-encoding", "fig-4", "svg"), ("13-learned-encodings", "fig-5", "png")):
-        figure = (HTML / "notebooks" / f"{chapter}.html").read_text().partition(f'id="{name}"')[2].partition("</figure>")[0]
+    for chapter, name, ending in (
+        ("11-quadratic-encoding", "fig-4", "svg"),
+        ("13-learned-encodings", "fig-5", "png"),
+    ):
+        figure = (
+            (HTML / "notebooks" / f"{chapter}.html")
+            .read_text()
+            .partition(f'id="{name}"')[2]
+            .partition("</figure>")[0]
+        )
         assert re.search(rf'<img[^>]* src="[^"]*\.{ending}"', figure), name
 
 
 def test_what_was_not_run_says_so_and_how_to_run_it():
     text = re.sub(r"<[^>]+>", "", (HTML / "book" / "records.html").read_text())  # as it is copied
-    assert "python -m attnconv train --model sa-learned-content --dataset digits" in text, "the quick runs, ready to copy"
+    assert "python -m attnconv train --model sa-learned-content --dataset digits" in text, (
+        "the quick runs, ready to copy"
+    )
     report = (HTML / "book" / "report.html").read_text()
     assert 'id="claims"' in report and report.count("<td>reproduced</td>") >= 1
 
 
 def test_equations_carry_the_papers_numbers():
-    for page, number in (("background", 8), ("theorem", 9), ("theorem", 14), ("spans", 18), ("converse", "C1")):
+    for page, number in (
+        ("background", 8),
+        ("theorem", 9),
+        ("theorem", 14),
+        ("spans", 18),
+        ("converse", "C1"),
+    ):
         text = (HTML / "book" / f"{page}.html").read_text()
         assert re.search(rf'<span class="eqno">\({number}\)', text), (page, number)
 
@@ -165,23 +205,35 @@ STATEMENTS = {
 }
 
 
-@pytest.mark.parametrize(("page", "place"), [(page, place) for page, places in STATEMENTS.items() for place in places])
+@pytest.mark.parametrize(
+    ("page", "place"), [(page, place) for page, places in STATEMENTS.items() for place in places]
+)
 def test_each_statement_is_one_click_from_its_code_its_test_and_its_chapter(page, place):
     """In the line below it, whose links `test_page` follows."""
     _, found, after = (HTML / "book" / f"{page}.html").read_text().partition(f'id="{place}"')
     line = after.partition('<p class="in-code">')[2].partition("</p>")[0]
     assert found and re.search(r'href="\.\./_modules/attnconv/[a-z_/]+\.html#\w+"', line), line
-    assert re.search(r'href="\.\./_tests/[a-z_/]+\.html#test_\w+"', line) and 'href="../notebooks/' in line, line
+    assert (
+        re.search(r'href="\.\./_tests/[a-z_/]+\.html#test_\w+"', line)
+        and 'href="../notebooks/' in line
+    ), line
 
 
 def test_every_name_that_is_given_out_is_documented():
     with (HTML / "objects.inv").open("rb") as file:
         documented = {
-            name for kind, names in InventoryFile.load(file, "", lambda *_: "").items() if "py:" in kind for name in names
+            name
+            for kind, names in InventoryFile.load(file, "", lambda *_: "").items()
+            if "py:" in kind
+            for name in names
         }
     for package in (attnconv, data, models, runs):
         for name in package.__all__:
-            found = [full for full in documented if full.startswith("attnconv.") and full.endswith(f".{name}")]
+            found = [
+                full
+                for full in documented
+                if full.startswith("attnconv.") and full.endswith(f".{name}")
+            ]
             assert found, f"{package.__name__}.{name}"
 
 
@@ -195,7 +247,13 @@ def test_no_markup_is_shown_literally(path):
 
 def test_literal_markup_would_be_found(tmp_path):
     page = tmp_path / "page.html"
-    page.write_text('<p>fine <code>a**b`</code> <span class="math">10^-1 **</span></p><td>**not run**</td><p>`name`</p>')
+    page.write_text(
+        '<p>fine <code>a**b`</code> <span class="math">10^-1 **</span></p><td>**not'
+        " run**</td><p>`name`</p>"
+    )
     text = "".join(Prose(page).text)
     assert text == "fine  **not run**`name`"
-    assert [name for name, pattern in MARKUP.items() if re.search(pattern, text)] == ["bold", "code"]
+    assert [name for name, pattern in MARKUP.items() if re.search(pattern, text)] == [
+        "bold",
+        "code",
+    ]

@@ -13,13 +13,15 @@ from .dataset import Dataset
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
-    """`digits` (8 x 8, 1437 images to train on and 360 to test) or `cifar10` (32 x 32, 50000 and 10000).
+    """`digits` (8 x 8, 1437 images to train on and 360 to test) or `cifar10` (32 x 32, 50000 and
+    10000).
 
-    CIFAR-10 is looked for in `root`, else in the folder that ATTNCONV_DATA names, else in the repository's `data/`: first the
-    decoded copy `cache/cifar10.safetensors`, then the original archive's `cifar-10-batches-py/`, then `cifar10/` with one PNG
-    an image (`train/cat/0.png`, torchvision's ImageFolder layout); else torchvision downloads it. Whatever was found is
-    verified, put in one order and kept as the decoded copy.
-    ValueError for an unknown name or damaged data, FileNotFoundError where the data is absent.
+    CIFAR-10 is looked for in `root`, else in the folder that ATTNCONV_DATA names, else in the
+    repository's `data/`: first the decoded copy `cache/cifar10.safetensors`, then the original
+    archive's `cifar-10-batches-py/`, then `cifar10/` with one PNG an image (`train/cat/0.png`,
+    torchvision's ImageFolder layout); else torchvision downloads it. Whatever was found is
+    verified, put in one order and kept as the decoded copy. ValueError for an unknown name or
+    damaged data, FileNotFoundError where the data is absent.
     """
     if name == "digits":
         return _digits()
@@ -30,7 +32,8 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 
 @cache
 def dataset_at_hand(name: str) -> Dataset | None:
-    """The data set if it can be read at once: digits, or the decoded copy of CIFAR-10 that `python -m attnconv data` keeps."""
+    """The data set if it can be read at once: digits, or the decoded copy of CIFAR-10 that
+    `python -m attnconv data` keeps."""
     if name != "cifar10":
         return load_dataset(name)
     try:
@@ -44,14 +47,20 @@ def _default_root() -> Path:
 
 
 def _digits() -> Dataset:
-    from sklearn.datasets import load_digits  # here, as torchvision below: importing them takes seconds
+    # here, as torchvision below: importing them takes seconds
+    from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(-1)  # 17 grey levels
+    # 17 grey levels
+    images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(-1)
     labels = torch.as_tensor(bunch.target).long()
-    train, test = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=0)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=360, stratify=labels, random_state=0
+    )
     scaled = images[train].double() / 255
     classes = tuple(str(name) for name in bunch.target_names)
     statistics = (scaled.mean().item(),), (scaled.std().item(),)
-    return Dataset("digits", images[train], labels[train], images[test], labels[test], classes, *statistics)
+    return Dataset(
+        "digits", images[train], labels[train], images[test], labels[test], classes, *statistics
+    )

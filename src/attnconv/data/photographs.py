@@ -24,7 +24,8 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
 
 
 def whitened(image: Tensor) -> Tensor:
-    """An image `(H, W, C)` with its channels decorrelated, at mean 0 and variance 1 (the symmetric, "ZCA", whitening)."""
+    """An image `(H, W, C)` with its channels decorrelated, at mean 0 and variance 1 (the symmetric,
+    "ZCA", whitening)."""
     centred = image - image.mean(dim=(0, 1))
     covariance = torch.cov(centred.flatten(0, 1).T)
     variance, basis = torch.linalg.eigh(covariance)

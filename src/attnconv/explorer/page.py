@@ -8,7 +8,8 @@ from .payload import Payload
 
 
 def page_html(view: str, payload: Payload, still: str) -> str:
-    """A view, "attention", "convolution" or "pixel", as a part of a page. `still`: what is said where no script runs."""
+    """A view, "attention", "convolution" or "pixel", as a part of a page. `still`: what is said
+    where no script runs."""
     data = json.dumps(payload.data, separators=(",", ":"), allow_nan=False).replace(
         "<", "\\u003c"
     )  # so that no text can end the element

@@ -1,4 +1,5 @@
-"""A slider over pictures that were drawn beforehand: it turns in a page too, where no kernel runs."""
+"""A slider over pictures that were drawn beforehand: it turns in a page too, where no kernel
+runs."""
 
 import base64
 import html
@@ -10,8 +11,11 @@ from matplotlib.figure import Figure
 
 
 def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidgets.VBox:
-    """A slider called `name` that shows one of the pictures, by its value (the keys, which become the alternative texts)."""
-    shown = [ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()]
+    """A slider called `name` that shows one of the pictures, by its value (the keys, which become
+    the alternative texts)."""
+    shown = [
+        ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()
+    ]
     stack = ipywidgets.Stack(shown, selected_index=start)
     slider = ipywidgets.SelectionSlider(
         options=list(pictures),
@@ -28,4 +32,7 @@ def _image(alt: str, figure: Figure) -> str:
     content = io.BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     data = base64.b64encode(content.getvalue()).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}" style="max-width: 100%; height: auto">'
+    return (
+        f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}" style="max-width: 100%;'
+        ' height: auto">'
+    )

@@ -16,8 +16,14 @@ MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of
 
 def readme_part(records: Records) -> str:
     """What stands in the README between the marks."""
-    done = {tier: sum(bool(records.at(tier).of(model)) for model in TABLE_4) for tier in ("small", "paper")}
-    state = " ".join(f"{tier.capitalize()} tier: {count} of {len(TABLE_4)} rows run." for tier, count in done.items())
+    done = {
+        tier: sum(bool(records.at(tier).of(model)) for model in TABLE_4)
+        for tier in ("small", "paper")
+    }
+    state = " ".join(
+        f"{tier.capitalize()} tier: {count} of {len(TABLE_4)} rows run."
+        for tier, count in done.items()
+    )
     small, paper = (records.at(tier).command("sa-quadratic") for tier in ("small", "paper"))
     state += f" A row is repeated by `{small}`, or with a GPU by `{paper}`."
     return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state}\n\n{MARKS[1]}"
@@ -30,7 +36,8 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
     pattern = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)
     if not pattern.search(text):
         raise ValueError(
-            f"{path} lacks the marks {MARKS[0]} and {MARKS[1]} between which its table is written; restore it from git"
+            f"{path} lacks the marks {MARKS[0]} and {MARKS[1]} between which its table is written;"
+            " restore it from git"
         )
     new = pattern.sub(lambda match: readme_part(records), text)
     if new != text:

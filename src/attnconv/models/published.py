@@ -1,4 +1,5 @@
-"""What the paper's tables list, in their order (Cordonnier, Loukas and Jaggi, ICLR 2020); a model's numbers are in its spec."""
+"""What the paper's tables list, in their order (Cordonnier, Loukas and Jaggi, ICLR 2020); a model's
+numbers are in its spec."""
 
 TABLE_4 = (
     "resnet18",
@@ -11,7 +12,8 @@ TABLE_4 = (
 )
 TABLE_1 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
 
-# Table 2: name as printed, value as printed, the parameter of `parameters.RunParameters` that holds it, if one does.
+# Table 2: name as printed, value as printed, the parameter of `parameters.RunParameters` that holds
+# it, if one does.
 TABLE_2 = (
     ("number of layers", "6", "num_layers"),
     ("number of heads", "9", None),

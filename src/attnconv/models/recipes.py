@@ -1,4 +1,5 @@
-"""The tiers: on which data, by which recipe, and what runs that are shown together may have otherwise."""
+"""The tiers: on which data, by which recipe, and what runs that are shown together may have
+otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +7,9 @@ from typing import Any
 
 from ..theory.encodings import CENTER_STD
 
-# What the paper's experiment uses (its Table 2 and, where that is silent, the published code), and the quick tier's choices:
-# the same network made small enough for 8 x 8 digits on a CPU. Without dropout its attention stays separable.
+# What the paper's experiment uses (its Table 2 and, where that is silent, the published code), and
+# the quick tier's choices: the same network made small enough for 8 x 8 digits on a CPU. Without
+# dropout its attention stays separable.
 PAPER_RECIPE = {
     "epochs": 300,
     "batch_size": 100,
@@ -48,8 +50,9 @@ DIGITS_RECIPE = {
     "checkpoint_every": 0,
     "resume": False,
 }
-# All of CIFAR-10 on two cores: the same network, narrower and on 8 x 8 tokens, with one recipe for all attention models. Every
-# choice was made on held-out training images (book/small-tier.md). The width is what float16 weights of 1.5 MB allow.
+# All of CIFAR-10 on two cores: the same network, narrower and on 8 x 8 tokens, with one recipe for
+# all attention models. Every choice was made on held-out training images (book/small-tier.md). The
+# width is what float16 weights of 1.5 MB allow.
 SMALL_RECIPE = PAPER_RECIPE | {
     "epochs": 20,
     "optimizer": "adamw",
@@ -66,14 +69,15 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "checkpoint_every": 1,
 }
 LONG_RECIPE = SMALL_RECIPE | {"epochs": 150}  # heads need time to settle
-# The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on two cores.
+# The runs that chapters 10 to 13 train while the book builds: all seven models within a minute on
+# two cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
 
 
 @dataclass(frozen=True)
 class Tier:
-    """`fixed`: its runs are compared by the recipe, so that to change it takes `override`. `may_differ`: what its tables allow,
-    since each page prints it beside the number."""
+    """`fixed`: its runs are compared by the recipe, so that to change it takes `override`.
+    `may_differ`: what its tables allow, since each page prints it beside the number."""
 
     dataset: str
     recipe: Mapping[str, Any]
@@ -84,7 +88,9 @@ class Tier:
 TIERS = {
     "quick": Tier("digits", DIGITS_RECIPE),
     "brief": Tier("digits", BRIEF_RECIPE),
-    "paper": Tier("cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")),
+    "paper": Tier(
+        "cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")
+    ),
     "small": Tier("cifar10", SMALL_RECIPE, fixed=True),
     "small-long": Tier("cifar10", LONG_RECIPE, fixed=True),
 }

@@ -9,7 +9,8 @@ from .recipes import BRIEF_RECIPE, SMALL_RECIPE, TIERS
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Table 4, as printed; `replicated`: the accuracy found by Varma and Prabhu (2020), one seed."""
+    """A row of Table 4, as printed; `replicated`: the accuracy found by Varma and Prabhu (2020),
+    one seed."""
 
     accuracy: float | None = None  # on CIFAR-10; None: the paper gives none
     parameters: str = ""
@@ -19,9 +20,10 @@ class Published:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a model is. `encoding`: of its attention, None for the ResNet18. `defaults`: keyword arguments of its network that
-    may be overridden. `parent`: the model that a pruned one starts from. `curve`: colour and line style in Figures 2 and 13.
-    `recipes`: what it has otherwise than its tier's recipe."""
+    """What a model is. `encoding`: of its attention, None for the ResNet18. `defaults`: keyword
+    arguments of its network that may be overridden. `parent`: the model that a pruned one starts
+    from. `curve`: colour and line style in Figures 2 and 13. `recipes`: what it has otherwise than
+    its tier's recipe."""
 
     label: str
     head_label: str
@@ -70,7 +72,8 @@ MODELS = {
         encoding="generalized",
         published=Published(0.934, "12.1M", "6.2B"),
         curve=("#D55E00", "--"),
-        recipes={"brief": {"checkpoint_every": BRIEF_RECIPE["epochs"]}},  # whose weights the pruned model starts from
+        # whose weights the pruned model starts from
+        recipes={"brief": {"checkpoint_every": BRIEF_RECIPE["epochs"]}},
     ),
     "sa-generalized-pruned": ModelSpec(
         label="SA quadratic, generalised, pruned",

@@ -1,4 +1,5 @@
-"""What a record keeps of a model's attention: its heads' parameters over the epochs or, with content, maps of test images.
+"""What a record keeps of a model's attention: its heads' parameters over the epochs or, with
+content, maps of test images.
 
 Letters: n moments, L layers, N_h heads, Q query pixels, B images, H x W pixels.
 """
@@ -18,8 +19,8 @@ from ..theory.encodings import PositionEncoding, from_snapshot
 class PositionHistory:
     """Heads that depend on the shift alone, at several moments of training.
 
-    `epochs` `(n,)`; `by_layer`: what each layer's encoding gives as its `snapshot`, say `centers` `(n, N_h, 2)`. Both are empty
-    for a model without such heads.
+    `epochs` `(n,)`; `by_layer`: what each layer's encoding gives as its `snapshot`, say `centers`
+    `(n, N_h, 2)`. Both are empty for a model without such heads.
     """
 
     epochs: Tensor
@@ -29,13 +30,17 @@ class PositionHistory:
     def of_snapshots(cls, snapshots: Mapping[int, Mapping[str, Tensor]]) -> "PositionHistory":
         """From `models.snapshot`'s tensors by the number of epochs done."""
         names = next(iter(snapshots.values()))
-        stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
+        stacked = {
+            name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names
+        }
         return cls.from_tensors({"epochs": torch.tensor(list(snapshots))} | stacked)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "PositionHistory":
         """From `epochs` and `layer1.centers` and so on."""
-        layers = {name: values for name, values in by_prefix(tensors).items() if name.startswith("layer")}
+        layers = {
+            name: values for name, values in by_prefix(tensors).items() if name.startswith("layer")
+        }
         in_order = [layers[f"layer{number}"] for number in range(1, len(layers) + 1)]
         return cls(tensors["epochs"] if layers else torch.empty(0, dtype=torch.int64), in_order)
 
@@ -43,21 +48,28 @@ class PositionHistory:
         if not self.by_layer:
             return {}
         layers = enumerate(self.by_layer, start=1)
-        return {"epochs": self.epochs} | {f"layer{n}.{name}": value for n, layer in layers for name, value in layer.items()}
+        return {"epochs": self.epochs} | {
+            f"layer{n}.{name}": value for n, layer in layers for name, value in layer.items()
+        }
 
     def encodings(self, moment: int = -1) -> list[PositionEncoding]:
         """Each layer's encoding at one of the moments `epochs`."""
-        return [from_snapshot({name: values[moment] for name, values in layer.items()}) for layer in self.by_layer]
+        return [
+            from_snapshot({name: values[moment] for name, values in layer.items()})
+            for layer in self.by_layer
+        ]
 
     def layers(self, name: str) -> list[Tensor]:
-        """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where the model has no such thing."""
+        """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where
+        the model has no such thing."""
         return [layer[name] for layer in self.by_layer if name in layer]
 
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """Scores in the parts of `encodings.learned_content_parts`, whose sum they are, at the query pixels of some images:
-    `content` `(..., Q, H, W)`, `rows` `(..., Q, H)`, `columns` `(..., Q, W)`."""
+    """Scores in the parts of `encodings.learned_content_parts`, whose sum they are, at the query
+    pixels of some images: `content` `(..., Q, H, W)`, `rows` `(..., Q, H)`, `columns`
+    `(..., Q, W)`."""
 
     content: Tensor
     rows: Tensor
@@ -65,7 +77,9 @@ class ScoreParts:
 
     def maps(self) -> Tensor:
         """The attention probabilities, `(..., Q, H, W)`."""
-        return spatial_softmax(self.content.float() + self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2))
+        return spatial_softmax(
+            self.content.float() + self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2)
+        )
 
     def of(self, *index: int) -> "ScoreParts":
         """Of one image, or of one image and layer."""
@@ -76,9 +90,10 @@ class ScoreParts:
 class ContentMaps:
     """A model with content at the end of training, from `queries` `(Q, 2)`.
 
-    `mean_maps` `(L, N_h, Q, H, W)`, averaged over test images; `shift_probabilities` `(L, N_h, 2H - 1, 2W - 1)`, the mean
-    probability of each shift that stays in the image, over images and queries; `single`: the scores `(B, L, N_h, Q, ...)` of
-    single images, by kind, "image" (the first of the test set) and, of a model that takes colours, "photograph".
+    `mean_maps` `(L, N_h, Q, H, W)`, averaged over test images; `shift_probabilities`
+    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift that stays in the image, over
+    images and queries; `single`: the scores `(B, L, N_h, Q, ...)` of single images, by kind,
+    "image" (the first of the test set) and, of a model that takes colours, "photograph".
     """
 
     queries: Tensor
@@ -88,12 +103,21 @@ class ContentMaps:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ContentMaps":
-        kinds = [name.removesuffix("_content_scores") for name in tensors if name.endswith("_content_scores")]
-        single = {kind: ScoreParts(*(tensors[f"{kind}_{part}_scores"] for part in _PARTS)) for kind in kinds}
+        kinds = [
+            name.removesuffix("_content_scores")
+            for name in tensors
+            if name.endswith("_content_scores")
+        ]
+        single = {
+            kind: ScoreParts(*(tensors[f"{kind}_{part}_scores"] for part in _PARTS))
+            for kind in kinds
+        }
         return cls(tensors["queries"], tensors["mean_maps"], tensors["shift_probabilities"], single)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        tensors = {name: getattr(self, name) for name in ("queries", "mean_maps", "shift_probabilities")}
+        tensors = {
+            name: getattr(self, name) for name in ("queries", "mean_maps", "shift_probabilities")
+        }
         for kind, scores in self.single.items():
             parts = zip(_PARTS, (scores.content, scores.rows, scores.columns), strict=True)
             tensors |= {f"{kind}_{part}_scores": values for part, values in parts}

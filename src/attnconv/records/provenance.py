@@ -14,10 +14,20 @@ from ..store import REPOSITORY
 
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
     """`git_commit`, `versions` and `hardware` of this process."""
-    packages = ("attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic")
+    packages = (
+        "attnconv",
+        "torch",
+        "torchvision",
+        "numpy",
+        "accelerate",
+        "safetensors",
+        "pydantic",
+    )
     return {
         "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "versions": (
+            {"python": platform.python_version()} | {name: _version(name) for name in packages}
+        ),
         "hardware": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
             "processes": processes,
@@ -41,7 +51,9 @@ def _git_commit() -> str | None:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return git("rev-parse", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -52,4 +64,6 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or "CPU"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU"
+    )

@@ -1,4 +1,5 @@
-"""Trained weights, kept beside the records of some runs in half precision; and a trained model by name."""
+"""Trained weights, kept beside the records of some runs in half precision; and a trained model by
+name."""
 
 from pathlib import Path
 
@@ -19,10 +20,18 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
-    """Copy the values into a model. ValueError unless they are those of such a model, by name and shape."""
+    """Copy the values into a model. ValueError unless they are those of such a model, by name and
+    shape."""
     targets = named_weights(model)
-    if other := sorted(name for name in targets.keys() | values.keys() if _shape(targets, name) != _shape(values, name)):
-        found = ", ".join(f"{name} {_shape(values, name)} (expected {_shape(targets, name)})" for name in other[:3])
+    if other := sorted(
+        name
+        for name in targets.keys() | values.keys()
+        if _shape(targets, name) != _shape(values, name)
+    ):
+        found = ", ".join(
+            f"{name} {_shape(values, name)} (expected {_shape(targets, name)})"
+            for name in other[:3]
+        )
         raise ValueError(f"got the weights of another model: {found}" + ", ..." * (len(other) > 3))
     for name, target in targets.items():
         target.copy_(values[name])
@@ -34,24 +43,30 @@ def _shape(weights: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
 
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
     """Keep a model's weights as float16 beside its record, with what a reader can check them by."""
-    half = {name: value.half() if value.is_floating_point() else value for name, value in named_weights(model).items()}
+    half = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in named_weights(model).items()
+    }
     write_tensors(folder / FILE, half, check)
 
 
 def load_model(name: str, tier: str = "small", seed: int = 0, runs: str | Path = "") -> nn.Module:
-    """A trained model from the weights beside its record, float32, in evaluation mode, with its `record`, and as
-    `check` the accuracy that it had on the first test images.
+    """A trained model from the weights beside its record, float32, in evaluation mode, with its
+    `record`, and as `check` the accuracy that it had on the first test images.
 
-    Takes images `(B, 3, 32, 32)` that `load_dataset("cifar10").normalise` has normalised, and gives logits `(B, 10)`, the classes
-    in alphabetical order. `runs`: folder of the records; empty: the repository's data/runs. ValueError for an unknown model or
-    tier, FileNotFoundError where there is no such run or its weights were not kept, DamagedFile where they are damaged.
+    Takes images `(B, 3, 32, 32)` that `load_dataset("cifar10").normalise` has normalised, and gives
+    logits `(B, 10)`, the classes in alphabetical order. `runs`: folder of the records; empty: the
+    repository's data/runs. ValueError for an unknown model or tier, FileNotFoundError where there
+    is no such run or its weights were not kept, DamagedFile where they are damaged.
     """
-    parameters = RunParameters.check({"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)})
+    parameters = RunParameters.check(
+        {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
+    )
     record = load_run(parameters.record_folder)
     if not (record.folder / FILE).exists():
         raise FileNotFoundError(
-            f"the weights of {record.name} are not kept ({FILE} is missing in {record.folder}); expected a run of the small tier"
-            f" with seed 0, or {MEND}"
+            f"the weights of {record.name} are not kept ({FILE} is missing in {record.folder});"
+            f" expected a run of the small tier with seed 0, or {MEND}"
         )
     model = build_network(record.info.parameters, heads_left(record))
     try:

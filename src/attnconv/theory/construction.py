@@ -1,4 +1,5 @@
-"""Lemmas 1 and 2 and Theorem 1 as code: a convolution as self-attention, for a layer and for a whole network; and back.
+"""Lemmas 1 and 2 and Theorem 1 as code: a convolution as self-attention, for a layer and for a
+whole network; and back.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups.
 torch's channels-first `(B, C, ...)` is used here, as this is where its convolutions are met.
@@ -21,41 +22,56 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 def hard_alpha(dtype: torch.dtype) -> int:
     """The smallest whole alpha at which a neighbour's weight e^-alpha rounds to zero in `dtype`.
 
-    The attention of a head with a whole-numbered centre inside the image is then one-hot: Lemma 2 without the limit.
+    The attention of a head with a whole-numbered centre inside the image is then one-hot: Lemma 2
+    without the limit.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
     info = torch.finfo(dtype)
-    log_smallest = math.log(info.smallest_normal) + math.log(info.eps)  # of the smallest subnormal number
+    # of the smallest subnormal number
+    log_smallest = math.log(info.smallest_normal) + math.log(info.eps)
     return math.floor(math.log(2) - log_smallest) + 1
 
 
 class ConvAsAttention(nn.Module):
-    """A convolution computed by multi-head self-attention with the quadratic encoding (Theorem 1). `(B, C, ...)` in and out.
+    """A convolution computed by multi-head self-attention with the quadratic encoding (Theorem 1).
+    `(B, C, ...)` in and out.
 
-    Head h attends to the pixel at the shift Delta^(h) of the kernel and carries the matrix W^(h) of that shift. The paper's
-    remedies make every torch hyper-parameter fit: the image is padded first and the border queries cropped (padding), only
-    every s-th query is kept (stride), the shifts are spread (dilation), W^(h) is block diagonal (groups).
-    Attention is the softmax of the scores; it is evaluated along one axis after the other, which is exact here.
+    Head h attends to the pixel at the shift Delta^(h) of the kernel and carries the matrix W^(h) of
+    that shift. The paper's remedies make every torch hyper-parameter fit: the image is padded first
+    and the border queries cropped (padding), only every s-th query is kept (stride), the shifts are
+    spread (dilation), W^(h) is block diagonal (groups). Attention is the softmax of the scores; it
+    is evaluated along one axis after the other, which is exact here.
 
-    `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`), `weight` `(G, C_out/G, N_h C_in/G)`
-    the W^(h) side by side. As in any attention, one infinite or NaN pixel reaches every output (0 * inf is NaN).
-    Convert a half-precision convolution to a wider dtype before it is turned into attention: alpha is chosen once.
+    `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`),
+    `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. As in any attention, one infinite or
+    NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision convolution to a wider
+    dtype before it is turned into attention: alpha is chosen once.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
         super().__init__()
-        self.in_channels, self.out_channels, self.groups = conv.in_channels, conv.out_channels, conv.groups
+        self.in_channels = conv.in_channels
+        self.out_channels = conv.out_channels
+        self.groups = conv.groups
         self.kernel_size, self.stride, self.dilation = conv.kernel_size, conv.stride, conv.dilation
         self.padding, self.padding_mode = _padding_of(conv), conv.padding_mode
         weight = conv.weight.detach()
         centers = shift_set(conv.kernel_size, conv.dilation).to(weight)
-        self.encoding = QuadraticEncoding.from_alpha(centers, hard_alpha(weight.dtype) if alpha is None else alpha)
-        heads_first = weight.reshape(self.groups, -1, *weight.shape[1:2], self.num_heads).movedim(-1, 2)
-        self.weight = nn.Parameter(heads_first.flatten(2).clone(), requires_grad=conv.weight.requires_grad)
+        self.encoding = QuadraticEncoding.from_alpha(
+            centers, hard_alpha(weight.dtype) if alpha is None else alpha
+        )
+        heads_first = weight.reshape(self.groups, -1, *weight.shape[1:2], self.num_heads).movedim(
+            -1, 2
+        )
+        self.weight = nn.Parameter(
+            heads_first.flatten(2).clone(), requires_grad=conv.weight.requires_grad
+        )
         self.bias = None
         if conv.bias is not None:
-            self.bias = nn.Parameter(conv.bias.detach().clone(), requires_grad=conv.bias.requires_grad)
+            self.bias = nn.Parameter(
+                conv.bias.detach().clone(), requires_grad=conv.bias.requires_grad
+            )
 
     @property
     def num_heads(self) -> int:
@@ -63,18 +79,25 @@ class ConvAsAttention(nn.Module):
 
     def extra_repr(self) -> str:
         size = " x ".join(map(str, self.kernel_size))
-        return f"{self.in_channels}, {self.out_channels}, kernel={size}, heads={self.num_heads}, groups={self.groups}"
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel={size}, heads={self.num_heads},"
+            f" groups={self.groups}"
+        )
 
     def value_matrices(self) -> Tensor:
-        """W^(h) for each head: `(N_h, C_in, C_out)`, block diagonal if the convolution has groups."""
+        """W^(h) for each head: `(N_h, C_in, C_out)`, block diagonal if the convolution has
+        groups."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
     def axis_probabilities(self, axis: int, size: int) -> Tensor:
-        """Attention of the kept queries along one axis of the padded image: `(N_h, queries, size)`."""
+        """Attention of the kept queries along one axis of the padded image:
+        `(N_h, queries, size)`."""
         reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
-        queries = torch.arange(first, first + size - reach, self.stride[axis], device=self.weight.device)
+        queries = torch.arange(
+            first, first + size - reach, self.stride[axis], device=self.weight.device
+        )
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
@@ -83,8 +106,12 @@ class ConvAsAttention(nn.Module):
         if x.ndim == len(self.kernel_size) + 1:
             return self.forward(x.unsqueeze(0)).squeeze(0)
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        x = F.pad(x, [pad for before_after in reversed(self.padding) for pad in before_after], mode=mode)
-        *rows, columns = (self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:]))
+        x = F.pad(
+            x, [pad for before_after in reversed(self.padding) for pad in before_after], mode=mode
+        )
+        *rows, columns = (
+            self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])
+        )
         if rows:
             x = torch.einsum("hqk,bckw->bhcqw", rows[0], x)
             x = torch.einsum("hpw,bhcqw->bhcqp", columns, x)
@@ -104,38 +131,55 @@ class ConvAsAttention(nn.Module):
         n = len(self.kernel_size)
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             axes = ", ".join(("length",) if n == 1 else ("height", "width"))
-            raise ValueError(f"got an input of shape {tuple(x.shape)}, expected ([batch,] {self.in_channels}, {axes})")
+            raise ValueError(
+                f"got an input of shape {tuple(x.shape)}, expected ([batch,] {self.in_channels},"
+                f" {axes})"
+            )
         for axis, size in enumerate(x.shape[-n:]):
-            padded, reach = size + sum(self.padding[axis]), self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+            padded = size + sum(self.padding[axis])
+            reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
             if padded < reach:
-                raise ValueError(f"axis {axis} has {padded} pixels with padding, expected at least the kernel's reach of {reach}")
+                raise ValueError(
+                    f"axis {axis} has {padded} pixels with padding, expected at least the kernel's"
+                    f" reach of {reach}"
+                )
 
 
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
-    """Theorem 1 for one layer: a module equal to the given convolution, computing through self-attention.
+    """Theorem 1 for one layer: a module equal to the given convolution, computing through
+    self-attention.
 
-    Takes any `nn.Conv1d` or `nn.Conv2d`; is called the same way, `(B, C, ...)` in and out. `alpha` (one over pixels squared)
-    is the heads' sharpness; None chooses `hard_alpha` of the layer's dtype. Raises TypeError for what it cannot take:
-    transposed, lazy, 3D and customised convolutions. The weights are copied, later changes of `conv` do not carry over.
+    Takes any `nn.Conv1d` or `nn.Conv2d`; is called the same way, `(B, C, ...)` in and out. `alpha`
+    (one over pixels squared) is the heads' sharpness; None chooses `hard_alpha` of the layer's
+    dtype. Raises TypeError for what it cannot take: transposed, lazy, 3D and customised
+    convolutions. The weights are copied, later changes of `conv` do not carry over.
     """
     reason = _why_not(conv)
     if reason:
-        raise TypeError(f"cannot turn {type(conv).__name__} into attention: {reason}; expected a torch.nn.Conv1d or Conv2d")
+        raise TypeError(
+            f"cannot turn {type(conv).__name__} into attention: {reason}; expected a"
+            " torch.nn.Conv1d or Conv2d"
+        )
     return ConvAsAttention(conv, alpha).train(conv.training)
 
 
 def convert_network(model: nn.Module) -> nn.Module:
-    """Theorem 1 for a network: a copy in which every convolution module is replaced by `conv_to_attention` of it.
+    """Theorem 1 for a network: a copy in which every convolution module is replaced by
+    `conv_to_attention` of it.
 
-    A module used in several places stays shared. Convolutions called as functions inside a forward method are not modules
-    and stay; forward hooks of a convolution are not carried over. Raises TypeError, naming the module, if one cannot be
-    converted; the given model is never changed.
+    A module used in several places stays shared. Convolutions called as functions inside a forward
+    method are not modules and stay; forward hooks of a convolution are not carried over. Raises
+    TypeError, naming the module, if one cannot be converted; the given model is never changed.
     """
     for path, module in model.named_modules():
         if _is_convolution(module) and (reason := _why_not(module)):
-            raise TypeError(f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}")
+            raise TypeError(
+                f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}"
+            )
     model = copy.deepcopy(model)
-    convolutions = [(path, m) for path, m in model.named_modules(remove_duplicate=False) if _is_convolution(m)]
+    convolutions = [
+        (path, m) for path, m in model.named_modules(remove_duplicate=False) if _is_convolution(m)
+    ]
     converted: dict[nn.Module, ConvAsAttention] = {}
     for path, module in convolutions:
         if module not in converted:
@@ -162,7 +206,10 @@ def _why_not(conv: object) -> str | None:
     if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
         return "its class computes something else than a plain convolution"
     if conv._forward_pre_hooks:
-        return "a hook changes it before each call (as weight_norm and prune do); make its weights permanent first"
+        return (
+            "a hook changes it before each call (as weight_norm and prune do); make its weights"
+            " permanent first"
+        )
     if conv.weight.dtype not in DTYPES:
         return f"its weights are {conv.weight.dtype}"
     return None
@@ -178,49 +225,64 @@ def _padding_of(conv: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
     return [(pad, pad) for pad in conv.padding]
 
 
-# --- the converse ---------------------------------------------------------------------------------------------------
+# --- the converse ---------------------------------------------------------------------------------
 
 
 class AttentionAsConv(nn.Module):
-    """A position-only layer on images of one size as convolutions: `(B, H, W, D_in)` -> `(B, H, W, D_out)`.
+    """A position-only layer on images of one size as convolutions: `(B, H, W, D_in)` ->
+    `(B, H, W, D_out)`.
 
-    Head h is the zero-padded convolution with `kernels[h]` `(2H - 1, 2W - 1)`, the exponentials of its scores, divided by the
-    border factor `border_factor[h]` `(H, W)`, which is the same convolution of an image of ones: Z_h(q). Then `value` mixes
-    the heads, as in the layer.
+    Head h is the zero-padded convolution with `kernels[h]` `(2H - 1, 2W - 1)`, the exponentials of
+    its scores, divided by the border factor `border_factor[h]` `(H, W)`, which is the same
+    convolution of an image of ones: Z_h(q). Then `value` mixes the heads, as in the layer.
     """
 
     def __init__(self, kernels: Tensor, value: nn.Linear):
         super().__init__()
         self.register_buffer("kernels", kernels)
         self.size = tuple((extent + 1) // 2 for extent in kernels.shape[1:])
-        self.register_buffer("border_factor", self.convolve(kernels.new_ones(1, *self.size)).squeeze(0))
+        self.register_buffer(
+            "border_factor", self.convolve(kernels.new_ones(1, *self.size)).squeeze(0)
+        )
         self.value = value
 
     def convolve(self, images: Tensor) -> Tensor:
         """Each head's kernel applied to images `(N, H, W)`: `(N, N_h, H, W)`."""
         height, width = self.size
-        return F.conv2d(images.unsqueeze(1), self.kernels.unsqueeze(1), padding=(height - 1, width - 1))
+        return F.conv2d(
+            images.unsqueeze(1), self.kernels.unsqueeze(1), padding=(height - 1, width - 1)
+        )
 
     def forward(self, X: Tensor) -> Tensor:
         height, width = self.size
         if X.ndim != 4 or tuple(X.shape[1:3]) != self.size:
-            raise ValueError(f"got an input of shape {tuple(X.shape)}, expected (batch, {height}, {width}, channels)")
+            raise ValueError(
+                f"got an input of shape {tuple(X.shape)}, expected (batch, {height}, {width},"
+                " channels)"
+            )
         batch, channels = X.shape[0], X.shape[-1]
-        heads = self.convolve(X.movedim(-1, 1).flatten(0, 1)) / self.border_factor  # (B * D_in, N_h, H, W)
+        # (B * D_in, N_h, H, W)
+        heads = self.convolve(X.movedim(-1, 1).flatten(0, 1)) / self.border_factor
         heads = heads.unflatten(0, (batch, channels)).permute(0, 3, 4, 2, 1)  # (B, H, W, N_h, D_in)
         return self.value(heads.flatten(-2))
 
 
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
-    """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with zero-padded convolutions.
+    """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with
+    zero-padded convolutions.
 
-    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where a head is so sharp
-    that its border factor leaves the range of the dtype (at that border it attends by ratios of numbers that are all zero).
+    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where
+    a head is so sharp that its border factor leaves the range of the dtype (at that border it
+    attends by ratios of numbers that are all zero).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
-        raise TypeError(f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend on positions only")
+        raise TypeError(
+            f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend"
+            " on positions only"
+        )
     with torch.no_grad():
-        shifts = relative_shifts(2 * height - 1, 2 * width - 1)[height - 1, width - 1]  # from the centre: -(H-1) ... H-1
+        # from the centre: -(H-1) ... H-1
+        shifts = relative_shifts(2 * height - 1, 2 * width - 1)[height - 1, width - 1]
         scores = layer.encoding.scores(shifts.to(layer.encoding.device))
         kernels = (scores - scores.amax(dim=(1, 2), keepdim=True)).exp()
         module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
@@ -229,7 +291,8 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
     if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
         head = int(smallest.argmin())
         raise ValueError(
-            f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small for {kernels.dtype};"
-            " use a smaller alpha, or centres nearer to the query" + (", or float64" if kernels.dtype != torch.float64 else "")
+            f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"
+            f" for {kernels.dtype}; use a smaller alpha, or centres nearer to the query"
+            + (", or float64" if kernels.dtype != torch.float64 else "")
         )
     return module

@@ -1,4 +1,5 @@
-"""Lemma 3 (appendix D) as a numerical test: can given attention maps express every K x K convolution?
+"""Lemma 3 (appendix D) as a numerical test: can given attention maps express every K x K
+convolution?
 
 Letters: N_h heads, K_1 x K_2 kernel, Q query pixels, T = H * W key pixels.
 """
@@ -16,7 +17,8 @@ class Expressivity(NamedTuple):
     """The answer of `expresses_convolution`."""
 
     expresses: bool
-    residual: Tensor  # (K_1, K_2): how far the heads stay from selecting the pixel at each shift, at the worst query
+    # (K_1, K_2): how far the heads stay from selecting the pixel at each shift, at the worst query
+    residual: Tensor
 
 
 class HeadCombination(NamedTuple):
@@ -26,11 +28,15 @@ class HeadCombination(NamedTuple):
     residual: Tensor  # (Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query and shift
 
 
-def shift_targets(height: int, width: int, kernel_size: Sequence[int], border: str = "interior") -> tuple[Tensor, Tensor]:
-    """The rows E_q of the proof: query pixels `(Q, 2)` and one-hot targets e_{q + Delta} `(Q, K_1 * K_2, T)`, float64.
+def shift_targets(
+    height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
+) -> tuple[Tensor, Tensor]:
+    """The rows E_q of the proof: query pixels `(Q, 2)` and one-hot targets e_{q + Delta}
+    `(Q, K_1 * K_2, T)`, float64.
 
-    `border="interior"` keeps the queries whose whole kernel lies inside the image, the paper's "pad, attend, crop";
-    `"zero"` keeps all, and asks for zero where the shift leaves the image, as a zero-padded convolution does.
+    `border="interior"` keeps the queries whose whole kernel lies inside the image, the paper's
+    "pad, attend, crop"; `"zero"` keeps all, and asks for zero where the shift leaves the image, as
+    a zero-padded convolution does.
     """
     if border not in ("interior", "zero"):
         raise ValueError(f"border is {border!r}, expected 'interior' or 'zero'")
@@ -39,27 +45,43 @@ def shift_targets(height: int, width: int, kernel_size: Sequence[int], border: s
     keys = queries.unsqueeze(1) + shifts  # (T, K^2, 2)
     inside = ((keys >= 0) & (keys < torch.tensor([height, width]))).all(dim=-1)
     targets = torch.zeros(*inside.shape, height * width, dtype=torch.float64)
-    flat = (keys[..., 0] * width + keys[..., 1]).clamp(0, height * width - 1)  # omega, the pixel indexing of Lemma 3
+    # omega, the pixel indexing of Lemma 3
+    flat = (keys[..., 0] * width + keys[..., 1]).clamp(0, height * width - 1)
     targets.scatter_(-1, flat.unsqueeze(-1), inside.unsqueeze(-1).double())
-    kept = inside.all(dim=-1) if border == "interior" else torch.ones(len(queries), dtype=torch.bool)
+    kept = (
+        inside.all(dim=-1) if border == "interior" else torch.ones(len(queries), dtype=torch.bool)
+    )
     return queries[kept], targets[kept]
 
 
 def head_combination(
-    probabilities: Tensor, kernel_size: int | Sequence[int], shared: bool = True, border: str = "interior"
+    probabilities: Tensor,
+    kernel_size: int | Sequence[int],
+    shared: bool = True,
+    border: str = "interior",
 ) -> HeadCombination:
-    """Phi with E_q = Phi A_q, in the least-squares sense: how to mix the heads so that each mixture selects one shift.
+    """Phi with E_q = Phi A_q, in the least-squares sense: how to mix the heads so that each mixture
+    selects one shift.
 
-    probabilities `(N_h, H, W, H, W)`. With Phi, the values W^SA = W^conv Phi make the layer the convolution W^conv.
-    The paper's proof of Lemma 3 finds a Phi for each query, but a layer has one set of values for all: `shared=True`
-    looks for one Phi that serves every query, which is what is needed; `shared=False` is the paper's condition.
+    probabilities `(N_h, H, W, H, W)`. With Phi, the values W^SA = W^conv Phi make the layer the
+    convolution W^conv. The paper's proof of Lemma 3 finds a Phi for each query, but a layer has one
+    set of values for all: `shared=True` looks for one Phi that serves every query, which is what is
+    needed; `shared=False` is the paper's condition.
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
     queries, targets = shift_targets(height, width, kernel_size, border)
-    A = probabilities.detach().double().cpu()[:, queries[:, 0], queries[:, 1]].flatten(2).movedim(0, 1)  # (Q, N_h, T)
+    # (Q, N_h, T)
+    A = (
+        probabilities.detach()
+        .double()
+        .cpu()[:, queries[:, 0], queries[:, 1]]
+        .flatten(2)
+        .movedim(0, 1)
+    )
     if shared:
-        stacked = A.movedim(1, 2).flatten(0, 1), targets.movedim(1, 2).flatten(0, 1)  # (Q * T, N_h), (Q * T, K^2)
+        # (Q * T, N_h), (Q * T, K^2)
+        stacked = A.movedim(1, 2).flatten(0, 1), targets.movedim(1, 2).flatten(0, 1)
         phi = torch.linalg.lstsq(*stacked, driver="gelsd").solution.mT
     else:
         phi = torch.linalg.lstsq(A.mT, targets.mT, driver="gelsd").solution.mT
@@ -73,13 +95,15 @@ def expresses_convolution(
     shared: bool = True,
     border: str = "interior",
 ) -> Expressivity:
-    """Lemma 3: whether attention maps `(N_h, H, W, H, W)` can express every convolution of the kernel size, and how far off.
+    """Lemma 3: whether attention maps `(N_h, H, W, H, W)` can express every convolution of the
+    kernel size, and how far off.
 
-    The residual of a shift is the largest distance, over the query pixels, between the one-hot map of that shift and its
-    mixture of heads, with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the shift, up
-    to about 1 if they do not see it (at the worst query it may exceed 1 a little). The maps express every such convolution if
-    none exceeds `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of constructed,
-    trained or any other heads.
+    The residual of a shift is the largest distance, over the query pixels, between the one-hot map
+    of that shift and its mixture of heads, with the one Phi that is best for the sum over all
+    queries: 0 if the heads can be mixed to the shift, up to about 1 if they do not see it (at the
+    worst query it may exceed 1 a little). The maps express every such convolution if none exceeds
+    `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of
+    constructed, trained or any other heads.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
@@ -91,13 +115,19 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_probabilities(maps: Tensor) -> None:
-    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over their last two dimensions."""
-    expected = "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
+    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over their last
+    two dimensions."""
+    expected = (
+        "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
+    )
     if not bool(torch.isfinite(maps).all()):
         raise ValueError(f"the attention maps hold NaN or infinite numbers, {expected}")
     sums = maps.detach().double().sum(dim=(-2, -1))
     if bool(((sums - 1).abs() > 1e-2).any()) or bool((maps < 0).any()):
-        raise ValueError(f"the maps sum to {float(sums.min()):.3g} ... {float(sums.max()):.3g} over the key pixels, {expected}")
+        raise ValueError(
+            f"the maps sum to {float(sums.min()):.3g} ... {float(sums.max()):.3g} over the key"
+            f" pixels, {expected}"
+        )
 
 
 def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:
@@ -105,6 +135,10 @@ def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, in
     if len(shape) != 5 or shape[1:3] != shape[3:]:
         raise ValueError(f"got attention maps of shape {shape}, expected (heads, H, W, H, W)")
     expect_probabilities(probabilities)
-    if len(kernel_size) != 2 or any(not 1 <= k <= extent for k, extent in zip(kernel_size, shape[1:3], strict=True)):
-        raise ValueError(f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[1:3]}")
+    if len(kernel_size) != 2 or any(
+        not 1 <= k <= extent for k, extent in zip(kernel_size, shape[1:3], strict=True)
+    ):
+        raise ValueError(
+            f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[1:3]}"
+        )
     return shape[1], shape[2]

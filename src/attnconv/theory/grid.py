@@ -11,28 +11,37 @@ import torch
 def pixels(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
     """All pixel positions of a grid, rows first: `(T, n)`, int64.
 
-    `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a sequence.
+    `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a
+    sequence.
     """
     if not sizes or any(size < 1 for size in sizes):
         raise ValueError(f"pixels() got the sizes {sizes}, expected one or more positive integers")
-    return torch.cartesian_prod(*(torch.arange(size, device=device) for size in sizes)).reshape(-1, len(sizes))
+    return torch.cartesian_prod(*(torch.arange(size, device=device) for size in sizes)).reshape(
+        -1, len(sizes)
+    )
 
 
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> torch.Tensor:
-    """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64 (below eq. 5).
+    """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64 (below eq.
+    5).
 
-    Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For odd K that is the
-    paper's set; for even K, which the paper leaves out, it is the one of torch's `padding="same"` without dilation.
+    Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
+    odd K that is the paper's set; for even K, which the paper leaves out, it is the one of torch's
+    `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
         dilation = (dilation,) * len(kernel_size)
-    axes = [d * torch.arange(-((k - 1) // 2), k // 2 + 1) for k, d in zip(kernel_size, dilation, strict=True)]
+    axes = [
+        d * torch.arange(-((k - 1) // 2), k // 2 + 1)
+        for k, d in zip(kernel_size, dilation, strict=True)
+    ]
     return torch.cartesian_prod(*axes).reshape(-1, len(axes))
 
 
 def relative_shifts(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
-    """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64 (below eq. 8)."""
+    """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64 (below
+    eq. 8)."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))

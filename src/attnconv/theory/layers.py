@@ -19,27 +19,32 @@ from .encodings import (
     softmax_without_tails,
 )
 
-# The attention of all heads on an image, for the whole batch: dense `(N_h, H, W, H, W)`, or one factor per axis,
-# rows `(N_h, H, H)` and columns `(N_h, W, W)` with p(k | q) = rows[q_1, k_1] columns[q_2, k_2].
+# The attention of all heads on an image, for the whole batch: dense `(N_h, H, W, H, W)`, or one
+# factor per axis, rows `(N_h, H, H)` and columns `(N_h, W, W)` with p(k | q) = rows[q_1, k_1]
+# columns[q_2, k_2].
 Maps = Tensor | tuple[Tensor, Tensor]
 
 
 def attend(maps: Maps, X: Tensor) -> Tensor:
     """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, H, W, B, D)`. Equation (6).
 
-    With factors it costs H + W products per query and channel, densely H * W. All images are columns of one matrix.
+    With factors it costs H + W products per query and channel, densely H * W. All images are
+    columns of one matrix.
     """
     height, width, batch, _ = X.shape
     X = _as_in_autocast(X)
     if isinstance(maps, Tensor):
-        return (maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)).view(len(maps), *X.shape)
+        return (maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)).view(
+            len(maps), *X.shape
+        )
     rows, columns = maps
     by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(-1, height, width, X[0, 0].numel())
     return (columns.unsqueeze(1) @ by_rows).view(-1, height, width, batch, X.shape[-1])
 
 
 def attend_and_add(maps: Maps, V: Tensor) -> Tensor:
-    """The sum over the heads of what each sees of its own image: V `(N_h, H, W, B, D)` -> `(H, W, B, D)`."""
+    """The sum over the heads of what each sees of its own image: V `(N_h, H, W, B, D)` ->
+    `(H, W, B, D)`."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
@@ -57,14 +62,17 @@ def _as_in_autocast(X: Tensor) -> Tensor:
 
 
 class PositionAttention(nn.Module):
-    """Multi-head self-attention whose scores depend on the shift only: `(B, H, W, D_in)` -> `(B, H, W, D_out)`.
+    """Multi-head self-attention whose scores depend on the shift only: `(B, H, W, D_in)` ->
+    `(B, H, W, D_out)`.
 
-    One linear map `value` `(D_out, N_h * D_in)` holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by side,
-    and b_out. `dropout` acts on the attention probabilities in training; the published models use 0.1. The probabilities, and
-    what dropout leaves of them, are one for the whole batch, as in the published code.
+    One linear map `value` `(D_out, N_h * D_in)` holds the matrices W^(h) = W_val^(h) W_out^(h) of
+    equation (11) side by side, and b_out. `dropout` acts on the attention probabilities in
+    training; the published models use 0.1. The probabilities, and what dropout leaves of them, are
+    one for the whole batch, as in the published code.
 
-    It computes on tokens first, `(H, W, B, D)`: then every product is a plain one of large matrices, and nothing is copied.
-    Images that lie so in memory, `(H, W, B, D).permute(2, 0, 1, 3)`, are taken and given back as they are.
+    It computes on tokens first, `(H, W, B, D)`: then every product is a plain one of large
+    matrices, and nothing is copied. Images that lie so in memory,
+    `(H, W, B, D).permute(2, 0, 1, 3)`, are taken and given back as they are.
     """
 
     def __init__(self, encoding: PositionEncoding, dim_in: int, dim_out: int, dropout: float = 0.0):
@@ -79,9 +87,12 @@ class PositionAttention(nn.Module):
         return self.encoding.num_heads
 
     def maps(self, height: int, width: int) -> Maps:
-        """The attention: one factor per axis where the encoding allows it, and what dropout leaves of it in training."""
-        dropping = self.training and self.dropout.p > 0  # dropout acts on whole maps, which a product cannot express
-        with torch.autocast(self.value.weight.device.type, enabled=False):  # the maps are small, their scores need every digit
+        """The attention: one factor per axis where the encoding allows it, and what dropout leaves
+        of it in training."""
+        # dropout acts on whole maps, which a product cannot express
+        dropping = self.training and self.dropout.p > 0
+        # the maps are small, their scores need every digit
+        with torch.autocast(self.value.weight.device.type, enabled=False):
             if isinstance(self.encoding, SeparableEncoding) and not dropping:
                 return tuple(self.encoding.axis_probabilities(height, width))
             return self.dropout(attention_probabilities(self, height, width))
@@ -93,10 +104,14 @@ class PositionAttention(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
         maps, X = self.maps(*X.shape[1:3]), X.permute(1, 2, 0, 3)
-        by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)  # (N_h, D_in, D_out)
+        # (N_h, D_in, D_out)
+        by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
         if self.dim_out <= self.dim_in:  # the values first: what is averaged has fewer numbers
             V = torch.bmm(_as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
-            output = attend_and_add(maps, V.view(len(by_head), *X.shape[:3], self.dim_out)) + self.value.bias
+            output = (
+                attend_and_add(maps, V.view(len(by_head), *X.shape[:3], self.dim_out))
+                + self.value.bias
+            )
         else:
             averages = attend(maps, X).permute(1, 2, 3, 0, 4).flatten(3)  # (H, W, B, N_h * D_in)
             output = F.linear(averages, self.value.weight, self.value.bias)
@@ -104,13 +119,22 @@ class PositionAttention(nn.Module):
 
 
 class ContentAttention(nn.Module):
-    """Multi-head self-attention with content and learned relative positions: `(B, H, W, D_in)` -> `(B, H, W, D_out)`.
+    """Multi-head self-attention with content and learned relative positions: `(B, H, W, D_in)` ->
+    `(B, H, W, D_out)`.
 
-    Scores (q . k + q . r_delta) / sqrt(D_k), with D_k = 2 * dim of the embedding (section 4.3; the scale is the published
-    code's). The bias of `query` does the work of u and v in equation (8); that of `key` is inert under the softmax.
+    Scores (q . k + q . r_delta) / sqrt(D_k), with D_k = 2 * dim of the embedding (section 4.3; the
+    scale is the published code's). The bias of `query` does the work of u and v in equation (8);
+    that of `key` is inert under the softmax.
     """
 
-    def __init__(self, embedding: LearnedShiftEmbedding, num_heads: int, dim_in: int, dim_out: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        embedding: LearnedShiftEmbedding,
+        num_heads: int,
+        dim_in: int,
+        dim_out: int,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         self.embedding, self.num_heads = embedding, num_heads
         self.dim_in, self.dim_out, self.dim_key = dim_in, dim_out, 2 * embedding.dim
@@ -121,56 +145,82 @@ class ContentAttention(nn.Module):
 
     def queries_and_keys(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Of an image `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
-        return tuple(linear(X).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1) for linear in (self.query, self.key))
+        return tuple(
+            linear(X).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1)
+            for linear in (self.query, self.key)
+        )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """Attention probabilities on the images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense: for figures and tests."""
-        return spatial_softmax(learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5))
+        """Attention probabilities on the images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense:
+        for figures and tests."""
+        return spatial_softmax(
+            learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
+        )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The scores on the images in parts, see `learned_content_parts`. Dense, as `probabilities`."""
+        """The scores on the images in parts, see `learned_content_parts`. Dense, as
+        `probabilities`."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
         batch, height, width, _ = X.shape
         queries, keys = self.queries_and_keys(X)
-        # by key row and by key column, against each key's one-hot row and column: so q . r_delta becomes a product of queries
-        # and keys, and no (T, T) bias is stored per image and head
-        queries = torch.cat([queries, *learned_shift_scores(queries, self.embedding)], dim=-1).flatten(2, 3)
-        keys = torch.cat([keys.flatten(2, 3), self._positions(keys).expand(batch, self.num_heads, -1, -1)], dim=-1)
+        # by key row and by key column, against each key's one-hot row and column: so q . r_delta
+        # becomes a product of queries and keys, and no (T, T) bias is stored per image and head
+        queries = torch.cat(
+            [queries, *learned_shift_scores(queries, self.embedding)], dim=-1
+        ).flatten(2, 3)
+        keys = torch.cat(
+            [keys.flatten(2, 3), self._positions(keys).expand(batch, self.num_heads, -1, -1)],
+            dim=-1,
+        )
         values = X.flatten(1, 2).unsqueeze(1).expand(-1, self.num_heads, -1, -1)
         dropout = self.dropout if self.training else 0.0
-        averages = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=self.dim_key**-0.5)
+        averages = F.scaled_dot_product_attention(
+            queries, keys, values, dropout_p=dropout, scale=self.dim_key**-0.5
+        )
         return self.value(averages.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
 
     def _positions(self, keys: Tensor) -> Tensor:
         """The row and the column of each key pixel, one-hot: `(T, H + W)`."""
         height, width = keys.shape[2:4]
-        row = torch.eye(height, dtype=keys.dtype, device=keys.device).repeat_interleave(width, dim=0)
+        row = torch.eye(height, dtype=keys.dtype, device=keys.device).repeat_interleave(
+            width, dim=0
+        )
         column = torch.eye(width, dtype=keys.dtype, device=keys.device).repeat(height, 1)
         return torch.cat([row, column], dim=-1)
 
 
 def _expect_images(X: Tensor, dim_in: int) -> None:
     if X.ndim != 4 or X.shape[-1] != dim_in:
-        raise ValueError(f"got an input of shape {tuple(X.shape)}, expected (batch, height, width, {dim_in})")
+        raise ValueError(
+            f"got an input of shape {tuple(X.shape)}, expected (batch, height, width, {dim_in})"
+        )
 
 
 def attention_probabilities(module_or_layer: nn.Module, height: int, width: int) -> Tensor:
-    """Attention probabilities of a position-only layer, or of an encoding itself, on an image: `(N_h, H, W, H, W)`.
+    """Attention probabilities of a position-only layer, or of an encoding itself, on an image:
+    `(N_h, H, W, H, W)`.
 
-    A layer is any module with one `encoding`: `PositionAttention`, or what `conv_to_attention` returns for a Conv2d.
+    A layer is any module with one `encoding`: `PositionAttention`, or what `conv_to_attention`
+    returns for a Conv2d.
     """
     if isinstance(module_or_layer, ContentAttention):
-        raise TypeError("got a ContentAttention, whose attention depends on the image; use its method probabilities(X)")
+        raise TypeError(
+            "got a ContentAttention, whose attention depends on the image; use its method"
+            " probabilities(X)"
+        )
     encoding = getattr(module_or_layer, "encoding", module_or_layer)
     if not isinstance(encoding, PositionEncoding):
         raise TypeError(
-            f"got {type(module_or_layer).__name__}, expected a position encoding or a layer whose `encoding` is one"
-            " (of a whole network, pass one of its layers)"
+            f"got {type(module_or_layer).__name__}, expected a position encoding or a layer whose"
+            " `encoding` is one (of a whole network, pass one of its layers)"
         )
     if isinstance(encoding, QuadraticEncoding) and encoding.centers.shape[1] != 2:
-        raise TypeError("got the layer of a Conv1d, expected one for images; use encoding.axis_probabilities(length)")
+        raise TypeError(
+            "got the layer of a Conv1d, expected one for images; use"
+            " encoding.axis_probabilities(length)"
+        )
     scores = encoding.position_scores(height, width)
     return softmax_without_tails(scores.flatten(-2)).view(scores.shape)

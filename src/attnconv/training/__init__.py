@@ -1,1 +1,2 @@
-"""Training: the loop, and beside it what it needs: optimizer, checkpoints, processes, lineage, records."""
+"""Training: the loop, and beside it what it needs: optimizer, checkpoints, processes, lineage,
+records."""

@@ -1,4 +1,5 @@
-"""Checkpoints of one run: the two newest are kept, so that a damaged one, or a full disk, never loses the run."""
+"""Checkpoints of one run: the two newest are kept, so that a damaged one, or a full disk, never
+loses the run."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """How far a run is. Times in seconds, over all the times it was resumed; `snapshots` by number of epochs done."""
+    """How far a run is. Times in seconds, over all the times it was resumed; `snapshots` by number
+    of epochs done."""
 
     epoch: int = 0  # done
     step: int = 0  # done, of the next epoch
@@ -34,7 +36,8 @@ class Checkpoint:
     progress: Progress
     weights: dict[str, Tensor]
     optimizer: dict[int, dict[str, Tensor]]  # by number of parameter
-    losses: Tensor  # of the epoch's steps and, `hits`, of its images that were right, over all processes
+    # of the epoch's steps and, `hits`, of its images that were right, over all processes
+    losses: Tensor
     hits: Tensor
     heads: list[int] | None = None  # per layer, of a pruned model
     path: Path | None = None
@@ -47,24 +50,42 @@ class Checkpoint:
         """As tensors by name and JSON."""
         tensors = {f"model.{name}": value for name, value in self.weights.items()}
         tensors |= {"epoch.losses": self.losses, "epoch.hits": self.hits}
-        tensors |= {f"optimizer.{i}.{name}": value for i, entry in self.optimizer.items() for name, value in entry.items()}
+        tensors |= {
+            f"optimizer.{i}.{name}": value
+            for i, entry in self.optimizer.items()
+            for name, value in entry.items()
+        }
         for epoch, entry in self.progress.snapshots.items():
             tensors |= {f"snapshot.{epoch}.{name}": value for name, value in entry.items()}
         metadata = vars(self.progress) | {"snapshots": list(self.progress.snapshots)}
         return tensors, metadata | {"parameters": self.parameters, "heads": self.heads}
 
     @classmethod
-    def from_file(cls, path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> "Checkpoint":
+    def from_file(
+        cls, path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]
+    ) -> "Checkpoint":
         parts = by_prefix(tensors)
-        snapshots, optimizer = by_prefix(parts.get("snapshot", {})), by_prefix(parts.get("optimizer", {}))
+        snapshots = by_prefix(parts.get("snapshot", {}))
+        optimizer = by_prefix(parts.get("optimizer", {}))
         parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
-        metadata["snapshots"] = {epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]}
+        metadata["snapshots"] = {
+            epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]
+        }
         by_number = {int(i): entry for i, entry in optimizer.items()}
-        return cls(parameters, Progress(**metadata), parts["model"], by_number, **parts["epoch"], heads=heads, path=path)
+        return cls(
+            parameters,
+            Progress(**metadata),
+            parts["model"],
+            by_number,
+            **parts["epoch"],
+            heads=heads,
+            path=path,
+        )
 
 
 class Checkpoints:
-    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they hold tensors and JSON, no code."""
+    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they hold tensors and
+    JSON, no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -83,14 +104,17 @@ class Checkpoints:
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
-        """Write one and remove all but the two newest. False, with a warning, when it could not be written (a full disk)."""
+        """Write one and remove all but the two newest. False, with a warning, when it could not be
+        written (a full disk)."""
         path = self.folder / f"step-{steps:09d}.safetensors"
         try:
             write_tensors(path, *checkpoint.to_file())
         except OSError as error:
             last = next(iter(self.paths()), None)
             kept = f"the last one stays: {last}" if last else "there is none yet"
-            warnings.warn(f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=2)
+            warnings.warn(
+                f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=2
+            )
             return False
         for old in self.paths()[KEPT:]:
             old.unlink(missing_ok=True)

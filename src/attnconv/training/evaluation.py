@@ -12,9 +12,14 @@ from .processes import Processes
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Batches, autocast=nullcontext, processes: Processes | None = None, first: int | None = None
+    model: nn.Module,
+    batches: Batches,
+    autocast=nullcontext,
+    processes: Processes | None = None,
+    first: int | None = None,
 ) -> tuple[float, float]:
-    """Mean cross-entropy, and the share of images whose largest logit is at the label. Leaves the model's mode as it was.
+    """Mean cross-entropy, and the share of images whose largest logit is at the label. Leaves the
+    model's mode as it was.
 
     `first`: of so many images alone. With `processes` each takes its share.
     """
@@ -29,7 +34,12 @@ def evaluate(
         torch.compiler.cudagraph_mark_step_begin()
         with autocast():
             logits = model(images).float()
-        sums += torch.stack([F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(dim=1) == labels).sum()])
+        sums += torch.stack(
+            [
+                F.cross_entropy(logits, labels, reduction="sum"),
+                (logits.argmax(dim=1) == labels).sum(),
+            ]
+        )
     model.train(training)
     sums = processes.total(sums) if processes else sums
     loss, accuracy = (sums / count).tolist()

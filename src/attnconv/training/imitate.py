@@ -14,19 +14,24 @@ from ..theory.layers import PositionAttention, attend
 
 @dataclass(frozen=True)
 class Imitation:
-    """Heads trained to imitate a convolution: `centers` `(steps + 1, N_h, 2)`, relative `errors` `(steps,)`."""
+    """Heads trained to imitate a convolution: `centers` `(steps + 1, N_h, 2)`, relative `errors`
+    `(steps,)`."""
 
     layer: PositionAttention
     centers: Tensor
     errors: Tensor
 
 
-def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12) -> Imitation:
-    """Train K * K heads from random centres to output what `conv` does on random crops of an image `(H, W, C)`.
+def imitate_convolution(
+    conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12
+) -> Imitation:
+    """Train K * K heads from random centres to output what `conv` does on random crops of an image
+    `(H, W, C)`.
 
-    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at zero (or at torch's
-    random values) and carry the weight decay. The error ||attention - convolution|| / ||convolution|| leaves out the
-    crop's border, where attention and a zero-padded convolution differ.
+    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at
+    zero (or at torch's random values) and carry the weight decay. The error ||attention -
+    convolution|| / ||convolution|| leaves out the crop's border, where attention and a zero-padded
+    convolution differ.
     """
     return imitate_convolutions([conv], image, [parameters], crop)[0]
 
@@ -34,18 +39,24 @@ def imitate_convolution(conv: nn.Conv2d, image: Tensor, parameters: ImitationPar
 def imitate_convolutions(
     convs: Sequence[nn.Conv2d], image: Tensor, runs: Sequence[ImitationParameters], crop: int = 12
 ) -> list[Imitation]:
-    """Several imitations side by side, each of its own convolution, on the same crops (those of the first one's seed).
+    """Several imitations side by side, each of its own convolution, on the same crops (those of the
+    first one's seed).
 
-    They do not touch each other: the losses are summed, and Adam goes number by number. Only the number of steps, the kernel
-    size and the channels must be the same.
+    They do not touch each other: the losses are summed, and Adam goes number by number. Only the
+    number of steps, the kernel size and the channels must be the same.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
-    encoding = QuadraticEncoding.from_alpha(torch.cat([layer.encoding.centers for layer in layers]).detach(), alpha=0.5)
+    encoding = QuadraticEncoding.from_alpha(
+        torch.cat([layer.encoding.centers for layer in layers]).detach(), alpha=0.5
+    )
     encoding.spread.data = torch.cat([layer.encoding.spread for layer in layers]).detach()
     encoding.requires_grad_(True)
-    weight = nn.Parameter(torch.stack([layer.value.weight.detach().mT for layer in layers]))  # (n, N_h * D_in, D_out)
+    # (n, N_h * D_in, D_out)
+    weight = nn.Parameter(torch.stack([layer.value.weight.detach().mT for layer in layers]))
     bias = nn.Parameter(torch.stack([layer.value.bias.detach() for layer in layers]))
-    optimizer = torch.optim.Adam([{"params": encoding.parameters(), "lr": 3e-2}, {"params": [weight, bias], "lr": 1e-2}])
+    optimizer = torch.optim.Adam(
+        [{"params": encoding.parameters(), "lr": 3e-2}, {"params": [weight, bias], "lr": 1e-2}]
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, runs[0].steps)
     decay = torch.tensor([run.weight_decay for run in runs])
     crops = torch.Generator().manual_seed(runs[0].seed)
@@ -54,7 +65,9 @@ def imitate_convolutions(
     for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step"):
         X = _random_crops(image, crop, 16, crops)
         target = _outputs(convs, X)[:, inner, inner]  # (n, H, W, B, D_out)
-        seen = attend(tuple(encoding.axis_probabilities(crop, crop)), X.permute(1, 2, 0, 3)).unflatten(0, (len(runs), -1))
+        seen = attend(
+            tuple(encoding.axis_probabilities(crop, crop)), X.permute(1, 2, 0, 3)
+        ).unflatten(0, (len(runs), -1))
         seen = seen[:, :, inner, inner].movedim(1, -2).flatten(-2)  # (n, H, W, B, N_h * D_in)
         ours = torch.baddbmm(bias[:, None], seen.flatten(1, 3), weight).view(target.shape)
         gap, scale = (ours - target).flatten(1), target.flatten(1)
@@ -71,15 +84,22 @@ def imitate_convolutions(
 
 def _start(conv: nn.Conv2d, run: ImitationParameters) -> PositionAttention:
     torch.manual_seed(run.seed)
-    layer = PositionAttention(QuadraticEncoding(run.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels)
+    layer = PositionAttention(
+        QuadraticEncoding(run.kernel_size**2, center_std=1.0), conv.in_channels, conv.out_channels
+    )
     if run.values_at_zero:
         nn.init.zeros_(layer.value.weight)
     return layer
 
 
 def _random_crops(image: Tensor, size: int, count: int, generator: torch.Generator) -> Tensor:
-    rows, columns = (torch.randint(extent - size + 1, (count,), generator=generator) for extent in image.shape[:2])
-    return torch.stack([image[i : i + size, j : j + size] for i, j in zip(rows, columns, strict=True)])
+    rows, columns = (
+        torch.randint(extent - size + 1, (count,), generator=generator)
+        for extent in image.shape[:2]
+    )
+    return torch.stack(
+        [image[i : i + size, j : j + size] for i, j in zip(rows, columns, strict=True)]
+    )
 
 
 @torch.no_grad()
@@ -97,7 +117,8 @@ def _apart(
     centers: Tensor,
     errors: Tensor,
 ) -> list[Imitation]:
-    """Each layer with what it learned: `centers` `(steps + 1, n * N_h, 2)`, `errors` `(steps, n)`."""
+    """Each layer with what it learned: `centers` `(steps + 1, n * N_h, 2)`, `errors`
+    `(steps, n)`."""
     for number, layer in enumerate(layers):
         layer.encoding.centers.copy_(encoding.centers.chunk(len(layers))[number])
         layer.encoding.spread.copy_(encoding.spread.chunk(len(layers))[number])

@@ -14,12 +14,16 @@ from .processes import Interrupted, device_type
 
 
 def launch(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
-    """Train with `parameters.processes` processes of this machine; from a notebook too (Accelerate's launcher)."""
-    if parameters.processes == 1 or "WORLD_SIZE" in os.environ:  # torchrun or accelerate launch has started them
+    """Train with `parameters.processes` processes of this machine; from a notebook too
+    (Accelerate's launcher)."""
+    # torchrun or accelerate launch has started them
+    if parameters.processes == 1 or "WORLD_SIZE" in os.environ:
         return train(parameters, dataset)
     device_type(parameters.device)
     try:
-        notebook_launcher(train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port())
+        notebook_launcher(
+            train, (parameters, dataset), num_processes=parameters.processes, use_port=_free_port()
+        )
     except SignalException as interruption:  # it has told the processes and waited for them
         raise Interrupted(f"stopped by {interruption.sigval.name}", interruption.sigval) from None
     record = load_run(parameters.record_folder)

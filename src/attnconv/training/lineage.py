@@ -1,4 +1,5 @@
-"""Where a run starts: from nothing, from its own checkpoint or record, or from another run's model, pruned."""
+"""Where a run starts: from nothing, from its own checkpoint or record, or from another run's model,
+pruned."""
 
 import os
 import warnings
@@ -19,8 +20,11 @@ from .checkpoint import Checkpoint, Checkpoints
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()  # must be as asked
 
 
-def what_is_there(parameters: RunParameters, checkpoints: Checkpoints) -> Checkpoint | RunRecord | None:
-    """The newest checkpoint of this run, or its record when that is all there is, or nothing. ValueError for another run's."""
+def what_is_there(
+    parameters: RunParameters, checkpoints: Checkpoints
+) -> Checkpoint | RunRecord | None:
+    """The newest checkpoint of this run, or its record when that is all there is, or nothing.
+    ValueError for another run's."""
     if not parameters.resume:
         if int(os.environ.get("RANK", "0")) == 0:
             checkpoints.clear()
@@ -38,41 +42,69 @@ def what_is_there(parameters: RunParameters, checkpoints: Checkpoints) -> Checkp
         _expect_same_run(parameters, found.parameters, found.path)
         return found
     if record and record.info.status == "finished":
-        print(f"{parameters.name} is finished: this is its record in {record.folder}; resume = False repeats the run", flush=True)
+        print(
+            f"{parameters.name} is finished: this is its record in {record.folder}; resume = False"
+            " repeats the run",
+            flush=True,
+        )
         return record
     return None
 
 
 def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Path | None) -> None:
-    ours, theirs = parameters.identity(), {name: value for name, value in other.items() if name not in Place.names()}
-    if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
-        differences = ", ".join(f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})" for name in names)
+    ours = parameters.identity()
+    theirs = {name: value for name, value in other.items() if name not in Place.names()}
+    if names := sorted(
+        name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+    ):
+        differences = ", ".join(
+            f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})" for name in names
+        )
         raise ValueError(
-            f"{where} is of a run with other parameters: {differences}. Name other folders with runs and checkpoints, or set"
-            " resume to False to replace it"
+            f"{where} is of a run with other parameters: {differences}. Name other folders with"
+            " runs and checkpoints, or set resume to False to replace it"
         )
 
 
-def pruned_parent(parameters: RunParameters, dataset: Dataset, train: Callable) -> tuple[nn.Module, dict[str, Any]]:
-    """The trained model that a pruned run starts from without its degenerate heads, and where it came from.
+def pruned_parent(
+    parameters: RunParameters, dataset: Dataset, train: Callable
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The trained model that a pruned run starts from without its degenerate heads, and where it
+    came from.
 
     It is trained by `train` first if it is not there.
     """
     parent = parameters.parent()
     found = Checkpoints(parent.checkpoint_folder).read()
-    if found and found.is_finished and all(found.parameters[name] == getattr(parent, name) for name in OF_THE_PARENT):
+    if (
+        found
+        and found.is_finished
+        and all(found.parameters[name] == getattr(parent, name) for name in OF_THE_PARENT)
+    ):
         model, metrics = build_network(parent.model_dump()), found.progress.metrics
         set_weights(model, found.weights)
     else:
-        print(f"{parameters.name} starts from {parent.name}, which is trained first: {parent.epochs} epochs", flush=True)
+        print(
+            f"{parameters.name} starts from {parent.name}, which is trained first: {parent.epochs}"
+            " epochs",
+            flush=True,
+        )
         run = train(parent, dataset)
         if run.model is None:
             raise ValueError(
-                f"{parent.name} has a record in {run.record.folder} but no checkpoint in {parent.checkpoint_folder}: its weights"
-                " are not at hand; repeat it with resume = False, or name the folder of its checkpoint by checkpoints"
+                f"{parent.name} has a record in {run.record.folder} but no checkpoint in"
+                f" {parent.checkpoint_folder}: its weights are not at hand; repeat it with resume ="
+                " False, or name the folder of its checkpoint by checkpoints"
             )
         model, metrics = run.model, run.metrics
-    criterion = {"max_condition": parameters.max_condition, "min_eigenvalue": parameters.min_eigenvalue}
+    criterion = {
+        "max_condition": parameters.max_condition,
+        "min_eigenvalue": parameters.min_eigenvalue,
+    }
     pruned, removed = prune_degenerate_heads(model, **criterion)
-    origin = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": metrics[-1]["test_accuracy"]}
+    origin = {
+        "run": parent.name,
+        "epochs": parent.epochs,
+        "test_accuracy": metrics[-1]["test_accuracy"],
+    }
     return pruned, origin | {"removed_heads": removed} | criterion

@@ -1,7 +1,7 @@
 """The loop: an epoch, a step, and the run around them.
 
-Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the process), so that a run
-that was killed and resumed is, on a CPU, bit for bit the run that was not.
+Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the
+process), so that a run that was killed and resumed is, on a CPU, bit for bit the run that was not.
 """
 
 import copy
@@ -36,8 +36,8 @@ from .recorder import Recorder
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its record (None on all but the first of several processes) and, where its weights are at hand, the
-    trained model, in evaluation mode on the CPU."""
+    """A finished run: its record (None on all but the first of several processes) and, where its
+    weights are at hand, the trained model, in evaluation mode on the CPU."""
 
     record: RunRecord | None
     model: nn.Module | None
@@ -47,8 +47,9 @@ class Run:
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     """Train a model, or go on with a run that was interrupted, and write its record.
 
-    The same parameters on the same machine give the same metrics, on a CPU bit for bit. ValueError when the folders hold
-    another run, RuntimeError when the loss is not finite, `Interrupted` after SIGINT or SIGTERM.
+    The same parameters on the same machine give the same metrics, on a CPU bit for bit. ValueError
+    when the folders hold another run, RuntimeError when the loss is not finite, `Interrupted` after
+    SIGINT or SIGTERM.
     """
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
@@ -77,13 +78,15 @@ class Training:
         found: Checkpoint | None = None,
         model: nn.Module | None = None,
     ):
-        """`found`: the checkpoint to go on from. `model`: to start from, else the one that the parameters describe."""
+        """`found`: the checkpoint to go on from. `model`: to start from, else the one that the
+        parameters describe."""
         self.parameters, self.processes, self.checkpoints = parameters, processes, checkpoints
         self.device = processes.device
         self.data = Split.of(dataset, parameters, self.device)
         self.steps = math.ceil(len(self.data.train) / parameters.batch_size)  # per epoch
         self.progress = found.progress if found else Progress()
-        self.losses = torch.zeros(self.steps, device=self.device)  # of this epoch's steps, summed over their images
+        # of this epoch's steps, summed over their images
+        self.losses = torch.zeros(self.steps, device=self.device)
         self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
         if processes.is_main:
             remove_temporary(checkpoints.folder)
@@ -98,13 +101,22 @@ class Training:
             self.recorder.take_snapshot()
         self._prepare()
         total, done = parameters.epochs * len(self.data.train), self._images_done()
-        quiet = None if processes.is_main else True  # None: quiet unless it is a terminal or a notebook
-        self.bar = tqdm(total=total, initial=done, desc="training", unit=" images", unit_scale=True, disable=quiet)
+        # None: quiet unless it is a terminal or a notebook
+        quiet = None if processes.is_main else True
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            desc="training",
+            unit=" images",
+            unit_scale=True,
+            disable=quiet,
+        )
 
     # --- the loop ---
 
     def run(self, received: list[int]) -> None:
-        """From where the run is to its last epoch, with checkpoints on the way, unless a signal is received."""
+        """From where the run is to its last epoch, with checkpoints on the way, unless a signal is
+        received."""
         progress, every = self.progress, self.parameters.checkpoint_every
         if progress.epoch < self.parameters.epochs:
             self.recorder.partial("running")
@@ -130,33 +142,38 @@ class Training:
             self.recorder.partial("running")
 
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-        """This process's share of the epoch's batches, from the step where the run is: indices, windows, size of the whole."""
-        generator = torch.Generator().manual_seed(_seed(self.parameters.seed, "epoch", self.progress.epoch))
-        count = len(self.data.train)
-        order = torch.randperm(count, generator=generator)
-        corner, mirrored = self.data.train.random_windows(count, generator)
-        corner, mirrored = (corner, mirrored) if self.parameters.augment else (corner * 0, mirrored & False)
-        plan = [tensor.to(self.device) for tensor in (order, corner, mirrored)]
-        size, share = self.parameters.batch_size, slice(self.processes.index, None, self.processes.count)
+        """This process's share of the epoch's batches, from the step where the run is: indices,
+        windows, size of the whole."""
+        seed, size = self.parameters.seed, self.parameters.batch_size
+        generator = torch.Generator().manual_seed(_seed(seed, "epoch", self.progress.epoch))
+        plan = self.data.train.shuffled(generator, self.parameters.augment)
+        share = slice(self.processes.index, None, self.processes.count)
         while self.progress.step < self.steps:
-            whole = slice(self.progress.step * size, (self.progress.step + 1) * size)
-            yield *(tensor[whole][share] for tensor in plan), len(order[whole])
+            whole = [part[self.progress.step * size :][:size] for part in plan]
+            yield *(part[share] for part in whole), len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
-        """One step, on this process's images of a batch of `size`: windows of them at `corner`, `mirrored` where told."""
+        """One step, on this process's images of a batch of `size`: windows of them at `corner`,
+        `mirrored` where told."""
         epoch, step = self.progress.epoch, self.progress.step
         torch.manual_seed(_seed(self.parameters.seed, "step", epoch, step, self.processes.index))
         torch.compiler.cudagraph_mark_step_begin()
         set_rate(self.optimizer, self.parameters.learning_rate_at(epoch, step, self.steps))
         self.network.train()
-        parts = list(zip(*(tensor.split(self.micro_batch) for tensor in (index, corner, mirrored)), strict=True))
+        parts = list(
+            zip(
+                *(tensor.split(self.micro_batch) for tensor in (index, corner, mirrored)),
+                strict=True,
+            )
+        )
         for number, part in enumerate(parts, start=1):
             images, labels = self.data.train.windows(*part)
             with self._gradients_shared(number == len(parts)):
                 with self._autocast():
                     logits = self.network(images).float()
                 loss = F.cross_entropy(logits, labels, reduction="sum")
-                # the processes' gradients are averaged: together this makes the mean over the whole batch
+                # the processes' gradients are averaged: together this makes the mean over the whole
+                # batch
                 (loss * (self.processes.count / size)).backward()
             self.losses[step] += loss.detach()
             self.hits += (logits.argmax(dim=1) == labels).sum()
@@ -168,11 +185,14 @@ class Training:
         self.bar.update(size)
 
     def _gradients_shared(self, now: bool):
-        """Of several processes: only after the last part of a batch do they exchange their gradients."""
+        """Of several processes: only after the last part of a batch do they exchange their
+        gradients."""
         return nullcontext() if now or self.processes.count == 1 else self.network.no_sync()
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.parameters.precision == "bfloat16")
+        return torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.parameters.precision == "bfloat16"
+        )
 
     def evaluate(self) -> tuple[float, float]:
         """Mean cross-entropy and accuracy on the test images, shared between the processes."""
@@ -201,12 +221,14 @@ class Training:
     # --- when it must not go on ---
 
     def _check_losses(self) -> None:
-        """RuntimeError when a loss of this epoch is not finite. On a GPU this waits for the device, so not at every step."""
+        """RuntimeError when a loss of this epoch is not finite. On a GPU this waits for the device,
+        so not at every step."""
         step = self.progress.step
         if torch.isfinite(self.losses[max(0, step - 50) : step]).all():
             return
         bad = int((~torch.isfinite(self.losses[:step])).nonzero()[0])
-        self._give_up(f"the loss is {self.losses[bad].item()} in epoch {self.progress.epoch + 1}, step {bad + 1}")
+        where = f"epoch {self.progress.epoch + 1}, step {bad + 1}"
+        self._give_up(f"the loss is {self.losses[bad].item()} in {where}")
 
     def _give_up(self, what: str) -> None:
         last = next(iter(self.checkpoints.paths()), "none")
@@ -214,7 +236,8 @@ class Training:
         raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
 
     def _agreed_to_stop(self, received: list[int]) -> bool:
-        """Whether a signal arrived; of several processes, at any of them, asked at the same steps."""
+        """Whether a signal arrived; of several processes, at any of them, asked at the same
+        steps."""
         if self.processes.count == 1:
             return bool(received)
         if self.progress.step % 50 and self.progress.step < self.steps:
@@ -225,23 +248,27 @@ class Training:
         self._check_losses()
         written = "checkpoints are off"
         if self.parameters.checkpoint_every:
-            written = "a checkpoint was written" if self._checkpoint() else "no checkpoint could be written"
-            written += (
-                "; the same command goes on from the last one" if self.parameters.resume else "; resume = True goes on from it"
-            )
+            what = "a checkpoint was" if self._checkpoint() else "no checkpoint could be"
+            how = "the same command goes on from the last one"
+            how = how if self.parameters.resume else "resume = True goes on from it"
+            written = f"{what} written; {how}"
         self.recorder.partial("stopped")
-        self.processes.wait()  # a process that ends is taken as a failure, and the others are killed
+        # a process that ends is taken as a failure, and the others are killed
+        self.processes.wait()
         number = received[0] if received else signal.SIGTERM
-        name, where = signal.Signals(number).name, f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
+        name = signal.Signals(number).name
+        where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {name} in {where}; {written}", number)
 
     def _expect_one_position(self) -> None:
-        """ValueError when several processes go on from different steps, as when they do not share the folder of checkpoints."""
+        """ValueError when several processes go on from different steps, as when they do not share
+        the folder of checkpoints."""
         positions = self.processes.each(self._steps_done())
         if len(set(positions)) > 1:
             raise ValueError(
-                f"the processes found different checkpoints (steps done: {positions}): their folders must be one, shared between"
-                f" the machines; name it by checkpoints (now {self.parameters.checkpoint_folder})"
+                f"the processes found different checkpoints (steps done: {positions}): their"
+                " folders must be one, shared between the machines; name it by checkpoints (now"
+                f" {self.parameters.checkpoint_folder})"
             )
 
     # --- the start, and going on ---
@@ -267,19 +294,22 @@ class Training:
         else:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = self.parameters.precision != "float32"
-        self.micro_batch = self.parameters.micro_batch or micro_batch(self.model, self.parameters, self.processes)
-        mode = self.parameters.compile
-        if mode != "off":
+        fitting = micro_batch(self.model, self.parameters, self.processes)
+        self.micro_batch = self.parameters.micro_batch or fitting
+        self.forward = self.model
+        if (mode := self.parameters.compile) != "off":
             torch.compiler.reset()  # another model's compiled code counts towards a limit
-        self.forward = self.model if mode == "off" else torch.compile(self.model, mode=mode, dynamic=False)
-        self.network = DistributedDataParallel(self.forward) if self.processes.count > 1 else self.forward
+            self.forward = torch.compile(self.model, mode=mode, dynamic=False)
+        shared = self.processes.count > 1
+        self.network = DistributedDataParallel(self.forward) if shared else self.forward
         parent = self.progress.parent
         if parent and "test_accuracy_after_pruning" not in parent:
             parent["test_accuracy_after_pruning"] = self.evaluate()[1]
 
     def _checkpoint(self) -> bool:
         """The first process writes it."""
-        losses, hits = self.processes.total(self.losses.clone()), self.processes.total(self.hits.clone())
+        losses = self.processes.total(self.losses.clone())
+        hits = self.processes.total(self.hits.clone())
         if not self.processes.is_main:
             return True
         checkpoint = Checkpoint(
@@ -301,15 +331,18 @@ class Training:
         if self.processes.is_main:
             self.losses.copy_(found.losses)  # they are sums over the processes
             self.hits.copy_(found.hits)
-            at = f"epoch {progress.epoch} of {epochs}" + (f", step {progress.step}" if progress.step else "")
-            print(f"{self.parameters.name}: {'finished' if found.is_finished else 'resumed'} at {at} ({found.path})", flush=True)
+            what = "finished" if found.is_finished else "resumed"
+            step = f", step {progress.step}" if progress.step else ""
+            at = f"epoch {progress.epoch} of {epochs}{step}"
+            print(f"{self.parameters.name}: {what} at {at} ({found.path})", flush=True)
 
     def _steps_done(self) -> int:
         return self.progress.epoch * self.steps + self.progress.step
 
     def _images_done(self) -> int:
         count = len(self.data.train)
-        return self.progress.epoch * count + min(self.progress.step * self.parameters.batch_size, count)
+        of_this_epoch = min(self.progress.step * self.parameters.batch_size, count)
+        return self.progress.epoch * count + of_this_epoch
 
 
 def _seed(*parts: int | str) -> int:

@@ -9,8 +9,11 @@ POSITION_PARAMETERS = ("centers", "spread", "root")  # they travel pixels, the w
 
 
 def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
-    """SGD or AdamW, with the parameters of positions in a group of their own: another rate, and no decay."""
-    position = [p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in POSITION_PARAMETERS]
+    """SGD or AdamW, with the parameters of positions in a group of their own: another rate, and no
+    decay."""
+    position = [
+        p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in POSITION_PARAMETERS
+    ]
     chosen = {id(parameter) for parameter in position}
     weights = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
     groups = [{"params": weights, "weight_decay": parameters.weight_decay, "factor": 1.0}]
@@ -36,7 +39,8 @@ def restore(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, torch.T
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """A file keeps no strides, but fused optimisers want those of the parameter (channels last, on a GPU)."""
+    """A file keeps no strides, but fused optimisers want those of the parameter (channels last, on
+    a GPU)."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if value.shape == parameter.shape:

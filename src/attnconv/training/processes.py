@@ -16,7 +16,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, as torchrun, accelerate launch or `launch` started them; else one."""
+    """The processes that train together, as torchrun, accelerate launch or `launch` started them;
+    else one."""
 
     index: int
     count: int
@@ -54,9 +55,12 @@ class Processes:
 
 def device_type(device: str) -> str:
     """cuda or cpu, `auto` resolved. ValueError for cuda where there is none."""
-    there = is_cuda_available()  # asks the driver without starting CUDA, which forked processes could not use any more
+    # asks the driver without starting CUDA, which forked processes could not use any more
+    there = is_cuda_available()
     if device == "cuda" and not there:
-        raise ValueError("device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'")
+        raise ValueError(
+            "device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"
+        )
     return ("cuda" if there else "cpu") if device == "auto" else device
 
 
@@ -70,9 +74,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The SIGINTs and SIGTERMs that arrive meanwhile, so that the step under way can finish and be saved.
+    """The SIGINTs and SIGTERMs that arrive meanwhile, so that the step under way can finish and be
+    saved.
 
-    One stop may arrive twice (from the scheduler and through the launcher); a SIGINT two seconds later acts at once.
+    One stop may arrive twice (from the scheduler and through the launcher); a SIGINT two seconds
+    later acts at once.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,5 @@
-"""The brief runs: each model on digits, trained once while the book builds and read by the chapters that show it."""
+"""The brief runs: each model on digits, trained once while the book builds and read by the chapters
+that show it."""
 
 import hashlib
 import io
@@ -27,7 +28,8 @@ from .launch import launch
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
-    """The record of a model's quick run: read if this very code made it on this machine, else trained now."""
+    """The record of a model's quick run: read if this very code made it on this machine, else
+    trained now."""
     parameters = _parameters(model, seed)
     remove_old_runs()
     if parent := MODELS[model].parent:
@@ -37,16 +39,20 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """A model's first run among the records; where there is none, its quick run on digits, read or trained now."""
+    """A model's first run among the records; where there is none, its quick run on digits, read or
+    trained now."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
 def quick_model(model: str, seed: int = 0) -> nn.Module:
-    """The trained model of a quick run, on the CPU. ValueError for one whose recipe keeps no checkpoint."""
+    """The trained model of a quick run, on the CPU. ValueError for one whose recipe keeps no
+    checkpoint."""
     quick_run(model, seed)
     parameters = _parameters(model, seed)
     if not parameters.checkpoint_every:
-        raise ValueError(f"the weights of {model}'s quick run are not kept; give it checkpoint_every in its spec")
+        raise ValueError(
+            f"the weights of {model}'s quick run are not kept; give it checkpoint_every in its spec"
+        )
     with _alone(parameters):
         run = launch(parameters)
         return run.model or launch(parameters.model_copy(update={"resume": False})).model
@@ -54,8 +60,14 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
 
 def _parameters(model: str, seed: int) -> RunParameters:
     folder = _folder()
-    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints"), "resume": True}
-    return RunParameters.check({"model": model, "dataset": "digits", "tier": "brief", "seed": seed} | places)
+    places = {
+        "runs": str(folder / "runs"),
+        "checkpoints": str(folder / "checkpoints"),
+        "resume": True,
+    }
+    return RunParameters.check(
+        {"model": model, "dataset": "digits", "tier": "brief", "seed": seed} | places
+    )
 
 
 def _folder() -> Path:
@@ -71,7 +83,8 @@ def remove_old_runs() -> None:
 
 @contextmanager
 def _alone(parameters: RunParameters) -> Iterator[None]:
-    """Chapters are executed side by side, so one at a time; and quietly: what a run says names folders of this machine."""
+    """Chapters are executed side by side, so one at a time; and quietly: what a run says names
+    folders of this machine."""
     lock = Path(parameters.runs).parent / f"{parameters.name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock), redirect_stdout(io.StringIO()), _one_thread():
@@ -81,13 +94,15 @@ def _alone(parameters: RunParameters) -> Iterator[None]:
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
     """The quick runs of several models, two at a time where there are two cores."""
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}  # the longest is the last in MODELS
+        # the longest is the last in MODELS
+        runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
         return [runs[model].result() for model in models]
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small arrays gain nothing from a second thread, and the numbers do not depend on how many cores there are."""
+    """Small arrays gain nothing from a second thread, and the numbers do not depend on how many
+    cores there are."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,8 +112,12 @@ def _one_thread() -> Iterator[None]:
 
 
 def digest(folder: Path) -> str:
-    """Of this package's files, the versions that compute, and the machine: another's runs are not this one's."""
-    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")]
+    """Of this package's files, the versions that compute, and the machine: another's runs are not
+    this one's."""
+    versions = [
+        f"{name} {metadata.version(name)}"
+        for name in ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")
+    ]
     whole = hashlib.sha256(repr((versions, sys.version_info[:2], processor())).encode())
     for path in sorted(folder.rglob("*.py")):
         whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())

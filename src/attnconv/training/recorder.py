@@ -1,4 +1,5 @@
-"""What a run leaves: a partial record while it is under way, the whole one at its end, and of some the weights."""
+"""What a run leaves: a partial record while it is under way, the whole one at its end, and of some
+the weights."""
 
 import math
 import warnings
@@ -20,13 +21,21 @@ from .checkpoint import Progress
 from .evaluation import evaluate
 from .processes import Processes
 
-SNAPSHOTS_SIZE = 2_000_000  # bytes: where a snapshot every epoch would be more, every second or third is kept
+# bytes: where a snapshot every epoch would be more, every second or third is kept
+SNAPSHOTS_SIZE = 2_000_000
 
 
 class Recorder:
     """Writes the record of a run; of several processes the first does."""
 
-    def __init__(self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module, progress: Progress):
+    def __init__(
+        self,
+        parameters: RunParameters,
+        data: Split,
+        processes: Processes,
+        model: nn.Module,
+        progress: Progress,
+    ):
         self.parameters, self.data, self.model, self.progress = parameters, data, model, progress
         self.writes, self.device = processes.is_main, processes.device
         self.provenance = provenance(processes.device, processes.count)
@@ -41,19 +50,25 @@ class Recorder:
             self.progress.snapshots[epoch] = snapshot(self.model)
 
     def partial(self, status: str) -> None:
-        """A record without attention, "running" or "stopped"; a warning where there is no room for it."""
+        """A record without attention, "running" or "stopped"; a warning where there is no room for
+        it."""
         if not self.writes:
             return
         try:
             self._write(status, None)
         except OSError as error:  # a full disk: the run can still end well
-            warnings.warn(f"the partial record in {self.parameters.record_folder} could not be written ({error})", stacklevel=2)
+            warnings.warn(
+                f"the partial record in {self.parameters.record_folder} could not be written"
+                f" ({error})",
+                stacklevel=2,
+            )
 
     def finish(self) -> RunRecord | None:
         """The whole record, written by the first process unless it is there; None on the others."""
         if not self.writes:
             return None
-        if self.finished_before:  # then the record that is there is this run's, and tells where it was trained
+        # then the record that is there is this run's, and tells where it was trained
+        if self.finished_before:
             with suppress(FileNotFoundError, DamagedFile):
                 record = load_run(self.parameters.record_folder)
                 if record.info.status == "finished":
@@ -76,26 +91,36 @@ class Recorder:
             },
             "parameter_count": sum(parameter.numel() for parameter in self.model.parameters()),
             "wall_seconds": round(progress.seconds, 3),
-            "images_per_second": round(done / progress.training_seconds, 1) if progress.training_seconds else None,
+            "images_per_second": (
+                round(done / progress.training_seconds, 1) if progress.training_seconds else None
+            ),
             "times_resumed": progress.times_resumed,
             "parent": progress.parent,
         }
-        return write_run(self.parameters.record_folder, info | self.provenance, progress.metrics, attention)
+        return write_run(
+            self.parameters.record_folder, info | self.provenance, progress.metrics, attention
+        )
 
     def _first_test_images(self) -> dict[str, float]:
-        """How many of the first test images the trained model gets right: what a reader of its weights can check quickly."""
+        """How many of the first test images the trained model gets right: what a reader of its
+        weights can check quickly."""
         count = min(1000, len(self.data.test))
         _, accuracy = evaluate(self.model, self.data.test, first=count)
         return {"first_test_images": count, "accuracy": accuracy}
 
     def _attention(self) -> dict[str, Tensor]:
-        """What the figures need: the snapshots over the epochs or, with content, maps of test images and photographs."""
+        """What the figures need: the snapshots over the epochs or, with content, maps of test
+        images and photographs."""
         if MODELS[self.parameters.model].encoding != "content":
             return PositionHistory.of_snapshots(self.progress.snapshots).to_tensors()
-        images = self.data.test.plain(torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device))[0]
+        images = self.data.test.plain(
+            torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device)
+        )[0]
         single = {"image": images[:SINGLE_IMAGES]}
         if images.shape[1] == 3:
-            photographs = torch.stack([load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS])
+            photographs = torch.stack(
+                [load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS]
+            )
             pixels = (photographs * 255).round().to(torch.uint8)
             single["photograph"] = self.data.dataset.normalise(pixels).to(self.device)
         return content_maps(self.model, images, single).to_tensors()

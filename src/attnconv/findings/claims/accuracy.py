@@ -7,7 +7,19 @@ from statistics import mean
 from ...models import MODELS
 from ...models.published import TABLE_4
 from ..tables import Accuracy, cost_in_table
-from .claim import ABSOLUTE, SIZE, TOLERANCE, Answer, Claims, Runs, accuracy, gained, grade, minus, verdict
+from .claim import (
+    ABSOLUTE,
+    SIZE,
+    TOLERANCE,
+    Answer,
+    Claims,
+    Runs,
+    accuracy,
+    gained,
+    grade,
+    minus,
+    verdict,
+)
 
 CLAIMS = Claims()
 
@@ -23,7 +35,8 @@ for _model in TABLE_4:
         CLAIMS.claim(
             "Table 4",
             f"{MODELS[_model].label}: accuracy {_published:.3f}",
-            "within {tolerance} of the published accuracy, after the last epoch, mean over the seeds",
+            "within {tolerance} of the published accuracy, after the last epoch, mean over the"
+            " seeds",
             _model,
             not_small=ABSOLUTE,
             tolerance=TOLERANCE,
@@ -37,7 +50,12 @@ def as_printed(number: float, like: str) -> str:
     return f"{number / unit:.{digits}f}{like[-1]}"
 
 
-@CLAIMS.claim("Table 4", "parameters and FLOPs of the six models", "rounded as printed they are equal", not_small=SIZE)
+@CLAIMS.claim(
+    "Table 4",
+    "parameters and FLOPs of the six models",
+    "rounded as printed they are equal",
+    not_small=SIZE,
+)
 def _sizes(runs: Runs) -> Answer:
     cells = []
     for model in TABLE_4:
@@ -45,7 +63,9 @@ def _sizes(runs: Runs) -> Answer:
             cost = cost_in_table(model)
             cells += [as_printed(cost.parameters, published.parameters) == published.parameters]
             cells += [as_printed(cost.flops_paper, published.flops) == published.flops]
-    return f"{sum(cells)} of {len(cells)} printed numbers are ours, rounded alike", grade(sum(cells) / len(cells), 1.0, 0.5)
+    return f"{sum(cells)} of {len(cells)} printed numbers are ours, rounded alike", grade(
+        sum(cells) / len(cells), 1.0, 0.5
+    )
 
 
 @CLAIMS.claim(
@@ -59,10 +79,18 @@ def _sizes(runs: Runs) -> Answer:
 def _converges_faster(runs: Runs, level: float) -> Answer:
     reached = {}
     for model, records in runs.items():
-        first = [next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf) for record in records]
+        first = [
+            next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf)
+            for record in records
+        ]
         reached[model] = mean(first)  # never, as soon as one seed never does
-    words = {model: f"in epoch {epoch:.0f}" if epoch < math.inf else "never" for model, epoch in reached.items()}
-    found = ", ".join(f"{MODELS[model].label} reaches {level} {when}" for model, when in words.items())
+    words = {
+        model: f"in epoch {epoch:.0f}" if epoch < math.inf else "never"
+        for model, epoch in reached.items()
+    }
+    found = ", ".join(
+        f"{MODELS[model].label} reaches {level} {when}" for model, when in words.items()
+    )
     if min(reached.values()) == math.inf:
         return found, "undecided"
     return found, verdict(reached["resnet18"] < reached["sa-quadratic"])

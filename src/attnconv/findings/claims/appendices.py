@@ -27,18 +27,25 @@ CLAIMS = Claims()
 @CLAIMS.claim(
     "Appendix E, Figure 12",
     "heads of the generalised encoding become non-isotropic, especially in high layers",
-    "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3 (partly: the first alone)",
+    "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3"
+    " (partly: the first alone)",
     "sa-generalized",
     ratio=2,
 )
 def _non_isotropic(runs: Runs, ratio: float) -> Answer:
     by_run = []
     for record in runs["sa-generalized"]:
-        values = [torch.linalg.svdvals(encoding.root.double()) for encoding in record.history.encodings()]
-        by_run.append([(value[:, 0] / value[:, 1].clamp(min=1e-9)).median().item() for value in values])
+        values = [
+            torch.linalg.svdvals(encoding.root.double()) for encoding in record.history.encodings()
+        ]
+        by_run.append(
+            [(value[:, 0] / value[:, 1].clamp(min=1e-9)).median().item() for value in values]
+        )
     ratios = over_runs(by_run)
     there, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
-    return f"median ratio of a head's axes, by layer: {listed(ratios)}", grade(there * (1 + above), 2, 1)
+    return f"median ratio of a head's axes, by layer: {listed(ratios)}", grade(
+        there * (1 + above), 2, 1
+    )
 
 
 @CLAIMS.claim(
@@ -62,7 +69,10 @@ def _no_gain(runs: Runs, tolerance: float) -> Answer:
 )
 def _pruning_hurts(runs: Runs) -> Answer:
     parents = [record.info.parent for record in runs["sa-generalized-pruned"]]
-    before, after = (mean([parent[name] for parent in parents]) for name in ("test_accuracy", "test_accuracy_after_pruning"))
+    before, after = (
+        mean([parent[name] for parent in parents])
+        for name in ("test_accuracy", "test_accuracy_after_pruning")
+    )
     return f"before {before:.4f}, just after pruning {after:.4f}", verdict(after < before)
 
 
@@ -79,11 +89,20 @@ def _pruning_recovers(runs: Runs, tolerance: float) -> Answer:
     return f"at the end {change:+.4f} from before pruning", verdict(change >= -tolerance)
 
 
-@CLAIMS.claim("Appendix E", "pruning reduces size and cost by a fourth", "by {percent} % or more", not_small=SIZE, percent=22.5)
+@CLAIMS.claim(
+    "Appendix E",
+    "pruning reduces size and cost by a fourth",
+    "by {percent} % or more",
+    not_small=SIZE,
+    percent=22.5,
+)
 def _by_a_fourth(runs: Runs, percent: float) -> Answer:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
-    found = f"{saved[0]:.1%} of the parameters, {saved[1]:.1%} of the FLOPs as published, for the paper's own heads"
+    found = (
+        f"{saved[0]:.1%} of the parameters, {saved[1]:.1%} of the FLOPs as published, for the"
+        " paper's own heads"
+    )
     return found, verdict(min(saved) >= percent / 100)
 
 

@@ -12,7 +12,8 @@ from ..tables import Accuracy
 
 Runs = Mapping[str, Sequence[RunRecord]]
 Answer = tuple[str, str]  # what was found, and the verdict
-ABSOLUTE = "an accuracy of the paper's network"  # which a smaller one, trained for less, cannot have
+# which a smaller one, trained for less, cannot have
+ABSOLUTE = "an accuracy of the paper's network"
 SIZE = "a size of the paper's networks, which needs no run"
 TOLERANCE = 0.005  # of accuracies: half a percentage point
 HALF = 0.5  # of a head's mass, on one shift
@@ -20,7 +21,8 @@ HALF = 0.5  # of a head's mass, on one shift
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: where the paper makes it, its words in short, the rule in words, the models it needs, and the judgement.
+    """One claim: where the paper makes it, its words in short, the rule in words, the models it
+    needs, and the judgement.
 
     `not_small`: why the rule cannot be asked of small networks; "" if it can.
     """
@@ -36,11 +38,29 @@ class Claim:
 class Claims(list[Claim]):
     """Claims in the order in which they are written down."""
 
-    def claim(self, place: str, text: str, rule: str, *needs: str, not_small: str = "", **thresholds: float):
-        """Makes a judgement a claim: its rule is filled in with the thresholds that the judgement is given."""
+    def claim(
+        self,
+        place: str,
+        text: str,
+        rule: str,
+        *needs: str,
+        not_small: str = "",
+        **thresholds: float,
+    ):
+        """Makes a judgement a claim: its rule is filled in with the thresholds that the judgement
+        is given."""
 
         def register(judge: Callable[..., Answer]) -> Callable[..., Answer]:
-            self.append(Claim(place, text, rule.format(**thresholds), needs, partial(judge, **thresholds), not_small))
+            self.append(
+                Claim(
+                    place,
+                    text,
+                    rule.format(**thresholds),
+                    needs,
+                    partial(judge, **thresholds),
+                    not_small,
+                )
+            )
             return judge
 
         return register
@@ -56,7 +76,8 @@ def gained(runs: Runs, ours: str, other: str) -> float:
 
 
 def minus(ours: float, other: float) -> float:
-    """A difference of accuracies, which are multiples of 1e-4: free of rounding, so that 0.943 is within 0.005 of 0.938."""
+    """A difference of accuracies, which are multiples of 1e-4: free of rounding, so that 0.943 is
+    within 0.005 of 0.938."""
     return round(ours - other, 6)
 
 
@@ -72,9 +93,13 @@ def listed(values: Sequence[float], digits: int = 1) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
-def by_layer(runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1) -> list[float]:
+def by_layer(
+    runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1
+) -> list[float]:
     """A measure of each layer, averaged over the runs."""
-    return over_runs([measure(heads) for heads in heads_of(record, moment)] for record in runs[model])
+    return over_runs(
+        [measure(heads) for heads in heads_of(record, moment)] for record in runs[model]
+    )
 
 
 def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
@@ -83,9 +108,16 @@ def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
 
 
 def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
-    """How many heads of each layer put half of their mass on one shift, and these numbers in words."""
+    """How many heads of each layer put half of their mass on one shift, and these numbers in
+    words."""
     counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
-    return counts, f"heads with a mean probability of at least {HALF} at one shift{over}, by layer: {listed(counts)}"
+    return (
+        counts,
+        (
+            f"heads with a mean probability of at least {HALF} at one shift{over}, by layer:"
+            f" {listed(counts)}"
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -107,11 +139,19 @@ def finding(claim: Claim, records: Records) -> Finding:
         return Finding(claim.not_small, "-", "not asked")
     runs = {model: records.of(model) for model in claim.needs}
     if missing := [model for model in claim.needs if not runs[model]]:
-        return Finding("; ".join(f"{model}: {records.state(model)}" for model in missing), "-", "not run")
+        return Finding(
+            "; ".join(f"{model}: {records.state(model)}" for model in missing), "-", "not run"
+        )
     found, verdict = claim.judge(runs)
-    return Finding(found, "; ".join(f"{model}: {_how_sure(used)}" for model, used in runs.items()) or "exact", verdict)
+    return Finding(
+        found,
+        "; ".join(f"{model}: {_how_sure(used)}" for model, used in runs.items()) or "exact",
+        verdict,
+    )
 
 
 def _how_sure(runs: Sequence[RunRecord]) -> str:
     accuracy = Accuracy.of(runs)
-    return accuracy.conditions + (f", ± {accuracy.spread:.4f}" if accuracy.spread is not None else "")
+    return accuracy.conditions + (
+        f", ± {accuracy.spread:.4f}" if accuracy.spread is not None else ""
+    )

@@ -14,8 +14,8 @@ CLAIMS = Claims()
 @CLAIMS.claim(
     "4.2, Figure 3",
     "the heads of layer 4 attend to single pixels that form a grid around the query",
-    "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that no other head has"
-    " (partly: {some})",
+    "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that"
+    " no other head has (partly: {some})",
     "sa-quadratic",
     enough=7,
     some=4,
@@ -33,21 +33,27 @@ def _grid_in_layer_4(runs: Runs, enough: int, some: int, reach: int) -> Answer:
 @CLAIMS.claim(
     "4.2, Figure 4",
     "layers 1 and 2 are local, layers 3 to 6 also look further",
-    "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at the start (partly: half)",
+    "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at"
+    " the start (partly: half)",
     "sa-quadratic",
 )
 def _deeper_is_further(runs: Runs) -> Answer:
-    start, end = (by_layer(runs, "sa-quadratic", lambda heads: heads.distance.mean().item(), moment) for moment in (0, -1))
+    start, end = (
+        by_layer(runs, "sa-quadratic", lambda heads: heads.distance.mean().item(), moment)
+        for moment in (0, -1)
+    )
     further = [now > max(*end[:2], then) for now, then in zip(end[2:], start[2:], strict=True)]
-    found = f"mean distance looked, by layer: {listed(end, 2)} tokens; at the start {listed(start, 2)}"
+    found = (
+        f"mean distance looked, by layer: {listed(end, 2)} tokens; at the start {listed(start, 2)}"
+    )
     return found, grade(mean(further), 1.0, 0.5)
 
 
 @CLAIMS.claim(
     "4.2, Figure 14",
     "16 heads do not overlap",
-    "on average over the layers {enough} % of the heads, and more than at the start, have a best shift of their own"
-    " (partly: {some} %)",
+    "on average over the layers {enough} % of the heads, and more than at the start, have a best"
+    " shift of their own (partly: {some} %)",
     "sa-quadratic-16",
     enough=90,
     some=60,
@@ -57,14 +63,19 @@ def _no_overlap(runs: Runs, enough: int, some: int) -> Answer:
         return heads.alone.double().mean().item()
 
     start, end = (mean(by_layer(runs, "sa-quadratic-16", alone, moment)) for moment in (0, -1))
-    found = f"{end:.0%} of the heads, averaged over the layers, have a best shift that no other has; at the start {start:.0%}"
+    found = (
+        f"{end:.0%} of the heads, averaged over the layers, have a best shift that no other has; at"
+        f" the start {start:.0%}"
+    )
     return found, grade(end, enough / 100, some / 100) if end > start else "differs"
 
 
 @CLAIMS.claim(
     "4.3, Figure 5",
-    "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single pixels",
-    "at least {many}, {many} and {few} heads, fewest in layer 3, put half of their mass on one shift (partly: one of these)",
+    "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
+    " pixels",
+    "at least {many}, {many} and {few} heads, fewest in layer 3, put half of their mass on one"
+    " shift (partly: one of these)",
     "sa-learned",
     many=3,
     few=1,
@@ -76,7 +87,8 @@ def _single_pixels(runs: Runs, many: int, few: int) -> Answer:
 
 
 def mirrored(heads: Heads) -> Tensor:
-    """How much each map, less its mean, equals its mirror image about the query's column, `(N_h,)`: the cosine of the two."""
+    """How much each map, less its mean, equals its mirror image about the query's column, `(N_h,)`:
+    the cosine of the two."""
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)
     maps = heads.maps[:, :, column - reach : column + reach + 1]
@@ -87,8 +99,8 @@ def mirrored(heads: Heads) -> Tensor:
 @CLAIMS.claim(
     "4.3, Figure 5",
     "other heads attend to horizontally symmetric, not localised patterns",
-    "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine {cosine} less the mean"
-    " (partly: {some})",
+    "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine"
+    " {cosine} less the mean (partly: {some})",
     "sa-learned",
     enough=3,
     some=2,
@@ -98,8 +110,12 @@ def _symmetric_patterns(runs: Runs, enough: int, some: int, cosine: float) -> An
     def wide_and_mirrored(heads: Heads) -> int:
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
-    start, end = (sum(by_layer(runs, "sa-learned", wide_and_mirrored, moment)) for moment in (0, -1))
-    return f"{end:.1f} heads of all layers; at the start {start:.1f}", grade(end - start, enough, some)
+    start, end = (
+        sum(by_layer(runs, "sa-learned", wide_and_mirrored, moment)) for moment in (0, -1)
+    )
+    return f"{end:.1f} heads of all layers; at the start {start:.1f}", grade(
+        end - start, enough, some
+    )
 
 
 @CLAIMS.claim(
@@ -116,8 +132,8 @@ def _constant_shift(runs: Runs) -> Answer:
 @CLAIMS.claim(
     "4.3, Figures 8 to 10",
     "other heads use the content",
-    "at least {enough} heads move {mass} of their mass between single images, total variation from their mean map"
-    " (partly: {some})",
+    "at least {enough} heads move {mass} of their mass between single images, total variation from"
+    " their mean map (partly: {some})",
     "sa-learned-content",
     enough=3,
     some=1,
@@ -127,6 +143,10 @@ def _content_is_used(runs: Runs, enough: int, some: int, mass: float) -> Answer:
     counts = []
     for record in runs["sa-learned-content"]:
         maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
-        apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2  # total variation, (L, N_h)
+        # total variation, (L, N_h)
+        apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2
         counts.append(int((apart >= mass).sum()))
-    return f"{mean(counts):.1f} heads move at least {mass} of their mass from image to image", grade(mean(counts), enough, some)
+    return (
+        f"{mean(counts):.1f} heads move at least {mass} of their mass from image to image",
+        grade(mean(counts), enough, some),
+    )

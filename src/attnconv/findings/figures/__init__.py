@@ -1,4 +1,5 @@
-"""One function per figure: each takes tensors, a record or a model and returns a matplotlib figure; none trains.
+"""One function per figure: each takes tensors, a record or a model and returns a matplotlib figure;
+none trains.
 
 `attnconv.figures` is their name for others.
 """

@@ -27,8 +27,9 @@ DTYPE_STYLES = {
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Per layer and head, how close to Lemma 1: the mean probability of its best single shift, how many pixels it sees, and,
-    where it has a centre, how far that is from a pixel. A grey bar stands at the median.
+    """Per layer and head, how close to Lemma 1: the mean probability of its best single shift, how
+    many pixels it sees, and, where it has a centre, how far that is from a pixel. A grey bar stands
+    at the median.
     """
     layers = heads_of(record)
     values = {
@@ -54,30 +55,46 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """What softness costs: the mass that a quadratic head gives to other pixels, against alpha, for centres on a pixel and off
-    it; and below, each layer's trained alphas."""
+    """What softness costs: the mass that a quadratic head gives to other pixels, against alpha, for
+    centres on a pixel and off it; and below, each layer's trained alphas."""
     trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
-        raise ValueError(f"{record.name} has no alpha; expected a run of sa-quadratic or sa-quadratic-16")
+        raise ValueError(
+            f"{record.name} has no alpha; expected a run of sa-quadratic or sa-quadratic-16"
+        )
     alphas = torch.logspace(-2, 2, 200)
     figure, axes = subplots(2, 1, 6.5, 4.6, lines=True, sharex=True, height_ratios=(2, 1))
     upper, lower = axes[:, 0]
     places = {"on a pixel": (0.0, 0.0), "a quarter off": (0.25, 0.0), "half-way": (0.5, 0.0)}
     for number, (name, offset) in enumerate(places.items()):
-        upper.plot(alphas, lost_mass(alphas, offset), ("-", "--", "-.")[number], color=head_color(number), label=name)
+        upper.plot(
+            alphas,
+            lost_mass(alphas, offset),
+            ("-", "--", "-.")[number],
+            color=head_color(number),
+            label=name,
+        )
     upper.set(ylabel="1 - mass at the best shift", yscale="log", xscale="log", ylim=(1e-16, 2))
     upper.legend(fontsize=8, title="centre", title_fontsize=8)
     for layer, alpha in enumerate(trained, start=1):
         for head, value in enumerate(alpha.tolist()):
-            lower.plot(min(max(value, 0.01), 100), layer, "|", ms=9, mew=1.6, color=head_color(head))
-    lower.set(xlabel=r"$\alpha$", ylabel="layer", yticks=range(1, len(trained) + 1), ylim=(len(trained) + 0.6, 0.4))
+            lower.plot(
+                min(max(value, 0.01), 100), layer, "|", ms=9, mew=1.6, color=head_color(head)
+            )
+    lower.set(
+        xlabel=r"$\alpha$",
+        ylabel="layer",
+        yticks=range(1, len(trained) + 1),
+        ylim=(len(trained) + 0.6, 0.4),
+    )
     for ax in axes.flat:
         ax.grid(color="0.92")
     return finish(figure, record.source)
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """The network of section 4.1 with a model's own sizes, from image to logits (top), and one of its blocks (bottom)."""
+    """The network of section 4.1 with a model's own sizes, from image to logits (top), and one of
+    its blocks (bottom)."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, block = model.pooling, model.blocks[0]
@@ -109,19 +126,32 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
     return finish(figure)
 
 
-def _chain(ax: Axes, texts: Sequence[str], height: float, marked: Sequence[int], start: float = 0.0) -> None:
-    """Boxes from left to right with arrows between them; `marked` ones, where attention is, in colour."""
+def _chain(
+    ax: Axes, texts: Sequence[str], height: float, marked: Sequence[int], start: float = 0.0
+) -> None:
+    """Boxes from left to right with arrows between them; `marked` ones, where attention is, in
+    colour."""
     for number, text in enumerate(texts):
         left = start + 2 * number
         color = "#CDE4F3" if number in marked else "#F2F2F2"
-        ax.add_patch(plt.Rectangle((left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8))
+        ax.add_patch(
+            plt.Rectangle(
+                (left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8
+            )
+        )
         ax.text(left + 0.75, height, text, ha="center", va="center", fontsize=7.5)
         if number or start:
-            ax.annotate("", (left, height), (left - 0.5, height), arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0})
+            ax.annotate(
+                "",
+                (left, height),
+                (left - 0.5, height),
+                arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0},
+            )
 
 
 def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Images, two in a row if there are four: `(H, W, 3)` in colour from 0 to 1, `(H, W)` signed, each on its own scale."""
+    """Images, two in a row if there are four: `(H, W, 3)` in colour from 0 to 1, `(H, W)` signed,
+    each on its own scale."""
     columns = 2 if len(images) == 4 else len(images)
     rows = len(images) // columns
     aspect = images[0].shape[0] / images[0].shape[1]
@@ -143,16 +173,22 @@ def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
 
 
 def claim() -> Figure:
-    """The theorem in one picture: the vertical Sobel filter on a photograph, by convolution and by nine heads, and the gap."""
-    sobel = torch.nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
+    """The theorem in one picture: the vertical Sobel filter on a photograph, by convolution and by
+    nine heads, and the gap."""
+    sobel = torch.nn.Conv2d(
+        1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False
+    ).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
     image, query = load_photograph("china", (72, 108)).double(), (40, 40)
     grey = image.mean(dim=2)[None, None]
-    by_conv, by_attention = (layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel)))
+    by_conv, by_attention = (
+        layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel))
+    )
     titles = ["one query, nine heads", "by convolution", "by self-attention", "difference"]
     figure = image_grid([image, by_conv, by_attention, by_attention - by_conv], titles)
     ax = figure.axes[0]
-    for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):  # spread six-fold, to be seen
+    # spread six-fold, to be seen
+    for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):
         ax.plot(column, row, "o", ms=6, mfc="none", mec=head_color(head), mew=1.8)
     mark_query(ax, query, size=4)
     return figure
@@ -171,8 +207,14 @@ def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Fig
     return finish(figure)
 
 
-def attention_maps(probabilities: Tensor, query: Sequence[int], titles: Sequence[str] | None = None, columns: int = 9) -> Figure:
-    """Where each head looks from one query pixel: `(N_h, H, W, H, W)`, all on one scale from 0 to the largest probability."""
+def attention_maps(
+    probabilities: Tensor,
+    query: Sequence[int],
+    titles: Sequence[str] | None = None,
+    columns: int = 9,
+) -> Figure:
+    """Where each head looks from one query pixel: `(N_h, H, W, H, W)`, all on one scale from 0 to
+    the largest probability."""
     maps = probabilities[:, query[0], query[1]].detach()
     heads = len(maps)
     columns = min(columns, heads)
@@ -187,8 +229,14 @@ def attention_maps(probabilities: Tensor, query: Sequence[int], titles: Sequence
     return finish(figure)
 
 
-def alpha_curves(alphas: Sequence[float], curves: dict[str, Sequence[float]], derived: dict[str, float], ylabel: str) -> Figure:
-    """A quantity against alpha, a line per dtype (keys of `curves`), with the derived threshold of each as a vertical line."""
+def alpha_curves(
+    alphas: Sequence[float],
+    curves: dict[str, Sequence[float]],
+    derived: dict[str, float],
+    ylabel: str,
+) -> Figure:
+    """A quantity against alpha, a line per dtype (keys of `curves`), with the derived threshold of
+    each as a vertical line."""
     figure, axes = subplots(1, 1, 6.5, 3.6, lines=True)
     ax = axes[0, 0]
     for name, values in curves.items():
@@ -202,7 +250,8 @@ def alpha_curves(alphas: Sequence[float], curves: dict[str, Sequence[float]], de
 
 
 def head_paths(centers: Tensor) -> Figure:
-    """How the centres moved: `(steps, N_h, 2)`, start as a ring, end as a disc, over the grid of pixel shifts."""
+    """How the centres moved: `(steps, N_h, 2)`, start as a ring, end as a disc, over the grid of
+    pixel shifts."""
     figure, axes = subplots(1, 1, 4.6, 4.4, lines=True)
     ax = axes[0, 0]
     reach = max(2.5, float(centers.abs().max()) + 0.4)
@@ -212,7 +261,14 @@ def head_paths(centers: Tensor) -> Figure:
         ax.plot(columns, rows, color=color, lw=1)
         ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=6)
         ax.plot(columns[-1], rows[-1], "o", color=color, ms=7)
-        ax.annotate(str(head + 1), (columns[0], rows[0]), xytext=(5, 4), textcoords="offset points", fontsize=8, color=color)
+        ax.annotate(
+            str(head + 1),
+            (columns[0], rows[0]),
+            xytext=(5, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=color,
+        )
     ax.add_patch(plt.Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
     ax.set(
         xlim=(-reach, reach),
@@ -228,16 +284,26 @@ def head_paths(centers: Tensor) -> Figure:
 
 
 def curves(
-    series: dict[str, Sequence[float]], xlabel: str, ylabel: str, x: Sequence[float] | None = None, log: str = ""
+    series: dict[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    x: Sequence[float] | None = None,
+    log: str = "",
 ) -> Figure:
-    """Lines by name against a common x (1, 2, ... if None); `log` names the axes ("x", "y", "xy") that are logarithmic."""
+    """Lines by name against a common x (1, 2, ... if None); `log` names the axes ("x", "y", "xy")
+    that are logarithmic."""
     figure, axes = subplots(1, 1, 6, 3.2, lines=True)
     ax = axes[0, 0]
     for number, (name, values) in enumerate(series.items()):
         steps = x if x is not None else range(1, len(values) + 1)
         style = ("-", "--", "-.", ":")[number % 4]
         ax.plot(steps, values, style, color=head_color(number), label=name)
-    ax.set(xlabel=xlabel, ylabel=ylabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+    ax.set(
+        xlabel=xlabel,
+        ylabel=ylabel,
+        xscale="log" if "x" in log else "linear",
+        yscale="log" if "y" in log else "linear",
+    )
     ax.grid(color="0.92")
     if len(series) > 1:
         ax.legend(fontsize=8)
@@ -245,7 +311,8 @@ def curves(
 
 
 def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
-    """One map per head, `(N_h, rows, columns)`, each on its own scale: kernels, with a cross at shift zero, or border factors."""
+    """One map per head, `(N_h, rows, columns)`, each on its own scale: kernels, with a cross at
+    shift zero, or border factors."""
     heads = len(maps)
     columns = min(columns, heads)
     rows = -(-heads // columns)
@@ -253,28 +320,25 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
     for head, ax in enumerate(first_of(axes, heads)):
         shown = ax.imshow(maps[head].detach().numpy(), cmap="cividis")
         if mark_zero:
-            ax.plot(maps.shape[2] // 2, maps.shape[1] // 2, "+", ms=7, color="white", path_effects=[halo("black")])
-        figure.colorbar(shown, ax=ax, location="bottom", ticks=plt.MaxNLocator(2)).ax.tick_params(labelsize=6)
+            row, column = (extent // 2 for extent in maps.shape[1:])
+            ax.plot(column, row, "+", ms=7, color="white", path_effects=[halo("black")])
+        bar = figure.colorbar(shown, ax=ax, location="bottom", ticks=plt.MaxNLocator(2))
+        bar.ax.tick_params(labelsize=6)
         ax.set_title(f"head {head + 1}", fontsize=8)
     figure.suptitle(title, fontsize=9)
     return finish(figure)
 
 
 def residual_grid(residuals: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 where the heads can be mixed to it."""
+    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 where the heads can
+    be mixed to it."""
     figure, axes = subplots(1, len(residuals), 2.3 * len(residuals), 2.5)
     for ax, residual, title in zip(axes.flat, residuals, titles, strict=True):
         ax.imshow(residual.numpy(), cmap="cividis", vmin=0, vmax=1)
         for (i, j), value in np.ndenumerate(residual.numpy()):
-            ax.text(
-                j,
-                i,
-                f"{value:.0e}" if value < 0.01 else f"{value:.2f}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if value < 0.5 else "black",
-            )
+            text = f"{value:.0e}" if value < 0.01 else f"{value:.2f}"
+            color = "white" if value < 0.5 else "black"
+            ax.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
         ax.set_title(title, fontsize=9)
         bare(ax)
     return finish(figure)

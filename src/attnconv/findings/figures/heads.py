@@ -22,17 +22,20 @@ SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
-    """The level above which the largest probabilities hold `share` of the mass: the border of a highest-density region."""
+    """The level above which the largest probabilities hold `share` of the mass: the border of a
+    highest-density region."""
     ordered = np.sort(probabilities.ravel())[::-1]
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
 
 
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
-    """Figure 3: one layer's heads at several moments of training; by default the fourth of six layers.
+    """Figure 3: one layer's heads at several moments of training; by default the fourth of six
+    layers.
 
-    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11 pixels around the query (black
-    square), and at its centre a dot, a square where one pixel holds over 90 %, a cross where the head is too flat for a contour,
-    or, where the centre lies beyond the frame, a ring on the frame.
+    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11
+    pixels around the query (black square), and at its centre a dot, a square where one pixel holds
+    over 90 %, a cross where the head is too flat for a contour, or, where the centre lies beyond
+    the frame, a ring on the frame.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -40,37 +43,57 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
     layer = layer or len(history.by_layer) // 2 + 1
     encodings = [history.encodings(moment)[layer - 1] for moment in moments]
-    return _head_panels(encodings, [f"epoch {epochs[moment]}" for moment in moments], f"layer {layer}, {record.source}")
+    return _head_panels(
+        encodings,
+        [f"epoch {epochs[moment]}" for moment in moments],
+        f"layer {layer}, {record.source}",
+    )
 
 
 def figure_4(record: RunRecord) -> Figure:
     """Figure 4: the heads of each layer at the end of training; contours as in `figure_3`."""
     encodings = _with_centers(record).encodings()
-    return _head_panels(encodings, [f"layer {layer + 1}" for layer in range(len(encodings))], record.source)
+    return _head_panels(
+        encodings, [f"layer {layer + 1}" for layer in range(len(encodings))], record.source
+    )
 
 
 def figure_12(record: RunRecord) -> Figure:
-    """Figure 12: as Figure 4, of the generalised quadratic encoding, whose heads may be ellipses."""
+    """Figure 12: as Figure 4, of the generalised quadratic encoding, whose heads may be
+    ellipses."""
     return figure_4(record)
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Figure 14: as Figure 4, of the network with 16 heads a layer; the contours at 50 % alone, 90 % would cover each other."""
+    """Figure 14: as Figure 4, of the network with 16 heads a layer; the contours at 50 % alone, 90
+    % would cover each other."""
     return figure_4(record)
 
 
 def _with_centers(record: RunRecord) -> PositionHistory:
     if not record.history.layers("centers"):
-        raise ValueError(f"{record.name} has no centres of attention; expected a run with a quadratic encoding")
+        raise ValueError(
+            f"{record.name} has no centres of attention; expected a run with a quadratic encoding"
+        )
     return record.history
 
 
-def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str) -> Figure:
+def _head_panels(
+    encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
+) -> Figure:
     crowded = encodings[0].num_heads > 9
     columns = 2 if crowded else min(3, len(encodings))
     rows = -(-len(encodings) // columns)
     side = 3.9 if crowded else 2.7
-    figure, axes = subplots(rows, columns, side * columns, (side + 0.3) * rows + 0.5, lines=True, sharex=True, sharey=True)
+    figure, axes = subplots(
+        rows,
+        columns,
+        side * columns,
+        (side + 0.3) * rows + 0.5,
+        lines=True,
+        sharex=True,
+        sharey=True,
+    )
     for ax in axes.flat[len(encodings) :]:
         ax.set_axis_off()
     for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
@@ -85,8 +108,8 @@ def _head_panels(encodings: Sequence[PositionEncoding], titles: Sequence[str], s
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> None:
-    """Per head the contours holding these shares, 50 % (solid) or 90 % (dotted), of the softmax mass on 11 x 11 pixels around
-    the query, and a mark at its centre."""
+    """Per head the contours holding these shares, 50 % (solid) or 90 % (dotted), of the softmax
+    mass on 11 x 11 pixels around the query, and a mark at its centre."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
     with torch.no_grad():
@@ -96,11 +119,20 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
         density, mass = (on_fine[head] - norm[head]).numpy(), log_mass.exp().numpy()
         levels = {share: np.log(max(mass_threshold(mass, share), 1e-300)) for share in shares}
-        seen = {share: level for share, level in levels.items() if density.min() < level <= density.max()}
+        seen = {
+            share: level
+            for share, level in levels.items()
+            if density.min() < level <= density.max()
+        }
         for share, level in seen.items():
-            lines = {"colors": [head_color(head)], "linestyles": SHARE_STYLES[share], "linewidths": 1.4}
+            lines = {
+                "colors": [head_color(head)],
+                "linestyles": SHARE_STYLES[share],
+                "linewidths": 1.4,
+            }
             ax.contour(fine, fine, density, levels=[level], **lines)
-        form = "s" if mass.max() > 0.9 else "o" if seen else "x"  # one pixel; a blob; too flat for a contour
+        # one pixel; a blob; too flat for a contour
+        form = "s" if mass.max() > 0.9 else "o" if seen else "x"
         _mark_centre(ax, head, encoding.num_heads, encoding.centers[head].tolist(), form)
     ax.add_patch(plt.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
     ax.set(
@@ -115,19 +147,25 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
 
 
 def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:
-    """A head's number and, at its centre, a mark of this form; or a ring on the frame towards it where it lies beyond."""
+    """A head's number and, at its centre, a mark of this form; or a ring on the frame towards it
+    where it lies beyond."""
     row, column = centre
     inside = max(abs(row), abs(column)) <= HALF_WINDOW
     place = [min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row)]  # x, y
-    ink = {"color": head_color(head), "path_effects": [halo("white")]}  # seen on the query's square too
+    # seen on the query's square too
+    ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
     ax.plot(*place, form if inside else "o", clip_on=False, **mark, **ink)
     angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand around it
     offset = (
-        (6 * np.cos(angle), 6 * np.sin(angle)) if inside else (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)
+        (6 * np.cos(angle), 6 * np.sin(angle))
+        if inside
+        else (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)
     )
     middle = {"ha": "center", "va": "center"} if inside else {}
-    ax.annotate(str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, **middle, **ink)
+    ax.annotate(
+        str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, **middle, **ink
+    )
 
 
 def _mesh(axis: Tensor) -> Tensor:
@@ -135,22 +173,32 @@ def _mesh(axis: Tensor) -> Tensor:
 
 
 def figure_5(record: RunRecord) -> Figure:
-    """Figure 5: learned position-only attention, layers below one another, heads side by side with the most local first.
+    """Figure 5: learned position-only attention, layers below one another, heads side by side with
+    the most local first.
 
-    The 7 x 7 pixels around the middle query pixel, as in the paper, or the whole map if it is at most 9 x 9. Each map on its own
-    scale, above it the head's number and the mean probability of its best shift.
+    The 7 x 7 pixels around the middle query pixel, as in the paper, or the whole map if it is at
+    most 9 x 9. Each map on its own scale, above it the head's number and the mean probability of
+    its best shift.
     """
     layers = heads_of(record)
     rows = [[heads.maps[head] for head in heads.by_locality()] for heads in layers]
-    titles = [[f"{head + 1}: {heads.mass[head]:.2f}" for head in heads.by_locality()] for heads in layers]
+    titles = [
+        [f"{head + 1}: {heads.mass[head]:.2f}" for head in heads.by_locality()] for heads in layers
+    ]
     (row, column), reach = layers[0].query, 3 if max(record.grid) > 9 else 9
-    window = slice(max(row - reach, 0), row + reach + 1), slice(max(column - reach, 0), column + reach + 1)
+    window = (
+        slice(max(row - reach, 0), row + reach + 1),
+        slice(max(column - reach, 0), column + reach + 1),
+    )
     query = row - window[0].start, column - window[1].start
-    return _map_table([[full[window] for full in line] for line in rows], query, record.source, titles)
+    return _map_table(
+        [[full[window] for full in line] for line in rows], query, record.source, titles
+    )
 
 
 def figure_6(record: RunRecord) -> Figure:
-    """Figure 6: attention with content, averaged over test images, from the query pixel in the middle."""
+    """Figure 6: attention with content, averaged over test images, from the query pixel in the
+    middle."""
     return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
@@ -161,7 +209,9 @@ def figure_7(record: RunRecord) -> Figure:
 
 def _with_content(record: RunRecord) -> ContentMaps:
     if not record.content_maps:
-        raise ValueError(f"{record.name} has no maps of single images; expected a run of sa-learned-content")
+        raise ValueError(
+            f"{record.name} has no maps of single images; expected a run of sa-learned-content"
+        )
     return record.content_maps
 
 
@@ -172,7 +222,8 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 
 
 def figure_8(record: RunRecord) -> Figure:
-    """Figure 8: attention with content on a single image, the first of the test set, or else a photograph; see `figure_10`."""
+    """Figure 8: attention with content on a single image, the first of the test set, or else a
+    photograph; see `figure_10`."""
     return _single_image(record, 0, "china", 4)
 
 
@@ -182,9 +233,11 @@ def figure_9(record: RunRecord) -> Figure:
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Figure 10: as Figure 8, on the third image of the test set, or else a photograph from a query pixel in its background.
+    """Figure 10: as Figure 8, on the third image of the test set, or else a photograph from a query
+    pixel in its background.
 
-    The data set's own images are shown where this machine has the data that the record names; they are no part of the project.
+    The data set's own images are shown where this machine has the data that the record names; they
+    are no part of the project.
     """
     return _single_image(record, 2, "china", 1)
 
@@ -193,11 +246,15 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
     content, dataset = _with_content(record), dataset_at_hand(record.info.dataset["name"])
     if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
         image, query = dataset.test_images[number] / 255, 4
-        scores, name = content.single["image"].of(number), f"test image {number + 1} of {dataset.name}"
+        scores = content.single["image"].of(number)
+        name = f"test image {number + 1} of {dataset.name}"
     else:
         image = load_photograph(photograph, (32, 32))
         scores = content.single["photograph"].of(PHOTOGRAPHS.index(photograph))
-        name = f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is not on this machine"
+        name = (
+            f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is"
+            " not on this machine"
+        )
     maps, position = scores.maps()[:, :, query], content.queries[query].tolist()
     ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
     scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
@@ -210,16 +267,23 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
 
 
 def _map_table(
-    rows: Sequence[Sequence[Tensor]], query: Sequence[int], source: str, titles: Sequence[Sequence[str]] | None = None
+    rows: Sequence[Sequence[Tensor]],
+    query: Sequence[int],
+    source: str,
+    titles: Sequence[Sequence[str]] | None = None,
 ) -> Figure:
     """Maps of layers (rows) and heads (columns), each on its own scale."""
     columns = max(len(line) for line in rows)
-    figure, axes = subplots(len(rows), columns, 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(rows) + 0.3)
+    figure, axes = subplots(
+        len(rows), columns, 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(rows) + 0.3
+    )
     _fill_maps(axes, rows, query, titles)
     return finish(figure, source)
 
 
-def _fill_maps(axes: np.ndarray, rows: Sequence[Sequence[Tensor]], query: Sequence[int], titles) -> None:
+def _fill_maps(
+    axes: np.ndarray, rows: Sequence[Sequence[Tensor]], query: Sequence[int], titles
+) -> None:
     for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
         for head, ax in enumerate(first_of(line, len(maps))):
             ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)

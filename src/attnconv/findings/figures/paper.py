@@ -20,8 +20,13 @@ from ..colors import head_color
 from .style import bare, beside, finish, first_of, mark_query, subplots
 
 
-def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, query: Sequence[int] | None = None) -> Figure:
-    """Figure 1: an image `(H, W, 3)` with the query pixel, and where each head of `(N_h, H, W, H, W)` looks from it.
+def figure_1(
+    image: Tensor | None = None,
+    probabilities: Tensor | None = None,
+    query: Sequence[int] | None = None,
+) -> Figure:
+    """Figure 1: an image `(H, W, 3)` with the query pixel, and where each head of
+    `(N_h, H, W, H, W)` looks from it.
 
     By default nine quadratic heads at the shifts of a 3 x 3 kernel, on a photograph.
     """
@@ -40,9 +45,13 @@ def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, q
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
         ax.plot(column, row, "s", ms=7, mfc="none", mec=head_color(head), mew=2)
     mark_query(ax, query)
-    ax.set_title("the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9)
+    ax.set_title(
+        "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
+    )
     bare(ax)
-    for head, ax in enumerate(first_of(right.subplots(side, -(-heads // side), squeeze=False), heads)):
+    for head, ax in enumerate(
+        first_of(right.subplots(side, -(-heads // side), squeeze=False), heads)
+    ):
         ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
         mark_query(ax, query)
         ax.set_title(f"head {head + 1}", fontsize=8)
@@ -51,48 +60,85 @@ def figure_1(image: Tensor | None = None, probabilities: Tensor | None = None, q
 
 
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
-FIGURE_13 = ("resnet18", "sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content")
+FIGURE_13 = (
+    "resnet18",
+    "sa-quadratic",
+    "sa-generalized",
+    "sa-generalized-pruned",
+    "sa-learned",
+    "sa-learned-content",
+)
 
 
-def figure_2(records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run") -> Figure:
-    """Figure 2: test accuracy over the epochs, of ResNet18, the quadratic encoding, the learned one, and with content.
+def figure_2(
+    records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run"
+) -> Figure:
+    """Figure 2: test accuracy over the epochs, of ResNet18, the quadratic encoding, the learned
+    one, and with content.
 
-    Takes the records that there are, several seeds too: their mean, and a band from the lowest to the highest. For runs of the
-    paper tier a triangle at the right edge stands at the published accuracy. A model without a record is named with its `state`,
-    as `Records.state` gives it.
+    Takes the records that there are, several seeds too: their mean, and a band from the lowest to
+    the highest. For runs of the paper tier a triangle at the right edge stands at the published
+    accuracy. A model without a record is named with its `state`, as `Records.state` gives it.
     """
     return _accuracy_curves(records, FIGURE_2, state)
 
 
-def figure_13(records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run") -> Figure:
-    """Figure 13: as Figure 2, with the generalised quadratic encoding and, continuing it, the pruned model."""
+def figure_13(
+    records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run"
+) -> Figure:
+    """Figure 13: as Figure 2, with the generalised quadratic encoding and, continuing it, the
+    pruned model."""
     return _accuracy_curves(records, FIGURE_13, state)
 
 
-def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: Callable[[str], str]) -> Figure:
+def _accuracy_curves(
+    records: Sequence[RunRecord], models: Sequence[str], state: Callable[[str], str]
+) -> Figure:
     figure, axes = subplots(1, 1, 7, 3.8, lines=True)
     ax = axes[0, 0]
-    paper = any(record.tier == "paper" for record in records)  # beside whose accuracies the published ones may stand
+    # beside whose accuracies the published ones may stand
+    paper = any(record.tier == "paper" for record in records)
     shown = []
     for model in models:
         color, style = MODELS[model].curve
-        runs = [record for record in records if record.info.parameters["model"] == model and record.metrics]
+        runs = [
+            record
+            for record in records
+            if record.info.parameters["model"] == model and record.metrics
+        ]
         label = MODELS[model].label
         if not runs:
             ax.plot([], [], style, color=color, label=f"{label}: {state(model).partition(':')[0]}")
         shown += runs
         lengths = {len(record.metrics) for record in runs}
-        for group in [[record for record in runs if len(record.metrics) == length] for length in sorted(lengths)]:
-            start = (group[0].info.parent or {}).get("epochs", 0)  # a pruned model goes on where its parent ended
-            accuracy = np.array([[entry["test_accuracy"] for entry in record.metrics] for record in group])
+        for group in [
+            [record for record in runs if len(record.metrics) == length]
+            for length in sorted(lengths)
+        ]:
+            # a pruned model goes on where its parent ended
+            start = (group[0].info.parent or {}).get("epochs", 0)
+            accuracy = np.array(
+                [[entry["test_accuracy"] for entry in record.metrics] for record in group]
+            )
             steps = start + np.arange(1, accuracy.shape[1] + 1)
             seeds = f" ({len(group)} seeds)" if len(group) > 1 else ""
-            ax.plot(steps, accuracy.mean(axis=0), style, color=color, lw=1.5, label=f"{label}{seeds}")
+            ax.plot(
+                steps, accuracy.mean(axis=0), style, color=color, lw=1.5, label=f"{label}{seeds}"
+            )
             if len(group) > 1:
-                ax.fill_between(steps, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.2, lw=0)
+                ax.fill_between(
+                    steps, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.2, lw=0
+                )
         if paper and MODELS[model].published.accuracy:
             place = (1.0, MODELS[model].published.accuracy)
-            ax.plot(*place, marker=4, ms=8, color=color, transform=ax.get_yaxis_transform(), clip_on=False)
+            ax.plot(
+                *place,
+                marker=4,
+                ms=8,
+                color=color,
+                transform=ax.get_yaxis_transform(),
+                clip_on=False,
+            )
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
     ax.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
     ax.grid(color="0.92")
@@ -110,12 +156,16 @@ def _sources(records: Sequence[RunRecord]) -> str:
 
 
 def figure_11(
-    W_conv: Tensor | None = None, E_q: Tensor | None = None, W_SA: Tensor | None = None, A_q: Tensor | None = None
+    W_conv: Tensor | None = None,
+    E_q: Tensor | None = None,
+    W_SA: Tensor | None = None,
+    A_q: Tensor | None = None,
 ) -> Figure:
-    """Figure 11: the factorisations V_q^conv = W^conv E_q (top) and V_q^SA = W^SA A_q (bottom) of Lemma 3, computed.
+    """Figure 11: the factorisations V_q^conv = W^conv E_q (top) and V_q^SA = W^SA A_q (bottom) of
+    Lemma 3, computed.
 
-    W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by default the paper's sizes:
-    a 2 x 2 kernel, five heads, two input and three output channels.
+    W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by
+    default the paper's sizes: a 2 x 2 kernel, five heads, two input and three output channels.
     """
     if W_conv is None:
         W_conv, E_q, W_SA, A_q = _factorisation()
@@ -136,15 +186,31 @@ def figure_11(
             strict=True,
         ):
             limit = limit or float(matrix.abs().max())
-            ax.imshow(matrix.numpy(), cmap=cmap, vmin=-limit if cmap == "PuOr" else 0, vmax=limit, aspect="auto")
+            ax.imshow(
+                matrix.numpy(),
+                cmap=cmap,
+                vmin=-limit if cmap == "PuOr" else 0,
+                vmax=limit,
+                aspect="auto",
+            )
             ax.set_title(f"{name}  {matrix.shape[0]} × {matrix.shape[1]}", fontsize=9)
             bare(ax)
-        line[0].annotate("=", (1.0, 0.5), xytext=(4, 0), xycoords="axes fraction", textcoords="offset points", va="center")
+        line[0].annotate(
+            "=",
+            (1.0, 0.5),
+            xytext=(4, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+        )
     return finish(figure)
 
 
-def _factorisation(height: int = 4, width: int = 6, query: tuple[int, int] = (1, 2)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all alike."""
+def _factorisation(
+    height: int = 4, width: int = 6, query: tuple[int, int] = (1, 2)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all
+    alike."""
     generator = torch.Generator().manual_seed(0)
     queries, targets = shift_targets(height, width, (2, 2))
     E_q = targets[queries.tolist().index(list(query))]  # (4, T)

@@ -1,4 +1,5 @@
-"""How every figure looks: size, ground, what is marked, and how it ends. cividis for amounts, PuOr for signed values."""
+"""How every figure looks: size, ground, what is marked, and how it ends. cividis for amounts, PuOr
+for signed values."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,9 @@ def finish(figure: Figure, source: str = "") -> Figure:
     return figure
 
 
-def subplots(rows: int, columns: int, width: float, height: float, lines: bool = False, **options) -> tuple[Figure, np.ndarray]:
+def subplots(
+    rows: int, columns: int, width: float, height: float, lines: bool = False, **options
+) -> tuple[Figure, np.ndarray]:
     form = {"figsize": (width, height), "FigureClass": LineFigure if lines else Figure} | SHEET
     return plt.subplots(rows, columns, squeeze=False, **form, **options)
 

@@ -16,7 +16,8 @@ from .table import Table
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of a model's runs: mean test accuracy after the last epoch, its sample standard deviation, mean of the best epochs'."""
+    """Of a model's runs: mean test accuracy after the last epoch, its sample standard deviation,
+    mean of the best epochs'."""
 
     last: float
     spread: float | None
@@ -32,7 +33,13 @@ class Accuracy:
         best = [record.info.best_test_accuracy for record in runs]
         epochs = sorted({record.info.epochs_done for record in runs})
         spread = statistics.stdev(last) if len(runs) > 1 else None
-        return cls(statistics.mean(last), spread, statistics.mean(best), len(runs), " or ".join(map(str, epochs)))
+        return cls(
+            statistics.mean(last),
+            spread,
+            statistics.mean(best),
+            len(runs),
+            " or ".join(map(str, epochs)),
+        )
 
     @property
     def conditions(self) -> str:
@@ -44,7 +51,8 @@ class Accuracy:
 
 @cache
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
-    """The cost of a model of Table 4, for 32 x 32 images; `heads` per layer where a run pruned other heads than the paper."""
+    """The cost of a model of Table 4, for 32 x 32 images; `heads` per layer where a run pruned
+    other heads than the paper."""
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
 
@@ -54,7 +62,8 @@ def table_1(records: Records) -> Table:
 
 
 def table_4(records: Records) -> Table:
-    """Table 4: accuracy, parameters and FLOPs of all models; and of the one of appendix F, for which the paper prints none."""
+    """Table 4: accuracy, parameters and FLOPs of all models; and of the one of appendix F, for
+    which the paper prints none."""
     return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
 
 
@@ -63,7 +72,10 @@ def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -
     header += ["parameters", "FLOPs, G", "all FLOPs, G"]
     rows = [_accuracy_row(model, records) for model in models]
     what += "; in brackets as printed, all FLOPs with every product"
-    what += "; measured: after the last epoch, mean over the seeds ± standard deviation; best: of all epochs"
+    what += (
+        "; measured: after the last epoch, mean over the seeds ± standard deviation; best: of all"
+        " epochs"
+    )
     source = "Source: the paper; the run records in data/runs"
     source += "; the replication of Varma and Prabhu (2020), one seed; cost_of"
     return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
@@ -77,7 +89,11 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
     accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
     replicated = f"{published.replicated:.4f}" if published.replicated else "-"
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
-    cost_cells = [f"{cost.parameters:,}{size}", f"{cost.flops_paper / 1e9:.3f}{flops}", f"{cost.flops / 1e9:.2f}"]
+    cost_cells = [
+        f"{cost.parameters:,}{size}",
+        f"{cost.flops_paper / 1e9:.3f}{flops}",
+        f"{cost.flops / 1e9:.2f}",
+    ]
     if not ours:
         return [spec.label, accuracy, replicated, state, "-", "-", "-", *cost_cells]
     difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"
@@ -95,18 +111,23 @@ def _accuracy_row(model: str, records: Records) -> list[str]:
 
 
 def summary(records: Records) -> Table:
-    """The README's table: published accuracy, and measured in the paper and the small tier; size."""
+    """The README's table: published accuracy, and measured in the paper and the small tier;
+    size."""
     rows = []
     for model in TABLE_4:
         label, published = MODELS[model].label, MODELS[model].published.accuracy
         accuracy = f"{published:.3f}" if published else "-"
         tiers = [records.at("paper"), records.at("small")]
         sizes = [f"{_parameter_count(tier, model):,}" for tier in tiers]
-        rows.append([label, model, accuracy, *(_measured(tier, model) for tier in tiers), " / ".join(sizes)])
+        rows.append(
+            [label, model, accuracy, *(_measured(tier, model) for tier in tiers), " / ".join(sizes)]
+        )
     caption = (
-        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last epoch, mean ± standard deviation"
-        " over n seeds. Paper tier: the paper's sizes and recipe. Small tier: the same networks made narrower and trained on two"
-        " cores; compare its accuracies with each other, not with the published ones. Source: the run records in data/runs."
+        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last"
+        " epoch, mean ± standard deviation over n seeds. Paper tier: the paper's sizes and recipe."
+        " Small tier: the same networks made narrower and trained on two cores; compare its"
+        " accuracies with each other, not with the published ones. Source: the run records in"
+        " data/runs."
     )
     header = ["model", "name", "published", "paper tier", "small tier", "parameters, paper / small"]
     return Table("summary", caption, header, rows)
@@ -122,7 +143,9 @@ def _parameter_count(records: Records, model: str) -> int:
     if runs := records.of(model):
         return runs[0].info.parameter_count
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
-    return sum(parameter.numel() for parameter in build_network(parameters.model_dump()).parameters())
+    return sum(
+        parameter.numel() for parameter in build_network(parameters.model_dump()).parameters()
+    )
 
 
 def small_table(records: Records) -> Table:
@@ -133,10 +156,21 @@ def small_table(records: Records) -> Table:
             if tier == "small" or records.at(tier).of(model):
                 rows.append(_small_row(records.at(tier), model))
     caption = (
-        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ± standard deviation; FLOPs of"
-        " one image, as the paper counts them and with every product; minutes of one run. Source: the run records in data/runs."
+        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ±"
+        " standard deviation; FLOPs of one image, as the paper counts them and with every product;"
+        " minutes of one run. Source: the run records in data/runs."
     )
-    header = ["model", "test accuracy", "seeds", "epochs", "parameters", "FLOPs, M", "all FLOPs, M", "minutes", "on"]
+    header = [
+        "model",
+        "test accuracy",
+        "seeds",
+        "epochs",
+        "parameters",
+        "FLOPs, M",
+        "all FLOPs, M",
+        "minutes",
+        "on",
+    ]
     return Table("table-4-small", caption, header, rows)
 
 
@@ -146,13 +180,19 @@ def _small_row(records: Records, model: str) -> list[str]:
         return [label, records.state(model), *["-"] * 7]
     cost = cost_of(build_network(runs[0].info.parameters, heads_left(runs[0])))
     minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
-    on = sorted({f"{record.info.hardware['device']}, {record.info.hardware['threads']} threads" for record in runs})
+    on = sorted(
+        {
+            f"{record.info.hardware['device']}, {record.info.hardware['threads']} threads"
+            for record in runs
+        }
+    )
     costs = [f"{cost.parameters:,}", f"{cost.flops_paper / 1e6:.1f}", f"{cost.flops / 1e6:.1f}"]
     return [label, str(ours), str(ours.seeds), ours.epochs, *costs, f"{minutes:.0f}", "; ".join(on)]
 
 
 def quick_results(runs: Sequence[RunRecord]) -> Table:
-    """The quick tier's counterpart of Table 4: what was trained on digits while the book was built."""
+    """The quick tier's counterpart of Table 4: what was trained on digits while the book was
+    built."""
     rows = [
         [
             MODELS[record.info.parameters["model"]].label,
@@ -165,7 +205,13 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
     ]
     settings = runs[0].info
     caption = (
-        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says that the seven models run and"
-        f" learn, nothing about the paper's numbers. Source: trained here, on {settings.hardware['device']}."
+        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says"
+        " that the seven models run and learn, nothing about the paper's numbers. Source: trained"
+        f" here, on {settings.hardware['device']}."
     )
-    return Table("quick-results", caption, ["model", "test accuracy", "epochs", "parameters", "training"], rows)
+    return Table(
+        "quick-results",
+        caption,
+        ["model", "test accuracy", "epochs", "parameters", "training"],
+        rows,
+    )

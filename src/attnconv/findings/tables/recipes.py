@@ -14,7 +14,8 @@ from .table import Table
 
 
 def table_2(records: Records) -> Table:
-    """Table 2: the self-attention networks' parameters as printed, as this project's recipe has them, and as used in runs."""
+    """Table 2: the self-attention networks' parameters as printed, as this project's recipe has
+    them, and as used in runs."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = build_model("sa-quadratic")
     elsewhere = {
@@ -22,15 +23,22 @@ def table_2(records: Records) -> Table:
         "layer normalization epsilon": f"{model.blocks[0].attention_norm.eps:g}",
         "momentum": f"{MOMENTUM:g}",
     }
-    columns = {name: records.of(name)[0] for name in TABLE_4 if MODELS[name].encoding and records.of(name)}
+    columns = {
+        name: records.of(name)[0] for name in TABLE_4 if MODELS[name].encoding and records.of(name)
+    }
     rows = []
     for label, printed, parameter in TABLE_2:
         ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
         used = [_used(record, label, parameter) for record in columns.values()]
         rows.append([label, printed, ours, *used])
     caption = (
-        "Table 2. Parameters of the self-attention networks. Source: the paper; models.recipes.PAPER_RECIPE, the model itself; "
-        + ("the run records; - stands for what no record holds." if columns else "no run record yet.")
+        "Table 2. Parameters of the self-attention networks. Source: the paper;"
+        " models.recipes.PAPER_RECIPE, the model itself; "
+        + (
+            "the run records; - stands for what no record holds."
+            if columns
+            else "no run record yet."
+        )
     )
     return Table("table-2", caption, ["parameter", "paper", "recipe here", *columns], rows)
 
@@ -45,17 +53,33 @@ def _used(record: RunRecord, label: str, parameter: str | None) -> str:
 
 
 def tier_recipe() -> Table:
-    """What the small tier has otherwise than the paper tier, per parameter, for attention and for the ResNet18."""
-    models = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
-    chosen = {(label, tier): _chosen(model, tier) for label, model in models.items() for tier in ("paper", "small")}
+    """What the small tier has otherwise than the paper tier, per parameter, for attention and for
+    the ResNet18."""
+    models = {
+        "attention": "sa-quadratic",
+        "ResNet18": "resnet18",
+        "pruned": "sa-generalized-pruned",
+    }
+    chosen = {
+        (label, tier): _chosen(model, tier)
+        for label, model in models.items()
+        for tier in ("paper", "small")
+    }
     rows = []
     for name in chosen["attention", "paper"]:
         alike: dict[tuple[str, str], list[str]] = {}
         for label in filter(lambda label: _matters(label, name), models):
-            alike.setdefault((str(chosen[label, "paper"][name]), str(chosen[label, "small"][name])), []).append(label)
-        rows += [[name, ", ".join(labels), *tiers] for tiers, labels in alike.items() if name != "tier" and len(set(tiers)) > 1]
+            alike.setdefault(
+                (str(chosen[label, "paper"][name]), str(chosen[label, "small"][name])), []
+            ).append(label)
+        rows += [
+            [name, ", ".join(labels), *tiers]
+            for tiers, labels in alike.items()
+            if name != "tier" and len(set(tiers)) > 1
+        ]
     caption = (
-        "What the small tier's recipe has otherwise than the paper's. Source: PAPER_RECIPE and SMALL_RECIPE of models.recipes."
+        "What the small tier's recipe has otherwise than the paper's. Source: PAPER_RECIPE and"
+        " SMALL_RECIPE of models.recipes."
     )
     return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
 
@@ -73,19 +97,40 @@ def _matters(label: str, parameter: str) -> bool:
 
 
 def pilot_table(folder: str | Path = "") -> Table:
-    """The runs on held-out training images by which the small tier's recipe was chosen: one folder each in `data/pilot`."""
+    """The runs on held-out training images by which the small tier's recipe was chosen: one folder
+    each in `data/pilot`."""
     rows = []
     for path in sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir()):
         for record in find_runs(path)[0]:
             info = record.info
-            names = ("learning_rate", "optimizer", "weight_decay", "hidden", "intermediate", "pooling", "width")
-            used = [f"{name} {info.parameters[name]}" for name in names if _matters(_kind(record), name)]
+            names = (
+                "learning_rate",
+                "optimizer",
+                "weight_decay",
+                "hidden",
+                "intermediate",
+                "pooling",
+                "width",
+            )
+            used = [
+                f"{name} {info.parameters[name]}" for name in names if _matters(_kind(record), name)
+            ]
             accuracies = ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics)
             epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
-            rows.append([path.name, _kind(record), ", ".join(used), epochs, accuracies, f"{info.wall_seconds / 60:.0f}"])
+            rows.append(
+                [
+                    path.name,
+                    _kind(record),
+                    ", ".join(used),
+                    epochs,
+                    accuracies,
+                    f"{info.wall_seconds / 60:.0f}",
+                ]
+            )
     caption = (
-        "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The schedule falls to zero within the"
-        " epochs asked for. Minutes on one thread, several runs sharing two cores. Source: the records in data/pilot."
+        "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
+        " schedule falls to zero within the epochs asked for. Minutes on one thread, several runs"
+        " sharing two cores. Source: the records in data/pilot."
     )
     header = ["pilot", "of", "parameters", "epochs", "held-out accuracy", "minutes"]
     return Table("pilot", caption, header, rows)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 class Table:
     """Cells of text under a header. `name` is its anchor in a page, `caption` ends with its source.
 
-    `folded`: a line to open the table by in a page, where it is of use to few; "" shows it. `stacked`: cells of sentences, which
-    a page sets one below another on a narrow screen.
+    `folded`: a line to open the table by in a page, where it is of use to few; "" shows it.
+    `stacked`: cells of sentences, which a page sets one below another on a narrow screen.
     """
 
     name: str
@@ -22,19 +22,26 @@ class Table:
 
     def _repr_html_(self) -> str:
         if self.folded:
-            return f"<details><summary>{html.escape(self.folded)}</summary>{replace(self, folded='')._repr_html_()}</details>"
+            whole = replace(self, folded="")._repr_html_()
+            return f"<details><summary>{html.escape(self.folded)}</summary>{whole}</details>"
         kind = "table stacked" if self.stacked else "table"
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
         body = "".join(self._line(row) for row in self.rows)
         return (
-            f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0" role="region"'
-            f' aria-label="{html.escape(self.name)}"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+            f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0"'
+            ' role="region"'
+            f' aria-label="{html.escape(self.name)}"><table'
+            f' class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
             f"</table></div><figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
     def _line(self, row: Sequence[str]) -> str:
         first, *others = (html.escape(cell) for cell in row)
-        return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>"
+        return (
+            f'<tr><th scope="row">{first}</th>'
+            + "".join(f"<td>{cell}</td>" for cell in others)
+            + "</tr>"
+        )
 
     def markdown(self) -> str:
         """The table in Markdown, its caption below."""

@@ -1,0 +1,313 @@
+"""The parameters of a run.
+
+What each means is the class that it stands in: the task, its optimisation, the network, pruning,
+the place. On the command line and for papermill they are flat, by name.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from ..data import DATASETS
+from ..models import MODELS, build_model, recipe
+from ..models.recipes import TIERS, tiers_of
+from ..store import REPOSITORY
+from .base import Parameters, one_of
+
+MOMENTUM = 0.9  # of sgd, everywhere
+# of the published ResNet18's schedule, as shares of its 300 epochs
+MILESTONES = (80 / 300, 150 / 300, 250 / 300)
+
+
+class Task(Parameters):
+    """What is trained, on what, for how long."""
+
+    model: Annotated[str, one_of(tuple(MODELS))] = Field(
+        "sa-quadratic", description=f"one of {', '.join(MODELS)}"
+    )
+    dataset: Annotated[str, one_of(tuple(DATASETS))] = Field(
+        "digits", description="digits or cifar10"
+    )
+    tier: Annotated[str, one_of(tuple(TIERS))] = Field(
+        description=(
+            "whose recipe: quick (the default) or brief for digits; paper (the default), small or"
+            " small-long for cifar10"
+        )
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout"
+    )
+    epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
+    train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+    test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+    held_out: int = Field(
+        0,
+        ge=0,
+        description="so many training images, the last, are tested on instead of the test images",
+    )
+
+
+class Optimisation(Parameters):
+    """How it is trained."""
+
+    batch_size: int = Field(ge=1, description="of all processes together")
+    optimizer: Literal["sgd", "adamw"] = Field(description="sgd (momentum 0.9) or adamw")
+    learning_rate: float = Field(gt=0, le=1, description="its highest value")
+    weight_decay: float = Field(
+        1e-4, ge=0, le=1, description="of everything but centres, spreads and roots"
+    )
+    schedule: Literal["cosine", "multistep", "constant"] = Field(
+        description="cosine, multistep or constant, after the warm-up"
+    )
+    schedule_every: Literal["epoch", "step"] = Field(
+        description="epoch (as published: the first epoch's rate is 0) or step"
+    )
+    warm_up: float = Field(
+        ge=0, lt=1, description="share of the run over which the rate rises linearly from 0"
+    )
+    position_rate: float = Field(
+        gt=0, description="learning rate of centres, spreads and roots, relative to the others'"
+    )
+    augment: bool = Field(description="random crops after padding by 4, and mirroring")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+
+
+class ResNet(Parameters):
+    """The ResNet18."""
+
+    width: int = Field(
+        64, ge=1, description="of resnet18: channels of the first of its four stages"
+    )
+
+
+class Network(Parameters):
+    """The attention networks."""
+
+    num_layers: int = Field(ge=1, description="attention layers")
+    hidden: int = Field(ge=2, description="hidden dimension D")
+    intermediate: int = Field(ge=1, description="hidden dimension of each block's perceptron")
+    pooling: int = Field(ge=1, description="pixels a side that become one token")
+    dropout: float = Field(ge=0, lt=1, description="of each block's two outputs")
+    attention_dropout: float = Field(ge=0, lt=1, description="of the attention probabilities")
+    center_std: float = Field(
+        ge=0,
+        description=(
+            "standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)"
+        ),
+    )
+    alpha_form: Literal["square", "direct"] = Field(
+        "square", description="alpha = spread^2 / 2 (square), or trained itself (direct)"
+    )
+    learned_dim: int | None = Field(
+        None, ge=1, description="numbers per row and column shift; None: hidden, with content half"
+    )
+    share_encoding: bool = Field(
+        False, description="one r_delta for all layers, as the text says (2.3)"
+    )
+
+
+class Pruning(Parameters):
+    """sa-generalized-pruned: which heads of the trained sa-generalized go."""
+
+    max_condition: float = Field(
+        1e3, gt=0, description="heads above this condition number are pruned; the text's is 1e5"
+    )
+    min_eigenvalue: float = Field(
+        1e-5, ge=0, description="heads below this largest eigenvalue are pruned"
+    )
+    parent_epochs: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description=(
+            "of sa-generalized, where it has to be trained first; None: three times as many"
+        ),
+    )
+
+
+class Folders(Parameters):
+    """Of one machine: not for the record."""
+
+    runs: str = Field("", description="folder of the records; empty: the repository's data/runs")
+    checkpoints: str = Field(
+        "", description="folder of the checkpoints; empty: the repository's data/cache/checkpoints"
+    )
+    data_root: str = Field(
+        "",
+        description="folder of the data; empty: that of ATTNCONV_DATA, else the repository's data",
+    )
+
+
+class Place(Folders):
+    """Where and how it is computed: the same run, up to rounding and to which numbers dropout
+    draws."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU if there is one"
+    )
+    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
+        "auto",
+        description=(
+            "torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on"
+            " a CPU"
+        ),
+    )
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="images at a time within a batch; None: as fit the processor's memory",
+    )
+    processes: int = Field(
+        1,
+        ge=1,
+        description="of this machine, training together; or use torchrun or accelerate launch",
+    )
+    checkpoint_every: int = Field(
+        ge=0, description="epochs between checkpoints; 0: none, not even when stopped"
+    )
+    resume: bool = Field(
+        description=(
+            "go on from a checkpoint of this run; False: start afresh and replace what is there"
+        )
+    )
+    override: bool = Field(
+        False,
+        description=(
+            "allow other parameters than a small tier's recipe; the tables leave such runs out"
+        ),
+    )
+
+
+# the last base's fields come first
+class RunParameters(Place, Pruning, Network, ResNet, Optimisation, Task):
+    """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the
+    paper's unless told, a quick one for digits. The small tiers' recipe is what their runs are
+    compared by: to change it takes `override`.
+
+    Where the paper's text and the published code differ the default is the code's, since it made
+    the paper's numbers.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_recipe(cls, values: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in values.items() if value is not None}
+        model, dataset = (
+            given.get(name, cls.model_fields[name].default) for name in ("model", "dataset")
+        )
+        tiers = tiers_of(str(dataset))
+        tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
+        if tiers and tier in TIERS and tier not in tiers:
+            raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
+        usual = (
+            recipe(str(model), tier)
+            if str(model) in MODELS and tier in TIERS
+            else dict(TIERS["quick"].recipe)
+        )
+        if tier in TIERS and TIERS[tier].fixed and not given.get("override"):
+            cls._expect_the_recipe(tier, usual, given)
+        return usual | given
+
+    @classmethod
+    def _expect_the_recipe(cls, tier: str, usual: dict[str, Any], given: dict[str, Any]) -> None:
+        for name in sorted(given.keys() & cls.model_fields.keys() - FREE_IN_A_TIER):
+            expected = usual.get(name, cls.model_fields[name].default)
+            if given[name] != expected:
+                raise ValueError(
+                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; leave it"
+                    " out, or set override to True for a run that its tables leave out"
+                )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
+            raise ValueError(
+                f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folders."""
+        data = (
+            self.dataset
+            if self.tier == tiers_of(self.dataset)[0]
+            else f"{self.dataset}-{self.tier}"
+        )
+        return f"{self.model}--{data}--seed{self.seed}"
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether its weights are kept beside the record: one seed of each model of the small
+        tiers."""
+        return TIERS[self.tier].fixed and self.seed == 0
+
+    @property
+    def record_folder(self) -> Path:
+        return Path(self.runs or REPOSITORY / "data" / "runs") / self.name
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return Path(self.checkpoints or REPOSITORY / "data" / "cache" / "checkpoints") / self.name
+
+    def on(self, device: str) -> Self:
+        """With `auto` resolved for a device type, cuda or cpu."""
+        automatic = {"device": device}
+        if self.precision == "auto":
+            automatic["precision"] = "bfloat16" if device == "cuda" else "float32"
+        if self.compile == "auto":
+            automatic["compile"] = "reduce-overhead" if device == "cuda" else "off"
+        return self.model_copy(update=automatic)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it this run: two runs with the same identity may continue each other."""
+        return self.model_dump(exclude=Place.names())
+
+    def parent(self) -> Self:
+        """Of a pruned run: the run of the generalised model that it starts from."""
+        epochs = self.parent_epochs or 3 * self.epochs
+        apart = Pruning.names() | MODELS[self.model].recipes.get(self.tier, {}).keys()
+        changed = {
+            "model": MODELS[self.model].parent,
+            "epochs": epochs,
+            "checkpoint_every": self.checkpoint_every or epochs,
+        }
+        return type(self).check(self.model_dump(exclude=apart) | changed)
+
+    def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
+        """The learning rate of a step of an epoch, both from 0, with `steps` steps per epoch."""
+        by_epoch = self.schedule_every == "epoch"
+        now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
+        rise = self.warm_up * end
+        if now < rise:
+            return self.learning_rate * now / rise
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + math.cos(math.pi * (now - rise) / (end - rise))) / 2
+        if self.schedule == "multistep":
+            return self.learning_rate * 0.1 ** sum(now >= share * end for share in MILESTONES)
+        return self.learning_rate
+
+
+# What a run of a fixed tier may have otherwise, without `override`.
+FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
+
+
+def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
+    """The network that a run's parameters (`RunParameters`, or a record's) describe, freshly
+    initialised.
+
+    `heads`: per layer, of a pruned model; None: the model's own.
+    """
+    model, data = parameters["model"], DATASETS[parameters["dataset"]]
+    if not MODELS[model].encoding:
+        return build_model(model, in_channels=data.channels, width=parameters.get("width", 64))
+    overrides = {name: parameters[name] for name in Network.model_fields} | (
+        {"num_heads": heads} if heads else {}
+    )
+    return build_model(model, in_channels=data.channels, image_size=data.image_size, **overrides)
