@@ -1,14 +1,16 @@
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from synthetic import write_records
+from helpers import ROOT
+from helpers.synthetic import write_records
+
+pytest.register_assert_rewrite("helpers.runs")
 
 # A lossless copy of CIFAR-10 with the program that unpacks it, where one lies beside the checkout.
-UNPACK = Path(__file__).parents[2] / "shared" / "cifar10" / "unpack.py"
+UNPACK = ROOT.parent / "shared" / "cifar10" / "unpack.py"
 
 
 @pytest.fixture(autouse=True)

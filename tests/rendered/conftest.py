@@ -6,13 +6,12 @@ import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from helpers import HTML
 from playwright.sync_api import expect, sync_playwright
 
-HTML = Path(__file__).parents[2] / "_build" / "html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
     f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"

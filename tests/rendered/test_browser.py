@@ -1,19 +1,17 @@
 """The built book, page by page, in a browser: no error, no other host, no barrier that axe-core
 finds. Needs `make book`."""
 
-from pathlib import Path
-
 import pytest
+from helpers import HTML
 from playwright.sync_api import expect
 
-HTML = Path(__file__).parents[2] / "_build" / "html"
 SOURCES = ("_modules", "_tests")  # pages of code, all alike: one of each is opened
 PAGES = sorted(
     path.relative_to(HTML).as_posix()
     for path in HTML.rglob("*.html")
     if not {"_static", *SOURCES} & {*path.parts}
 )
-PAGES += ["_modules/attnconv/theory/attention.html", "_tests/test_attention.html"]
+PAGES += ["_modules/attnconv/theory/attention.html", "_tests/theory/test_attention.html"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
 OPEN_FOLDED = "document.querySelectorAll('details').forEach((folded) => { folded.open = true; })"
 # What the theme's own switch does.

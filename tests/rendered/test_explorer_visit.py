@@ -2,9 +2,9 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
+from helpers import HTML
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -291,7 +291,7 @@ def test_a_page_loads_at_most_2_mb(visit, path):
 
 def test_the_explorer_opens_from_a_folder(browser, visit):
     page = browser.new_page()
-    page.goto((Path(__file__).parents[2] / "_build" / "html" / HEADS).as_uri())
+    page.goto((HTML / HEADS).as_uri())
     expect(page.locator(".explorer-pad")).to_be_visible()
     page.get_by_label("Model").select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text("make serve")

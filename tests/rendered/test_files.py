@@ -3,16 +3,15 @@ a text. Needs `make book`."""
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from helpers import HTML
 from sphinx.util.inventory import InventoryFile
 
 import attnconv
 from attnconv import data, models, runs
 
-HTML = Path(__file__).parents[2] / "_build" / "html"
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
 LOADED = {
     "script": "src",

@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 import torch
+from helpers.synthetic import write_record
 from safetensors.torch import load
-from synthetic import write_record
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import (

@@ -41,27 +41,6 @@ METRICS = [
 ATTENTION = {"epochs": torch.tensor([0, 2]), "layer1.centers": torch.randn(2, 9, 2)}
 
 
-def check_record(record, model, epochs):
-    """That a run left a valid record."""
-    info = record.info
-    assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
-    assert (
-        info.parameters["model"] == model
-        and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
-    )
-    assert (
-        info.git_commit
-        and info.images_per_second > 0
-        and info.versions["torch"]
-        and info.hardware["device"]
-    )
-    assert bool(record.attention) == (model != "resnet18")
-    assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
-    assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
-        "no folder of this machine"
-    )
-
-
 @pytest.fixture
 def folder(tmp_path):
     folder = tmp_path / "sa-quadratic--digits--seed0"

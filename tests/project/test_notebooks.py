@@ -4,16 +4,15 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
-from test_runs import check_record
+from helpers import ROOT
+from helpers.runs import check_record
 
 from attnconv.models import MODELS
 from attnconv.runs import load_run
 
-ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CHECKED = "nbval-check-output"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from test_runs import check_record
+from helpers.runs import check_record, command_line, results
 from torch import nn
 
 from attnconv import load_dataset
@@ -47,16 +47,6 @@ def small(folder, **values):
         "checkpoint_every": 1,
     }
     return RunParameters.check(network | data | places | {"epochs": 2, "device": "cpu"} | values)
-
-
-def results(run):
-    """Everything that must not depend on when a run was interrupted."""
-    metrics = [
-        {name: value for name, value in entry.items() if name != "seconds"}
-        for entry in run.record.metrics
-    ]
-    weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
-    return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
 
 
 @pytest.mark.parametrize(
@@ -440,12 +430,6 @@ def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
 
 
 # --- processes and the command line ---------------------------------------------------------------
-
-
-def command_line(*words, launcher=("-m", "attnconv"), **options):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, **options)
 
 
 def as_words(parameters):

@@ -5,13 +5,12 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
 from attnconv.explorer import MODULES, script
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "src" / "attnconv" / "explorer" / "js"
 
 
@@ -25,7 +24,7 @@ def node():
 
 
 def test_the_modules_own_tests(node):
-    files = (ROOT / "tests" / "javascript").glob("*.mjs")
+    files = (ROOT / "tests" / "explorer").glob("*.mjs")
     shell = subprocess.run([node, "--test", *map(str, files)], capture_output=True, text=True)
     assert shell.returncode == 0, shell.stdout[-3000:]
 

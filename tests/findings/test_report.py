@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
+from helpers.synthetic import content_attention, write_record, write_records
 from matplotlib.image import imread
-from synthetic import content_attention, write_record, write_records
 
 from attnconv.__main__ import main
 from attnconv.findings import readme, report
@@ -19,8 +20,6 @@ from attnconv.models.published import TABLE_4
 from attnconv.records.heads import heads_of, lemma_3_residual
 from attnconv.records.select import Records
 from attnconv.runs import load_run
-
-ROOT = Path(__file__).parents[1]
 
 
 def verdicts(folder, tier="paper"):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_models import PARAMETERS
+from helpers.models import PARAMETERS
 
 from attnconv import build_model, cost_of
 from attnconv.models import MODELS

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+from helpers.encodings import H, W, kinds
 
 from attnconv import attention_probabilities
 from attnconv.checks import largest_gap
 from attnconv.theory import attention
 from attnconv.theory.encodings import (
-    GeneralizedQuadraticEncoding,
     LearnedAbsoluteEncoding,
-    LearnedRelativeEncoding,
     LearnedShiftEmbedding,
     QuadraticEncoding,
     RelativeBias,
@@ -22,18 +21,6 @@ from attnconv.theory.encodings import (
     sinusoidal_encoding,
 )
 from attnconv.theory.grid import relative_shifts
-
-H, W = 6, 7
-
-
-def kinds(dtype=torch.float64):
-    encodings = {
-        "quadratic": QuadraticEncoding(4),
-        "generalized": GeneralizedQuadraticEncoding(4),
-        "learned": LearnedRelativeEncoding(4, LearnedShiftEmbedding(H, W, dim=5)),
-        "bias": RelativeBias(torch.randn(4, 2 * H - 1, 2 * W - 1)),
-    }
-    return {name: encoding.to(dtype) for name, encoding in encodings.items()}
 
 
 def test_quadratic_scores_are_equation_9():

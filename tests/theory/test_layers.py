@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from test_encodings import kinds
+from helpers.encodings import kinds
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

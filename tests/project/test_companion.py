@@ -8,17 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
+from helpers import ROOT
 
 from attnconv import figures, tables
 from attnconv.records.select import Records
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 import incode  # noqa: E402
 

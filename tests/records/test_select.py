@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from synthetic import CIFAR10, write_record
+from helpers.synthetic import CIFAR10, write_record
 
 from attnconv import __main__ as command_line
 from attnconv import figures

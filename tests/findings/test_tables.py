@@ -4,7 +4,7 @@ import html.parser
 import statistics
 
 import pytest
-from synthetic import write_record
+from helpers.synthetic import write_record
 
 from attnconv import build_model, cost_of, tables
 from attnconv.models import MODELS

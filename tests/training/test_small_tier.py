@@ -5,8 +5,7 @@ import signal
 
 import pytest
 import torch
-from test_runs import check_record
-from test_train import command_line, results
+from helpers.runs import check_record, command_line, results
 
 from attnconv import build_model
 from attnconv.data import Batches, Dataset, load_dataset

@@ -2,15 +2,14 @@
 
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import yaml
+from helpers import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import attnconv
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 EVERY = map(Requirement, sum(EXTRAS.values(), PROJECT["dependencies"]))

@@ -2,16 +2,17 @@
 alone."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
+from helpers import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-SRC = Path(__file__).parents[1] / "src" / "attnconv"
+SRC = ROOT / "src" / "attnconv"
 FILES = sorted(SRC.rglob("*.py"))
 # What may be imported: each part what stands before it. The last ones are names that others rely
 # on.
@@ -162,3 +163,13 @@ def test_the_explorer_does_not_draw_with_matplotlib():
     program = "import attnconv.explorer.widget, sys\nassert 'matplotlib' not in sys.modules"
     shell = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shell.returncode == 0, shell.stderr[-2000:]
+
+
+def test_the_tests_stand_as_the_code_does_and_none_imports_another():
+    tests = ROOT / "tests"
+    apart = {"helpers", "project", "rendered"}  # no part of the package
+    folders = {path.parent.name for path in tests.rglob("test_*.py")}
+    assert folders - apart <= {path.name for path in SRC.iterdir() if path.is_dir()}
+    for path in tests.rglob("*.py"):
+        found = re.search(r"^\s*(from|import) (test_\w+|conftest)", path.read_text(), re.M)
+        assert not found, f"{path.name}: {found[0]}"

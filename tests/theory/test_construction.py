@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.encodings import kinds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_encodings import kinds
 from torch import nn
 from torch.nn.utils import prune
 

@@ -4,10 +4,10 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from test_runs import check_record
+from helpers import ROOT
+from helpers.runs import check_record
 
 from attnconv.models import MODELS
 from attnconv.runs import find_runs
@@ -15,7 +15,6 @@ from attnconv.runs import find_runs
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("snakemake", reason='the extra "workflow" is not installed')
-ROOT = Path(__file__).parents[1]
 
 
 def snakemake(directory, *words):

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from synthetic import attention_of, write_record
+from helpers.synthetic import attention_of, write_record
 
 from attnconv import attention_probabilities, build_model, figures
 from attnconv.data import load_dataset

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from helpers import ROOT
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture

@@ -1,0 +1,6 @@
+"""What tests share. No test imports another."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HTML = ROOT / "_build" / "html"

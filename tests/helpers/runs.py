@@ -1,0 +1,44 @@
+"""Training runs: started, and looked at."""
+
+import os
+import subprocess
+import sys
+
+from attnconv.runs import LARGEST_RECORD
+
+
+def check_record(record, model, epochs):
+    """That a run left a valid record."""
+    info = record.info
+    assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
+    assert (
+        info.parameters["model"] == model
+        and 0 <= info.final_test_accuracy <= info.best_test_accuracy <= 1
+    )
+    assert (
+        info.git_commit
+        and info.images_per_second > 0
+        and info.versions["torch"]
+        and info.hardware["device"]
+    )
+    assert bool(record.attention) == (model != "resnet18")
+    assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
+    assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
+        "no folder of this machine"
+    )
+
+
+def results(run):
+    """Everything that must not depend on when a run was interrupted."""
+    metrics = [
+        {name: value for name, value in entry.items() if name != "seconds"}
+        for entry in run.record.metrics
+    ]
+    weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
+    return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
+
+
+def command_line(*words, launcher=("-m", "attnconv"), **options):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, **options)
