@@ -31,10 +31,12 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 	@$(BIN)/jupyter-book build -W -n --keep-going .
 	@echo "== book: open _build/html/index.html, or 'make serve'"
 
-test: $(READY) ## everything that can fail: lint, unit and property tests, notebooks, the strict build of the book
+test: $(READY) ## everything that can fail: lint, types, unit and property tests, notebooks, the strict build of the book
 	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@echo "== types"
+	@$(BIN)/basedpyright --level error
 	@echo "== unit and property tests"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"
@@ -44,9 +46,10 @@ test: $(READY) ## everything that can fail: lint, unit and property tests, noteb
 	@echo "== the built pages, as files and in a browser"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/rendered
 
-quick: $(READY) ## lint, and the unit tests without training and browsers: two minutes
+quick: $(READY) ## lint, types, and the unit tests without training and browsers: two minutes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/basedpyright --level error
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare

@@ -5,10 +5,16 @@ With torch alone: the theory and the models. Data and trained models are of the 
 imported when asked for.
 """
 
+from typing import TYPE_CHECKING
+
 from .models import build_model, cost_of, prune_degenerate_heads
 from .theory.construction import attention_to_conv, conv_to_attention, convert_network, hard_alpha
 from .theory.expressivity import expresses_convolution
 from .theory.layers import attention_probabilities
+
+if TYPE_CHECKING:
+    from .data import load_dataset
+    from .records.weights import load_model
 
 __all__ = [
     "attention_probabilities",

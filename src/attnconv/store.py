@@ -87,7 +87,7 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
     for name in sorted(tensors):
         value = tensors[name].contiguous()
         whole.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
-        whole.update(value.reshape(-1).view(torch.uint8).numpy())
+        whole.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
 

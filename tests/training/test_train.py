@@ -573,7 +573,7 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
         text=True,
     )
     while (
-        not (parameters.record_folder / "metrics.csv").exists()
+        not (parameters.record_folder / "run.json").exists()  # written last
         or not load_run(parameters.record_folder).metrics
     ):
         assert shell.poll() is None, shell.communicate()

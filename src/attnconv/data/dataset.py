@@ -35,8 +35,8 @@ class Normaliser:
         self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
     ):
         """`mean`, `std`: per channel, white being 1."""
-        mean, std = (torch.tensor(values, device=device) for values in (mean, std))
-        self.scale, self.offset = 1 / (255 * std), mean / std
+        center, width = (torch.tensor(values, device=device) for values in (mean, std))
+        self.scale, self.offset = 1 / (255 * width), center / width
 
     def __call__(self, images: Tensor) -> Tensor:
         return (images * self.scale - self.offset).movedim(-1, -3)

@@ -3,6 +3,7 @@
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ def _digits() -> Dataset:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    bunch = load_digits()
+    bunch: Any = load_digits()
     # 17 grey levels
     images = torch.as_tensor(bunch.images * 255 / 16).round().to(torch.uint8).unsqueeze(-1)
     labels = torch.as_tensor(bunch.target).long()

@@ -27,7 +27,7 @@ MODULES = (
 def source(*names: str) -> str:
     """The text of files of this folder, one after the other."""
     return "".join(
-        resources.files(__package__).joinpath(name).read_text(encoding="utf-8") for name in names
+        resources.files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names
     )
 
 

@@ -5,6 +5,7 @@ and an addition count as two.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,7 @@ def _attends(module: nn.Module) -> bool:
 
 def _count_layer(counts: list[int]):
     def hook(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        terms = module.weight[0].numel()  # products per output number
+        terms = cast(nn.Linear, module).weight[0].numel()  # products per output number
         counts.append(2 * terms * output.numel())
 
     return hook
@@ -104,7 +105,9 @@ def _count_values(counts: list[int]):
 def _count_products(counts: list[int]):
     """The products of dense attention that no linear layer does."""
 
-    def hook(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+    def hook(
+        module: PositionAttention | ContentAttention, inputs: tuple[Tensor], output: Tensor
+    ) -> None:
         height, width = output.shape[1:3]
         pixels = height * width
         if isinstance(module, ContentAttention):

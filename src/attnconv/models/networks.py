@@ -4,7 +4,8 @@ Letters: B batch, D hidden dimension, N_h heads.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -95,7 +96,7 @@ class SelfAttentionNet(nn.Module):
     @property
     def attentions(self) -> list[PositionAttention | ContentAttention]:
         """The attention layers, first to last."""
-        return [block.attention for block in self.blocks]
+        return [cast(Block, block).attention for block in self.blocks]
 
 
 ENCODINGS = ("quadratic", "generalized", "learned", "content")
@@ -173,7 +174,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = 64) -> nn
     """
     import torchvision  # here, since importing it takes seconds that the other models need not wait
 
-    model = torchvision.models.resnet18(num_classes=num_classes)
+    model: Any = torchvision.models.resnet18(num_classes=num_classes)
     if width != 64:
         _set_width(model, width, num_classes)
     model.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1, bias=False)
@@ -185,7 +186,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = 64) -> nn
     return model
 
 
-def _set_width(model: nn.Module, width: int, num_classes: int) -> None:
+def _set_width(model: Any, width: int, num_classes: int) -> None:
     """Make the stages of torchvision's ResNet18, whose width it does not let one choose, anew."""
     model.inplanes, block = width, type(model.layer1[0])
     model.bn1 = nn.BatchNorm2d(width)
@@ -206,16 +207,15 @@ def build_model(name: str, **overrides) -> nn.Module:
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(MODELS))}")
     spec = MODELS[name]
-    build, fixed = (
-        (self_attention_net, {"encoding": spec.encoding}) if spec.encoding else (resnet18, {})
-    )
+    build: Callable[..., nn.Module] = self_attention_net if spec.encoding else resnet18
+    fixed = {"encoding": spec.encoding} if spec.encoding else {}
     allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
     if unknown := sorted(set(overrides) - set(allowed)):
         raise ValueError(
             f"unknown override {', '.join(unknown)} for {name}, expected some of"
             f" {', '.join(allowed)}"
         )
-    return build(**fixed, **spec.defaults | overrides)
+    return build(**fixed, **{**spec.defaults, **overrides})
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:

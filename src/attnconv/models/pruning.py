@@ -1,11 +1,13 @@
 """Pruning the degenerate heads of a generalised quadratic model: appendix E."""
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ..theory.encodings import GeneralizedQuadraticEncoding
+from ..theory.layers import PositionAttention
 from .networks import SelfAttentionNet
 
 #: Of appendix E; the defaults are the published code's.
@@ -46,13 +48,14 @@ def prune_degenerate_heads(
             " encoding (sa-generalized)"
         )
     pruned, removed = copy.deepcopy(model), []
-    for attention in pruned.attentions:
-        degenerate = degenerate_heads(attention.encoding, max_condition, min_eigenvalue)
+    for attention in cast(list[PositionAttention], pruned.attentions):
+        encoding = cast(GeneralizedQuadraticEncoding, attention.encoding)
+        degenerate = degenerate_heads(encoding, max_condition, min_eigenvalue)
         kept = (~degenerate).nonzero().flatten()
         value = (
             attention.value.weight.detach().unflatten(1, (-1, attention.dim_in))[:, kept].flatten(1)
         )
-        attention.encoding = attention.encoding.select(kept)
+        attention.encoding = encoding.select(kept)
         attention.value.in_features = value.shape[1]
         attention.value.weight = nn.Parameter(value.clone())
         removed.append(degenerate.nonzero().flatten().tolist())

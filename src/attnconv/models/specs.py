@@ -110,4 +110,4 @@ MODELS = {
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
     """The parameters that a run of this model in this tier has unless told otherwise."""
-    return dict(TIERS[tier].recipe) | MODELS[model].recipes.get(tier, {})
+    return {**TIERS[tier].recipe, **MODELS[model].recipes.get(tier, {})}

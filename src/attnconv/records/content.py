@@ -68,7 +68,7 @@ def content_maps(
     `single` ones by kind."""
     training = model.training
     model.eval()
-    maps, shifts = 0.0, 0.0
+    maps, shifts = torch.zeros(()), torch.zeros(())
     for batch in images.split(batch_size):
         by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
         maps = maps + torch.stack([summary[0] for summary in by_layer])

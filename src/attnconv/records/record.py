@@ -11,6 +11,7 @@ holds `run.json` (`RunInfo`), `metrics.csv` (one line an epoch, `METRICS`) and
 import csv
 import hashlib
 import io
+import math
 import os
 import warnings
 from dataclasses import dataclass
@@ -102,6 +103,32 @@ class RunRecord:
         return self.folder.name
 
     @property
+    def accuracy(self) -> float:
+        """On the test images, after the last epoch; NaN before the first."""
+        final = self.info.final_test_accuracy
+        return math.nan if final is None else final
+
+    @property
+    def best_accuracy(self) -> float:
+        """The best of all epochs, chosen by test accuracy as in the published code."""
+        best = self.info.best_test_accuracy
+        return math.nan if best is None else best
+
+    @property
+    def parent(self) -> dict[str, Any]:
+        """Of a pruned run: what it started from, and what was pruned. ValueError for any other."""
+        if self.info.parent is None:
+            raise ValueError(f"{self.name} is not pruned; expected a run of sa-generalized-pruned")
+        return self.info.parent
+
+    @property
+    def heads_left(self) -> tuple[int, ...] | None:
+        """Of a pruned run: how many of nine heads each layer kept. None for any other run."""
+        if self.info.parent is None:
+            return None
+        return tuple(9 - len(removed) for removed in self.info.parent["removed_heads"])
+
+    @property
     def grid(self) -> tuple[int, int]:
         """H, W: the pixels that the attention layers see, after the down-sampling at the input."""
         size = DATASETS[self.info.dataset["name"]].image_size // self.info.parameters["pooling"]
@@ -152,15 +179,6 @@ class RunRecord:
         return MODELS[self.info.parameters["model"]].encoding == "content"
 
 
-def heads_left(record: RunRecord) -> tuple[int, ...] | None:
-    """Of a pruned run: how many of nine heads each layer kept. None for any other run."""
-    return (
-        tuple(9 - len(removed) for removed in record.info.parent["removed_heads"])
-        if record.info.parent
-        else None
-    )
-
-
 def write_run(
     folder: Path,
     info: dict[str, Any],
@@ -170,12 +188,12 @@ def write_run(
     """Write a record, or a partial one without `attention`: each file whole, `run.json`, which
     vouches for them, last."""
     table = io.StringIO()
-    writer = csv.DictWriter(table, METRICS, lineterminator="\n")
+    writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")
     writer.writeheader()
     writer.writerows(metrics)
     content = table.getvalue().encode()
     accuracies = [entry["test_accuracy"] for entry in metrics]
-    info = RunInfo(
+    sealed = RunInfo(
         **info,
         version=VERSION,
         epochs_done=len(metrics),
@@ -192,8 +210,8 @@ def write_run(
                 stacklevel=2,
             )
     write_file(folder / "metrics.csv", content)
-    write_file(folder / "run.json", info.as_file())
-    return RunRecord(folder, info, metrics)
+    write_file(folder / "run.json", sealed.as_file())
+    return RunRecord(folder, sealed, metrics)
 
 
 def load_run(folder: str | Path) -> RunRecord:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..parameters import RunParameters, build_network
 from ..store import DamagedFile, read_tensors, write_tensors
-from .record import MEND, heads_left, load_run
+from .record import MEND, load_run
 
 FILE = "weights.safetensors"
 
@@ -68,11 +68,11 @@ def load_model(name: str, tier: str = "small", seed: int = 0, runs: str | Path =
             f"the weights of {record.name} are not kept ({FILE} is missing in {record.folder});"
             f" expected a run of the small tier with seed 0, or {MEND}"
         )
-    model = build_network(record.info.parameters, heads_left(record))
+    model = build_network(record.info.parameters, record.heads_left)
     try:
         values, check = read_tensors(record.folder / FILE)
         set_weights(model, values)
     except ValueError as error:
         raise DamagedFile(f"{record.folder / FILE} cannot be used: {error}; {MEND}") from None
-    model.record, model.check = record, check
+    vars(model).update(record=record, check=check)
     return model.eval()

@@ -16,8 +16,7 @@ SCORES = "...qd,...kd->...qk"
 
 
 def attention_scores(X: Tensor, W_qry: Tensor, W_key: Tensor, P: Tensor | None = None) -> Tensor:
-    """Attention scores A = (X + P) W_qry W_key^T (X + P)^T: `(..., T, T)`. Equation (2); equation
-    (3) with P.
+    """Attention scores A = (X + P) W_qry W_key^T (X + P)^T: `(..., T, T)`. Equations (2), (3).
 
     X and P are `(..., T, D_in)`, W_qry and W_key `(D_in, D_k)`.
     """
@@ -75,8 +74,7 @@ def image_self_attention(A: Tensor, X: Tensor, W_val: Tensor) -> Tensor:
 
 
 def spatial_softmax(A: Tensor) -> Tensor:
-    """The softmax of scores `(..., H, W, H, W)` over the key pixels, that is over the last two
-    dimensions together."""
+    """The softmax of scores `(..., H, W, H, W)` over the key pixels, its last two dimensions."""
     return A.flatten(-2).softmax(dim=-1).reshape(A.shape)
 
 
@@ -89,8 +87,12 @@ def absolute_score_terms(
     Their sum is `attention_scores(X, W_qry, W_key, P)`.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
-    pairs = ((X_qry, X_key), (X_qry, P_key), (P_qry, X_key), (P_qry, P_key))
-    return tuple(torch.einsum(SCORES, query, key) for query, key in pairs)
+    return (
+        torch.einsum(SCORES, X_qry, X_key),
+        torch.einsum(SCORES, X_qry, P_key),
+        torch.einsum(SCORES, P_qry, X_key),
+        torch.einsum(SCORES, P_qry, P_key),
+    )
 
 
 def relative_score_terms(

@@ -7,10 +7,12 @@ torch's channels-first `(B, C, ...)` is used here, as this is where its convolut
 
 import copy
 import math
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from .encodings import PositionEncoding, QuadraticEncoding, softmax_without_tails
 from .grid import relative_shifts, shift_set
@@ -85,14 +87,12 @@ class ConvAsAttention(nn.Module):
         )
 
     def value_matrices(self) -> Tensor:
-        """W^(h) for each head: `(N_h, C_in, C_out)`, block diagonal if the convolution has
-        groups."""
+        """W^(h) for each head: `(N_h, C_in, C_out)`, block diagonal with groups."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
     def axis_probabilities(self, axis: int, size: int) -> Tensor:
-        """Attention of the kept queries along one axis of the padded image:
-        `(N_h, queries, size)`."""
+        """Of the kept queries along one axis of the padded image: `(N_h, queries, size)`."""
         reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
         queries = torch.arange(
@@ -146,8 +146,7 @@ class ConvAsAttention(nn.Module):
 
 
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
-    """Theorem 1 for one layer: a module equal to the given convolution, computing through
-    self-attention.
+    """Theorem 1 for one layer: the given convolution, computed by self-attention.
 
     Takes any `nn.Conv1d` or `nn.Conv2d`; is called the same way, `(B, C, ...)` in and out. `alpha`
     (one over pixels squared) is the heads' sharpness; None chooses `hard_alpha` of the layer's
@@ -164,8 +163,7 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
 
 
 def convert_network(model: nn.Module) -> nn.Module:
-    """Theorem 1 for a network: a copy in which every convolution module is replaced by
-    `conv_to_attention` of it.
+    """Theorem 1 for a network: a copy with `conv_to_attention` of every convolution in its place.
 
     A module used in several places stays shared. Convolutions called as functions inside a forward
     method are not modules and stay; forward hooks of a convolution are not carried over. Raises
@@ -190,13 +188,14 @@ def convert_network(model: nn.Module) -> nn.Module:
     return model
 
 
-def _is_convolution(module: object) -> bool:
+def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
+    """Of any number of dimensions, transposed or not: `_why_not` says which can be converted."""
     return isinstance(module, nn.modules.conv._ConvNd)
 
 
 def _why_not(conv: object) -> str | None:
     """The reason why a module cannot be converted, or None if it can."""
-    if isinstance(conv, nn.modules.lazy.LazyModuleMixin):
+    if isinstance(conv, LazyModuleMixin):
         return "it is lazy and has no weights yet (run it once on an input first)"
     if isinstance(conv, nn.modules.conv._ConvTransposeNd):
         return "it is a transposed convolution"
@@ -222,7 +221,7 @@ def _padding_of(conv: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
     if conv.padding == "same":
         totals = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
-    return [(pad, pad) for pad in conv.padding]
+    return [(int(pad), int(pad)) for pad in conv.padding]
 
 
 # --- the converse ---------------------------------------------------------------------------------
@@ -236,6 +235,9 @@ class AttentionAsConv(nn.Module):
     its scores, divided by the border factor `border_factor[h]` `(H, W)`, which is the same
     convolution of an image of ones: Z_h(q). Then `value` mixes the heads, as in the layer.
     """
+
+    kernels: Tensor
+    border_factor: Tensor
 
     def __init__(self, kernels: Tensor, value: nn.Linear):
         super().__init__()

@@ -115,8 +115,7 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_probabilities(maps: Tensor) -> None:
-    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over their last
-    two dimensions."""
+    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over H, W."""
     expected = (
         "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
     )

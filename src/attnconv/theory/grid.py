@@ -22,8 +22,7 @@ def pixels(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
 
 
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> torch.Tensor:
-    """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64 (below eq.
-    5).
+    """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
     Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
     odd K that is the paper's set; for even K, which the paper leaves out, it is the one of torch's
@@ -40,8 +39,7 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
 
 
 def relative_shifts(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
-    """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64 (below
-    eq. 8)."""
+    """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))

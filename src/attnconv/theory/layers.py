@@ -43,8 +43,7 @@ def attend(maps: Maps, X: Tensor) -> Tensor:
 
 
 def attend_and_add(maps: Maps, V: Tensor) -> Tensor:
-    """The sum over the heads of what each sees of its own image: V `(N_h, H, W, B, D)` ->
-    `(H, W, B, D)`."""
+    """The sum of what each head sees of its own image: V `(N_h, H, W, B, D)` -> `(H, W, B, D)`."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
@@ -94,7 +93,8 @@ class PositionAttention(nn.Module):
         # the maps are small, their scores need every digit
         with torch.autocast(self.value.weight.device.type, enabled=False):
             if isinstance(self.encoding, SeparableEncoding) and not dropping:
-                return tuple(self.encoding.axis_probabilities(height, width))
+                rows, columns = self.encoding.axis_probabilities(height, width)
+                return rows, columns
             return self.dropout(attention_probabilities(self, height, width))
 
     def head_averages(self, X: Tensor) -> Tensor:
@@ -151,15 +151,13 @@ class ContentAttention(nn.Module):
         )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """Attention probabilities on the images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense:
-        for figures and tests."""
+        """On images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense: for figures and tests."""
         return spatial_softmax(
             learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The scores on the images in parts, see `learned_content_parts`. Dense, as
-        `probabilities`."""
+        """The scores on the images in the parts of `learned_content_parts`. Dense."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:

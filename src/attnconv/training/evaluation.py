@@ -1,6 +1,7 @@
 """How well a model does on images that it was not trained on."""
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from .processes import Processes
 def evaluate(
     model: nn.Module,
     batches: Batches,
-    autocast=nullcontext,
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
     processes: Processes | None = None,
     first: int | None = None,
 ) -> tuple[float, float]:

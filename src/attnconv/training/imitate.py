@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -46,10 +47,9 @@ def imitate_convolutions(
     number of steps, the kernel size and the channels must be the same.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
-    encoding = QuadraticEncoding.from_alpha(
-        torch.cat([layer.encoding.centers for layer in layers]).detach(), alpha=0.5
-    )
-    encoding.spread.data = torch.cat([layer.encoding.spread for layer in layers]).detach()
+    own = [cast(QuadraticEncoding, layer.encoding) for layer in layers]
+    encoding = QuadraticEncoding.from_alpha(torch.cat([e.centers for e in own]).detach(), alpha=0.5)
+    encoding.spread.data = torch.cat([e.spread for e in own]).detach()
     encoding.requires_grad_(True)
     # (n, N_h * D_in, D_out)
     weight = nn.Parameter(torch.stack([layer.value.weight.detach().mT for layer in layers]))
@@ -65,9 +65,8 @@ def imitate_convolutions(
     for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step"):
         X = _random_crops(image, crop, 16, crops)
         target = _outputs(convs, X)[:, inner, inner]  # (n, H, W, B, D_out)
-        seen = attend(
-            tuple(encoding.axis_probabilities(crop, crop)), X.permute(1, 2, 0, 3)
-        ).unflatten(0, (len(runs), -1))
+        rows, columns = encoding.axis_probabilities(crop, crop)
+        seen = attend((rows, columns), X.permute(1, 2, 0, 3)).unflatten(0, (len(runs), -1))
         seen = seen[:, :, inner, inner].movedim(1, -2).flatten(-2)  # (n, H, W, B, N_h * D_in)
         ours = torch.baddbmm(bias[:, None], seen.flatten(1, 3), weight).view(target.shape)
         gap, scale = (ours - target).flatten(1), target.flatten(1)
@@ -120,8 +119,9 @@ def _apart(
     """Each layer with what it learned: `centers` `(steps + 1, n * N_h, 2)`, `errors`
     `(steps, n)`."""
     for number, layer in enumerate(layers):
-        layer.encoding.centers.copy_(encoding.centers.chunk(len(layers))[number])
-        layer.encoding.spread.copy_(encoding.spread.chunk(len(layers))[number])
+        own = cast(QuadraticEncoding, layer.encoding)
+        own.centers.copy_(encoding.centers.chunk(len(layers))[number])
+        own.spread.copy_(encoding.spread.chunk(len(layers))[number])
         layer.value.weight.copy_(weight[number].mT)
         layer.value.bias.copy_(bias[number])
     parts = zip(layers, centers.chunk(len(layers), dim=1), errors.unbind(dim=1), strict=True)

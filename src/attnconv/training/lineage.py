@@ -5,12 +5,12 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from ..data import Dataset
-from ..models import prune_degenerate_heads
+from ..models import SelfAttentionNet, prune_degenerate_heads
 from ..parameters import Network, Place, RunParameters, Task, build_network
 from ..records.record import RunRecord, load_run
 from ..records.weights import set_weights
@@ -101,7 +101,7 @@ def pruned_parent(
         "max_condition": parameters.max_condition,
         "min_eigenvalue": parameters.min_eigenvalue,
     }
-    pruned, removed = prune_degenerate_heads(model, **criterion)
+    pruned, removed = prune_degenerate_heads(cast(SelfAttentionNet, model), **criterion)
     origin = {
         "run": parent.name,
         "epochs": parent.epochs,

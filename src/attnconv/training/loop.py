@@ -10,8 +10,9 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -150,7 +151,8 @@ class Training:
         share = slice(self.processes.index, None, self.processes.count)
         while self.progress.step < self.steps:
             whole = [part[self.progress.step * size :][:size] for part in plan]
-            yield *(part[share] for part in whole), len(whole[0])
+            index, corner, mirrored = (part[share] for part in whole)
+            yield index, corner, mirrored, len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
         """One step, on this process's images of a batch of `size`: windows of them at `corner`,
@@ -184,15 +186,16 @@ class Training:
             self._check_losses()
         self.bar.update(size)
 
-    def _gradients_shared(self, now: bool):
+    def _gradients_shared(self, now: bool) -> AbstractContextManager:
         """Of several processes: only after the last part of a batch do they exchange their
         gradients."""
-        return nullcontext() if now or self.processes.count == 1 else self.network.no_sync()
+        if now or not isinstance(self.network, DistributedDataParallel):
+            return nullcontext()
+        return self.network.no_sync()
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.parameters.precision == "bfloat16"
-        )
+        low = self.parameters.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
     def evaluate(self) -> tuple[float, float]:
         """Mean cross-entropy and accuracy on the test images, shared between the processes."""
@@ -215,14 +218,14 @@ class Training:
         self.losses.zero_()
         self.hits.zero_()
         self.recorder.take_snapshot()
-        shown = {"loss": f"{entry['train_loss']:.3f}", "accuracy": f"{test_accuracy:.4f}"}
-        self.bar.set_postfix(epoch=f"{progress.epoch}/{self.parameters.epochs}", **shown)
+        shown = {"epoch": f"{progress.epoch}/{self.parameters.epochs}"}
+        shown |= {"loss": f"{entry['train_loss']:.3f}", "accuracy": f"{test_accuracy:.4f}"}
+        self.bar.set_postfix(shown)
 
     # --- when it must not go on ---
 
     def _check_losses(self) -> None:
-        """RuntimeError when a loss of this epoch is not finite. On a GPU this waits for the device,
-        so not at every step."""
+        """RuntimeError when a loss of this epoch is not finite. This waits for the device."""
         step = self.progress.step
         if torch.isfinite(self.losses[max(0, step - 50) : step]).all():
             return
@@ -236,8 +239,7 @@ class Training:
         raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
 
     def _agreed_to_stop(self, received: list[int]) -> bool:
-        """Whether a signal arrived; of several processes, at any of them, asked at the same
-        steps."""
+        """Whether a signal arrived at any of the processes, which ask at the same steps."""
         if self.processes.count == 1:
             return bool(received)
         if self.progress.step % 50 and self.progress.step < self.steps:
@@ -256,9 +258,8 @@ class Training:
         # a process that ends is taken as a failure, and the others are killed
         self.processes.wait()
         number = received[0] if received else signal.SIGTERM
-        name = signal.Signals(number).name
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
-        raise Interrupted(f"stopped by {name} in {where}; {written}", number)
+        raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
 
     def _expect_one_position(self) -> None:
         """ValueError when several processes go on from different steps, as when they do not share
@@ -296,10 +297,10 @@ class Training:
             torch.backends.cudnn.allow_tf32 = self.parameters.precision != "float32"
         fitting = micro_batch(self.model, self.parameters, self.processes)
         self.micro_batch = self.parameters.micro_batch or fitting
-        self.forward = self.model
+        self.forward: nn.Module = self.model
         if (mode := self.parameters.compile) != "off":
             torch.compiler.reset()  # another model's compiled code counts towards a limit
-            self.forward = torch.compile(self.model, mode=mode, dynamic=False)
+            self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
         shared = self.processes.count > 1
         self.network = DistributedDataParallel(self.forward) if shared else self.forward
         parent = self.progress.parent

@@ -15,8 +15,10 @@ LARGEST_BLOCK = 32 * 2**20  # bytes
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
-def heads_per_layer(model: SelfAttentionNet) -> list[int]:
-    return [attention.num_heads for attention in model.attentions]
+def heads_per_layer(model: nn.Module) -> list[int]:
+    """Empty for a model without attention."""
+    attentions = model.attentions if isinstance(model, SelfAttentionNet) else []
+    return [attention.num_heads for attention in attentions]
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:

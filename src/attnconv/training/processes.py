@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from accelerate import PartialState
@@ -28,7 +29,7 @@ class Processes:
         kind = device_type(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             state = PartialState(cpu=kind == "cpu")
-            return cls(state.process_index, state.num_processes, state.device)
+            return cls(state.process_index, state.num_processes, cast(torch.device, state.device))
         return cls(0, 1, torch.device(kind))
 
     @property

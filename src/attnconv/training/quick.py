@@ -35,7 +35,9 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
     if parent := MODELS[model].parent:
         quick_run(parent, seed)
     with _alone(parameters):
-        return launch(parameters).record
+        record = launch(parameters).record
+    assert record, "of a single process"
+    return record
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
@@ -55,7 +57,9 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
         )
     with _alone(parameters):
         run = launch(parameters)
-        return run.model or launch(parameters.model_copy(update={"resume": False})).model
+        trained = run.model or launch(parameters.model_copy(update={"resume": False})).model
+    assert trained, "a run that starts afresh has one"
+    return trained
 
 
 def _parameters(model: str, seed: int) -> RunParameters:

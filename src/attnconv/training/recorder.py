@@ -4,12 +4,13 @@ the weights."""
 import math
 import warnings
 from contextlib import suppress
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
-from ..models import MODELS, snapshot
+from ..models import MODELS, SelfAttentionNet, snapshot
 from ..parameters import Folders, RunParameters
 from ..records.attention import PositionHistory
 from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
@@ -119,8 +120,8 @@ class Recorder:
         single = {"image": images[:SINGLE_IMAGES]}
         if images.shape[1] == 3:
             photographs = torch.stack(
-                [load_photograph(name, tuple(images.shape[2:])) for name in PHOTOGRAPHS]
+                [load_photograph(name, (images.shape[2], images.shape[3])) for name in PHOTOGRAPHS]
             )
             pixels = (photographs * 255).round().to(torch.uint8)
             single["photograph"] = self.data.dataset.normalise(pixels).to(self.device)
-        return content_maps(self.model, images, single).to_tensors()
+        return content_maps(cast(SelfAttentionNet, self.model), images, single).to_tensors()

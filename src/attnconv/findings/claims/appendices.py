@@ -68,7 +68,7 @@ def _no_gain(runs: Runs, tolerance: float) -> Answer:
     "sa-generalized-pruned",
 )
 def _pruning_hurts(runs: Runs) -> Answer:
-    parents = [record.info.parent for record in runs["sa-generalized-pruned"]]
+    parents = [record.parent for record in runs["sa-generalized-pruned"]]
     before, after = (
         mean([parent[name] for parent in parents])
         for name in ("test_accuracy", "test_accuracy_after_pruning")
@@ -84,7 +84,7 @@ def _pruning_hurts(runs: Runs) -> Answer:
     tolerance=TOLERANCE,
 )
 def _pruning_recovers(runs: Runs, tolerance: float) -> Answer:
-    parents = [record.info.parent["test_accuracy"] for record in runs["sa-generalized-pruned"]]
+    parents = [record.parent["test_accuracy"] for record in runs["sa-generalized-pruned"]]
     change = minus(accuracy(runs["sa-generalized-pruned"]), mean(parents))
     return f"at the end {change:+.4f} from before pruning", verdict(change >= -tolerance)
 

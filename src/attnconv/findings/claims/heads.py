@@ -142,6 +142,7 @@ def _constant_shift(runs: Runs) -> Answer:
 def _content_is_used(runs: Runs, enough: int, some: int, mass: float) -> Answer:
     counts = []
     for record in runs["sa-learned-content"]:
+        assert record.content_maps, "the claim needs a model with content"
         maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
         # total variation, (L, N_h)
         apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2

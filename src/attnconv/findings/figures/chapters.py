@@ -1,13 +1,17 @@
 """The chapters' own figures; those beyond the paper show the heads in numbers."""
 
 from collections.abc import Sequence
+from typing import cast
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from torch import Tensor
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, MultipleLocator
+from torch import Tensor, nn
 
 from ...data import load_photograph
 from ...models import SelfAttentionNet
@@ -97,7 +101,7 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
     its blocks (bottom)."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
-    p, block = model.pooling, model.blocks[0]
+    p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
     from_image_to_logits = [
         f"image\n{image_size} × {image_size} × {model.in_channels}",
         f"down-sampling\n{p} × {p} to 1\n{side} × {side} × {model.embedding.in_features}",
@@ -110,7 +114,7 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
         f"attention\n{' or '.join(map(str, heads))} heads",
         f"linear map\n{hidden} → {hidden}",
         "add,\nLayerNorm",
-        f"perceptron\n{hidden} → {block.mlp[0].out_features}\n→ {hidden}",
+        f"perceptron\n{hidden} → {perceptron.out_features}\n→ {hidden}",
         "add,\nLayerNorm",
     ]
     figure, axes = subplots(1, 1, 8, 3.1, lines=True)
@@ -135,9 +139,7 @@ def _chain(
         left = start + 2 * number
         color = "#CDE4F3" if number in marked else "#F2F2F2"
         ax.add_patch(
-            plt.Rectangle(
-                (left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8
-            )
+            Rectangle((left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8)
         )
         ax.text(left + 0.75, height, text, ha="center", va="center", fontsize=7.5)
         if number or start:
@@ -216,16 +218,18 @@ def attention_maps(
     """Where each head looks from one query pixel: `(N_h, H, W, H, W)`, all on one scale from 0 to
     the largest probability."""
     maps = probabilities[:, query[0], query[1]].detach()
-    heads = len(maps)
+    heads, scale = len(maps), Normalize(0, float(maps.max()))
     columns = min(columns, heads)
     rows = -(-heads // columns)
     side = 1.25 if columns > 4 else 2.0
     figure, axes = subplots(rows, columns, side * columns + 0.6, (side + 0.15) * rows + 0.1)
     for head, ax in enumerate(first_of(axes, heads)):
-        shown = ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0, vmax=float(maps.max()))
+        ax.imshow(maps[head].numpy(), cmap="cividis", norm=scale)
         mark_query(ax, query)
         ax.set_title(titles[head] if titles else f"head {head + 1}", fontsize=8)
-    figure.colorbar(shown, ax=axes, shrink=0.8).ax.tick_params(labelsize=6)
+    figure.colorbar(ScalarMappable(scale, "cividis"), ax=axes, shrink=0.8).ax.tick_params(
+        labelsize=6
+    )
     return finish(figure)
 
 
@@ -269,7 +273,7 @@ def head_paths(centers: Tensor) -> Figure:
             fontsize=8,
             color=color,
         )
-    ax.add_patch(plt.Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
+    ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
     ax.set(
         xlim=(-reach, reach),
         ylim=(reach, -reach),
@@ -277,8 +281,8 @@ def head_paths(centers: Tensor) -> Figure:
         xlabel=r"column shift $\Delta_2$",
         ylabel=r"row shift $\Delta_1$",
     )
-    ax.xaxis.set_major_locator(plt.MultipleLocator(1))
-    ax.yaxis.set_major_locator(plt.MultipleLocator(1))
+    ax.xaxis.set_major_locator(MultipleLocator(1))
+    ax.yaxis.set_major_locator(MultipleLocator(1))
     ax.grid(color="0.88")
     return finish(figure)
 
@@ -322,7 +326,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
         if mark_zero:
             row, column = (extent // 2 for extent in maps.shape[1:])
             ax.plot(column, row, "+", ms=7, color="white", path_effects=[halo("black")])
-        bar = figure.colorbar(shown, ax=ax, location="bottom", ticks=plt.MaxNLocator(2))
+        bar = figure.colorbar(shown, ax=ax, location="bottom", ticks=MaxNLocator(2))
         bar.ax.tick_params(labelsize=6)
         ax.set_title(f"head {head + 1}", fontsize=8)
     figure.suptitle(title, fontsize=9)

@@ -1,12 +1,13 @@
 """The paper's figures of what heads attend to, 3 to 10, 12 and 14; each takes a run record."""
 
 from collections.abc import Sequence
+from typing import cast
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from ...data import PHOTOGRAPHS, dataset_at_hand, load_photograph
@@ -133,8 +134,10 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
             ax.contour(fine, fine, density, levels=[level], **lines)
         # one pixel; a blob; too flat for a contour
         form = "s" if mass.max() > 0.9 else "o" if seen else "x"
-        _mark_centre(ax, head, encoding.num_heads, encoding.centers[head].tolist(), form)
-    ax.add_patch(plt.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
+        _mark_centre(
+            ax, head, encoding.num_heads, cast(Tensor, encoding.centers)[head].tolist(), form
+        )
+    ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
     ax.set(
         xlim=(-HALF_WINDOW, HALF_WINDOW),
         ylim=(HALF_WINDOW, -HALF_WINDOW),
@@ -151,11 +154,11 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     where it lies beyond."""
     row, column = centre
     inside = max(abs(row), abs(column)) <= HALF_WINDOW
-    place = [min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row)]  # x, y
+    x, y = (min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row))
     # seen on the query's square too
     ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
-    ax.plot(*place, form if inside else "o", clip_on=False, **mark, **ink)
+    ax.plot(x, y, form if inside else "o", clip_on=False, **mark, **ink)
     angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand around it
     offset = (
         (6 * np.cos(angle), 6 * np.sin(angle))
@@ -164,7 +167,13 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     )
     middle = {"ha": "center", "va": "center"} if inside else {}
     ax.annotate(
-        str(head + 1), place, xytext=offset, textcoords="offset points", fontsize=8, **middle, **ink
+        str(head + 1),
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        fontsize=8,
+        **middle,
+        **ink,
     )
 
 
@@ -267,7 +276,7 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
 
 
 def _map_table(
-    rows: Sequence[Sequence[Tensor]],
+    rows: Sequence[Sequence[Tensor]] | Tensor,
     query: Sequence[int],
     source: str,
     titles: Sequence[Sequence[str]] | None = None,
@@ -282,7 +291,7 @@ def _map_table(
 
 
 def _fill_maps(
-    axes: np.ndarray, rows: Sequence[Sequence[Tensor]], query: Sequence[int], titles
+    axes: np.ndarray, rows: Sequence[Sequence[Tensor]] | Tensor, query: Sequence[int], titles
 ) -> None:
     for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
         for head, ax in enumerate(first_of(line, len(maps))):

@@ -3,10 +3,10 @@
 import textwrap
 from collections.abc import Callable, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ...data import load_photograph
@@ -140,7 +140,7 @@ def _accuracy_curves(
                 clip_on=False,
             )
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
-    ax.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(color="0.92")
     if not shown:
         ax.set(xticks=[], yticks=[])  # there is nothing to measure
@@ -167,7 +167,7 @@ def figure_11(
     W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by
     default the paper's sizes: a 2 x 2 kernel, five heads, two input and three output channels.
     """
-    if W_conv is None:
+    if W_conv is None or E_q is None or W_SA is None or A_q is None:
         W_conv, E_q, W_SA, A_q = _factorisation()
     rows = (
         (W_conv, E_q, r"$W^{\mathrm{conv}}$", r"$E_q$", r"$V_q^{\mathrm{conv}}$"),

@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 SHEET = {"dpi": 120, "layout": "constrained", "facecolor": "white"}
@@ -40,7 +41,8 @@ def subplots(
 
 def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
     """A sheet in two parts: axes on the left, and what takes more of them on the right."""
-    left, right = plt.figure(figsize=(width, height), **SHEET).subfigures(1, 2, **options)
+    sheet = plt.figure(figsize=(width, height), **SHEET)
+    left, right = sheet.subfigures(1, 2, squeeze=False, **options)[0]
     return left.subplots(), right
 
 
@@ -63,7 +65,7 @@ def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
     row, column = query
     for color, width in (("white", 2.2), ("black", 1.0)):  # seen on dark pixels and on bright ones
         corner = column - size / 2, row - size / 2
-        ax.add_patch(plt.Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
+        ax.add_patch(Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
 
 
 def halo(color: str) -> withStroke:

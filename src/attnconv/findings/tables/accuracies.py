@@ -9,7 +9,7 @@ from ...models import MODELS, build_model, cost_of
 from ...models.cost import Cost
 from ...models.published import TABLE_1, TABLE_4
 from ...parameters import RunParameters, build_network
-from ...records.record import RunRecord, heads_left
+from ...records.record import RunRecord
 from ...records.select import Records
 from .table import Table
 
@@ -26,11 +26,10 @@ class Accuracy:
     epochs: str
 
     @classmethod
-    def of(cls, runs: Sequence[RunRecord]) -> "Accuracy | None":
-        if not runs:
-            return None
-        last = [record.info.final_test_accuracy for record in runs]
-        best = [record.info.best_test_accuracy for record in runs]
+    def of(cls, runs: Sequence[RunRecord]) -> "Accuracy":
+        """Of at least one run."""
+        last = [record.accuracy for record in runs]
+        best = [record.best_accuracy for record in runs]
         epochs = sorted({record.info.epochs_done for record in runs})
         spread = statistics.stdev(last) if len(runs) > 1 else None
         return cls(
@@ -84,8 +83,8 @@ def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -
 def _accuracy_row(model: str, records: Records) -> list[str]:
     spec, runs = MODELS[model], records.of(model)
     published = spec.published
-    ours, state = Accuracy.of(runs), records.state(model)
-    cost = cost_in_table(model, heads_left(runs[0]) if runs and spec.parent else None)
+    ours, state = Accuracy.of(runs) if runs else None, records.state(model)
+    cost = cost_in_table(model, runs[0].heads_left if runs and spec.parent else None)
     accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
     replicated = f"{published.replicated:.4f}" if published.replicated else "-"
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
@@ -134,7 +133,8 @@ def summary(records: Records) -> Table:
 
 
 def _measured(records: Records, model: str) -> str:
-    ours = Accuracy.of(records.of(model))
+    runs = records.of(model)
+    ours = Accuracy.of(runs) if runs else None
     return f"{ours} (n = {ours.seeds}, {ours.epochs} epochs)" if ours else records.state(model)
 
 
@@ -176,9 +176,10 @@ def small_table(records: Records) -> Table:
 
 def _small_row(records: Records, model: str) -> list[str]:
     runs, label = records.of(model), MODELS[model].label
-    if not (ours := Accuracy.of(runs)):
+    if not runs:
         return [label, records.state(model), *["-"] * 7]
-    cost = cost_of(build_network(runs[0].info.parameters, heads_left(runs[0])))
+    ours = Accuracy.of(runs)
+    cost = cost_of(build_network(runs[0].info.parameters, runs[0].heads_left))
     minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
     on = sorted(
         {

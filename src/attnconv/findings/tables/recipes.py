@@ -1,9 +1,11 @@
 """Table 2, and the small tier's recipe: how the models are trained."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ...models import MODELS, build_model
+from torch import nn
+
+from ...models import MODELS, SelfAttentionNet, build_model
 from ...models.published import TABLE_2, TABLE_4
 from ...parameters import MOMENTUM, Network, RunParameters
 from ...records.heads import heads_of
@@ -17,10 +19,11 @@ def table_2(records: Records) -> Table:
     """Table 2: the self-attention networks' parameters as printed, as this project's recipe has
     them, and as used in runs."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
-    model = build_model("sa-quadratic")
+    model = cast(SelfAttentionNet, build_model("sa-quadratic"))
+    norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
     elsewhere = {
         "number of heads": str(model.attentions[0].num_heads),
-        "layer normalization epsilon": f"{model.blocks[0].attention_norm.eps:g}",
+        "layer normalization epsilon": f"{norm.eps:g}",
         "momentum": f"{MOMENTUM:g}",
     }
     columns = {

@@ -8,7 +8,7 @@ from ...models import MODELS, cost_of
 from ...models.published import TABLE_4
 from ...parameters import build_network
 from ...records.heads import heads_of, lemma_3_residual
-from ...records.record import RunRecord, heads_left
+from ...records.record import RunRecord
 from ...records.select import Records
 from ...records.weights import FILE as WEIGHTS
 from .accuracies import Accuracy
@@ -59,8 +59,8 @@ def lemma_1_table(record: RunRecord) -> Table:
 
 def pruning_table(record: RunRecord) -> Table:
     """What pruning degenerate heads removes and costs, from the record of a pruned run."""
-    parent, parameters = record.info.parent, record.info.parameters
-    size, left = DATASETS[parameters["dataset"]].image_size, heads_left(record)
+    parent, parameters = record.parent, record.info.parameters
+    size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole, pruned = (
         cost_of(build_network(parameters, heads), size) for heads in ([9] * len(left), left)
     )
@@ -71,7 +71,7 @@ def pruning_table(record: RunRecord) -> Table:
             f"{parent['test_accuracy_after_pruning']:.4f}",
         ]
     ]
-    rows[0].append(f"{record.info.final_test_accuracy:.4f}")
+    rows[0].append(f"{record.accuracy:.4f}")
     for name, before, after in (
         ("heads", 9 * len(left), sum(left)),
         ("parameters", whole.parameters, pruned.parameters),

@@ -24,8 +24,7 @@ def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor
 
 
 class LearnedAbsoluteEncoding(nn.Module):
-    """Learned absolute encoding P: one free vector per pixel, `(*sizes, dim)`, normal with standard
-    deviation 0.02."""
+    """Learned encoding P: a free vector per pixel, `(*sizes, dim)`, at first N(0, 0.02^2)."""
 
     def __init__(self, *sizes: int, dim: int):
         super().__init__()

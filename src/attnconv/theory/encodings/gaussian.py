@@ -13,8 +13,7 @@ ALPHA_FORMS = ("square", "direct")
 
 
 def quadratic_encoding(delta: Tensor) -> Tensor:
-    """r_delta = (||delta||^2, delta_1, ..., delta_n): `(..., n)` -> `(..., n + 1)`. Equation
-    (9)."""
+    """r_delta = (||delta||^2, delta_1, ..., delta_n), eq. (9): `(..., n)` -> `(..., n + 1)`."""
     return torch.cat([delta.square().sum(dim=-1, keepdim=True), delta], dim=-1)
 
 
@@ -59,8 +58,7 @@ class QuadraticEncoding(SeparableEncoding):
 
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
-        """Heads with the given centres `(N_h, n)`, all of the same alpha > 0. Not trained unless
-        told to."""
+        """Heads with centres `(N_h, n)`, all of one alpha > 0. Not trained unless told to."""
         if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
             raise ValueError(
                 f"alpha is {alpha!r}, expected a positive finite number within the range of"
@@ -101,8 +99,7 @@ def generalized_quadratic_encoding(delta: Tensor) -> Tensor:
 
 
 def generalized_quadratic_target(centers: Tensor, precision: Tensor) -> Tensor:
-    """v of appendix E for centres Delta `(..., 2)` and precision `Sigma^-1`, `(..., 2, 2)`:
-    `(..., 5)`."""
+    """v of appendix E for centres `(..., 2)`, precision `Sigma^-1` `(..., 2, 2)`: `(..., 5)`."""
     linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
     p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
     return 0.5 * torch.stack(

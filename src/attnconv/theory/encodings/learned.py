@@ -59,8 +59,7 @@ class LearnedRelativeEncoding(SeparableEncoding):
 
     @torch.no_grad()
     def snapshot(self) -> dict[str, Tensor]:
-        """`row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)`, by shift from the most
-        negative one."""
+        """`row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)`, by ascending shift."""
         shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
         rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
         return {"row_scores": rows.clone(), "column_scores": columns.clone()}

@@ -54,7 +54,8 @@ class SeparableEncoding(PositionEncoding):
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
-        return sum(self.axis_scores(axis, delta[..., axis]) for axis in range(delta.shape[-1]))
+        first, *others = (self.axis_scores(n, along) for n, along in enumerate(delta.unbind(-1)))
+        return sum(others, first)
 
     def position_scores(self, *sizes: int) -> Tensor:
         scores = torch.zeros((), device=self.device)
@@ -66,8 +67,7 @@ class SeparableEncoding(PositionEncoding):
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
-        """Per axis the attention along it, `(N_h, size, size)`: p(k | q) is the product over the
-        axes, exactly."""
+        """Per axis the attention along it, `(N_h, size, size)`; p(k | q) is their product."""
         shifts = (axis_shifts(size, self.device) for size in sizes)
         return [
             softmax_without_tails(self.axis_scores(axis, delta))
