@@ -2,12 +2,18 @@ import resource
 import subprocess
 import sys
 
+import helpers.shapes  # noqa: F401 - named below
+import jaxtyping
 import pytest
+
+# The shapes in the theory's annotations are checked at each call: before anything imports it.
+sys.modules["attnconv.theory.shapes"] = jaxtyping
+jaxtyping.install_import_hook("attnconv.theory", "helpers.shapes.check_shapes")
+pytest.register_assert_rewrite("helpers.runs")
+
 import torch
 from helpers import ROOT
 from helpers.synthetic import write_records
-
-pytest.register_assert_rewrite("helpers.runs")
 
 # A lossless copy of CIFAR-10 with the program that unpacks it, where one lies beside the checkout.
 UNPACK = ROOT.parent / "shared" / "cifar10" / "unpack.py"

@@ -93,3 +93,12 @@ def test_check_gap_fails_on_differences_and_nan(capsys):
             check_gap("different", wrong, one, 1e-3)
     with pytest.raises(ValueError, match="expected equal"):
         largest_gap(one, torch.ones(3))
+
+
+def test_shapes_in_annotations_are_enforced():
+    X, W = torch.randn(2, 7, 3), torch.randn(3, 4)
+    attention.attention_scores(X, W, W)
+    with pytest.raises(TypeError, match="W_key"):
+        attention.attention_scores(X, W, torch.randn(4, 4))
+    with pytest.raises(TypeError, match=r"D_in"):
+        attention.self_attention(X, W, W, torch.randn(4, 3))

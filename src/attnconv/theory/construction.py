@@ -17,6 +17,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from .encodings import PositionEncoding, QuadraticEncoding, softmax_without_tails
 from .grid import relative_shifts, shift_set
 from .layers import PositionAttention
+from .shapes import Float
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -86,12 +87,12 @@ class ConvAsAttention(nn.Module):
             f" groups={self.groups}"
         )
 
-    def value_matrices(self) -> Tensor:
+    def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
         """W^(h) for each head: `(N_h, C_in, C_out)`, block diagonal with groups."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
-    def axis_probabilities(self, axis: int, size: int) -> Tensor:
+    def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
         """Of the kept queries along one axis of the padded image: `(N_h, queries, size)`."""
         reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .grid import pixels, shift_set
+from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
@@ -30,7 +31,7 @@ class HeadCombination(NamedTuple):
 
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
     """The rows E_q of the proof: query pixels `(Q, 2)` and one-hot targets e_{q + Delta}
     `(Q, K_1 * K_2, T)`, float64.
 

@@ -6,9 +6,12 @@ Letters: n spatial dimensions (1 for sequences, 2 for images), T pixels, rows be
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
+
+from .shapes import Int
 
 
-def pixels(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
+def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"]:
     """All pixel positions of a grid, rows first: `(T, n)`, int64.
 
     `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a
@@ -21,7 +24,7 @@ def pixels(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
     )
 
 
-def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> torch.Tensor:
+def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
     """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
     Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
@@ -38,13 +41,13 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
     return torch.cartesian_prod(*axes).reshape(-1, len(axes))
 
 
-def relative_shifts(*sizes: int, device: torch.device | None = None) -> torch.Tensor:
+def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
     """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
 
 
-def axis_shifts(size: int, device: torch.device | None = None) -> torch.Tensor:
+def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
     """delta = k - q along one axis: `(size, size)`, query first, int64."""
     return relative_shifts(size, device=device).squeeze(-1)

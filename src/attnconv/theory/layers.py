@@ -18,14 +18,15 @@ from .encodings import (
     learned_shift_scores,
     softmax_without_tails,
 )
+from .shapes import Float
 
 # The attention of all heads on an image, for the whole batch: dense `(N_h, H, W, H, W)`, or one
 # factor per axis, rows `(N_h, H, H)` and columns `(N_h, W, W)` with p(k | q) = rows[q_1, k_1]
 # columns[q_2, k_2].
-Maps = Tensor | tuple[Tensor, Tensor]
+Maps = Float[Tensor, "N_h H W H W"] | tuple[Float[Tensor, "N_h H H"], Float[Tensor, "N_h W W"]]
 
 
-def attend(maps: Maps, X: Tensor) -> Tensor:
+def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h H W B D"]:
     """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, H, W, B, D)`. Equation (6).
 
     With factors it costs H + W products per query and channel, densely H * W. All images are
@@ -42,7 +43,7 @@ def attend(maps: Maps, X: Tensor) -> Tensor:
     return (columns.unsqueeze(1) @ by_rows).view(-1, height, width, batch, X.shape[-1])
 
 
-def attend_and_add(maps: Maps, V: Tensor) -> Tensor:
+def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
     """The sum of what each head sees of its own image: V `(N_h, H, W, B, D)` -> `(H, W, B, D)`."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..shapes import Float, Shaped
 from .position import PositionEncoding, SeparableEncoding
 
 # of the centres at the start, in pixels: the published code's; the text has sqrt(2)
@@ -12,12 +13,14 @@ CENTER_STD = 2.0
 ALPHA_FORMS = ("square", "direct")
 
 
-def quadratic_encoding(delta: Tensor) -> Tensor:
+def quadratic_encoding(delta: Shaped[Tensor, "*B n"]) -> Shaped[Tensor, "*B n+1"]:
     """r_delta = (||delta||^2, delta_1, ..., delta_n), eq. (9): `(..., n)` -> `(..., n + 1)`."""
     return torch.cat([delta.square().sum(dim=-1, keepdim=True), delta], dim=-1)
 
 
-def quadratic_target(centers: Tensor, alpha: Tensor) -> Tensor:
+def quadratic_target(
+    centers: Float[Tensor, "*B n"], alpha: Float[Tensor, "*B"]
+) -> Float[Tensor, "*B n+1"]:
     """v = -alpha (1, -2 Delta_1, ..., -2 Delta_n): centres `(..., n)`, alpha `(...)` ->
     `(..., n + 1)`. Equation (9)."""
     return -alpha.unsqueeze(-1) * torch.cat(
@@ -89,7 +92,7 @@ class QuadraticEncoding(SeparableEncoding):
 # --- the generalised quadratic encoding, appendix E -----------------------------------------------
 
 
-def generalized_quadratic_encoding(delta: Tensor) -> Tensor:
+def generalized_quadratic_encoding(delta: Shaped[Tensor, "*B 2"]) -> Shaped[Tensor, "*B 5"]:
     """r_delta = (delta_1, delta_2, delta_1^2, delta_2^2, delta_1 delta_2): `(..., 2)` ->
     `(..., 5)`. Appendix E."""
     delta_1, delta_2 = delta.unbind(dim=-1)
@@ -98,7 +101,9 @@ def generalized_quadratic_encoding(delta: Tensor) -> Tensor:
     )
 
 
-def generalized_quadratic_target(centers: Tensor, precision: Tensor) -> Tensor:
+def generalized_quadratic_target(
+    centers: Float[Tensor, "*B 2"], precision: Float[Tensor, "*B 2 2"]
+) -> Float[Tensor, "*B 5"]:
     """v of appendix E for centres `(..., 2)`, precision `Sigma^-1` `(..., 2, 2)`: `(..., 5)`."""
     linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
     p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]

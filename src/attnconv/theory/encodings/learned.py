@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ..grid import axis_shifts
+from ..shapes import Float
 from .position import SeparableEncoding
 
 
@@ -66,8 +67,11 @@ class LearnedRelativeEncoding(SeparableEncoding):
 
 
 def learned_content_scores(
-    queries: Tensor, keys: Tensor, embedding: LearnedShiftEmbedding, scale: float = 1.0
-) -> Tensor:
+    queries: Float[Tensor, "B N_h H W D_k"],
+    keys: Float[Tensor, "B N_h H W D_k"],
+    embedding: LearnedShiftEmbedding,
+    scale: float = 1.0,
+) -> Float[Tensor, "B N_h H W H W"]:
     """Learned encoding with content: scores scale * (q . k + q . r_delta), `(B, N_h, H, W, H, W)`.
     Section 4.3.
 
@@ -80,8 +84,13 @@ def learned_content_scores(
 
 
 def learned_content_parts(
-    queries: Tensor, keys: Tensor, embedding: LearnedShiftEmbedding, scale: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor]:
+    queries: Float[Tensor, "B N_h H W D_k"],
+    keys: Float[Tensor, "B N_h H W D_k"],
+    embedding: LearnedShiftEmbedding,
+    scale: float = 1.0,
+) -> tuple[
+    Float[Tensor, "B N_h H W H W"], Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]
+]:
     """The parts of these scores: q . k `(B, N_h, H, W, H, W)`, and q . r_delta as in
     `learned_shift_scores`, each scaled."""
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
@@ -90,8 +99,8 @@ def learned_content_parts(
 
 
 def learned_shift_scores(
-    queries: Tensor, embedding: LearnedShiftEmbedding
-) -> tuple[Tensor, Tensor]:
+    queries: Float[Tensor, "B N_h H W D_k"], embedding: LearnedShiftEmbedding
+) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """q . r_delta, the second term of equation (8), as a part for each key row `(B, N_h, H, W, H)`
     and one for each key column `(B, N_h, H, W, W)`; queries as in `learned_content_scores`."""
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ..grid import axis_shifts, relative_shifts
+from ..shapes import Float
 
 
-def softmax_without_tails(scores: Tensor) -> Tensor:
+def softmax_without_tails(scores: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
     """The softmax over the last dimension, n numbers, with the probabilities below eps / (4 n) of
     the largest exactly zero.
 

@@ -1,0 +1,46 @@
+"""Checks of the shapes in annotations, of nothing else: other wrong input has errors of ours."""
+
+import functools
+import inspect
+from typing import get_args, get_origin, get_type_hints
+
+from jaxtyping import AbstractArray
+
+
+def check_shapes(function):
+    """A function that raises TypeError for a tensor of another shape than its annotation says; what
+    jaxtyping calls a type checker."""
+    hints = {name: hint for name, hint in get_type_hints(function).items() if _has_shape(hint)}
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args, **kwargs):
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            _expect(f"{function.__qualname__}({name})", value, hints.get(name))
+        result = function(*args, **kwargs)
+        _expect(f"{function.__qualname__}'s result", result, hints.get("return"))
+        return result
+
+    return checked if hints else function
+
+
+def _has_shape(hint):
+    if isinstance(hint, type) and issubclass(hint, AbstractArray):
+        return True
+    return any(map(_has_shape, get_args(hint)))
+
+
+def _expect(where, value, hint):
+    if get_origin(hint) is tuple:
+        for number, (part, of_part) in enumerate(zip(value, get_args(hint), strict=True)):
+            _expect(f"{where}[{number}]", part, of_part)
+    elif hint is not None and not any(_fits(value, each) for each in (get_args(hint) or (hint,))):
+        found = f"{value.dtype} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise TypeError(f"{where}: got {found}, expected {hint}")
+
+
+def _fits(value, hint):
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        return isinstance(value, tuple) and all(map(isinstance, value, parts))
+    return isinstance(value, hint)
