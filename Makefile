@@ -11,6 +11,8 @@ export JUPYTER_PREFER_ENV_PATH := 1
 unexport MPLBACKEND
 # Threads that wait give their core away, so that other work on the machine does not stall a training cell.
 export OMP_WAIT_POLICY := passive
+# Chapters and tests compute on small arrays: a second thread only waits.
+book test quick outputs: export OMP_NUM_THREADS := 1
 .PHONY: help env book quick test outputs readme benchmark serve clean
 
 help: ## this list
@@ -38,19 +40,19 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
 	@echo "== unit and property tests"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore tests/rendered
+	@$(BIN)/python -m pytest -n 2 --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout 300 \
 		--nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(MAKE) --no-print-directory book
 	@echo "== the built pages, as files and in a browser"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/rendered
+	@$(BIN)/python -m pytest -n 2 tests/rendered
 
 quick: $(READY) ## lint, types, and the unit tests without training and browsers: two minutes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/basedpyright --level error
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
