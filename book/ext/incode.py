@@ -127,6 +127,8 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
 
 
 def setup(app):
+    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.viewcode")
     app.add_directive("in-code", InCode)
     app.connect("autodoc-process-signature", signature_in_short)
     app.connect("html-collect-pages", test_pages)
