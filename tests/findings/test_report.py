@@ -334,7 +334,10 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
             r" epochs\) \| not run \|"
         )
         assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
-    assert f"Paper tier: {len(MODELS)} of {len(MODELS)} rows run" in text and text.count(readme.MARKS[1]) == 1
+    assert (
+        f"Paper tier: {len(MODELS)} of {len(MODELS)} rows run" in text
+        and text.count(readme.MARKS[1]) == 1
+    )
     path.write_text(text.replace(readme.MARKS[1], ""))
     with pytest.raises(ValueError, match="lacks the marks"):
         readme.update_readme(records, path)
