@@ -22,7 +22,8 @@ def code_cells(path):
 
 
 def test_the_chapters_are_there():
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02d}" for number in range(1, 14)]
+    numbers = [path.stem[:2] for path in NOTEBOOKS]
+    assert len(numbers) >= 13 and numbers == [f"{n:02d}" for n in range(1, len(numbers) + 1)]
     toc = (ROOT / "_toc.yml").read_text()
     assert all(f"notebooks/{path.stem}" in toc for path in NOTEBOOKS)
 
