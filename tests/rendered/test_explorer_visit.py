@@ -282,7 +282,7 @@ def test_views_are_saved_as_pictures(at, path, tmp_path):
 
 @pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
 def test_a_page_loads_at_most_2_mb(visit, path):
-    visited = visit("genindex.html")
+    visited = visit("search.html")
     sizes = []
     visited.page.on("response", lambda response: sizes.append(len(response.body())))
     visited.page.goto(path, wait_until="networkidle")

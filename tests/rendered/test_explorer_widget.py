@@ -33,7 +33,7 @@ def test_a_page_made_of_a_notebook_shows_the_widget(visit):
         f'<script type="application/vnd.jupyter.widget-{kind}+json">{json.dumps(part)}</script>'
         for kind, part in (("state", data["manager_state"]), ("view", view))
     )
-    visited = visit("genindex.html")
+    visited = visit("search.html")
     body = (
         "<!doctype html><html lang=en><title>A notebook</title><link rel=icon"
         f" href=data:,>{scripts}<body>{embedded}"

@@ -23,7 +23,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def hard_alpha(dtype: torch.dtype) -> int:
-    """The smallest whole alpha at which a neighbour's weight e^-alpha rounds to zero in `dtype`.
+    """The smallest whole alpha at which a neighbour's weight `e^-alpha` rounds to zero in `dtype`.
 
     The attention of a head with a whole-numbered centre inside the image is then one-hot: Lemma 2
     without the limit.
