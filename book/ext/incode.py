@@ -13,7 +13,6 @@ ValueError for one that is not there.
 import ast
 import importlib
 import re
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -117,19 +116,7 @@ def test_pages(app):
         )
 
 
-def signature_in_short(app, what, name, obj, options, signature, returns):
-    """`Tensor['*B T D']`, where Sphinx would print `Annotated[Tensor, '*B T D']`; and no long list
-    of a model's fields."""
-    if hasattr(obj, "model_fields"):
-        return "", None
-    short = partial(re.sub, r"(?:\w+\.)*Annotated\[(?:\w+\.)*Tensor, ('[^']*')\]", r"Tensor[\1]")
-    return signature and short(signature), returns and short(returns)
-
-
 def setup(app):
-    app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("sphinx.ext.viewcode")
     app.add_directive("in-code", InCode)
-    app.connect("autodoc-process-signature", signature_in_short)
     app.connect("html-collect-pages", test_pages)
     return {"parallel_read_safe": True}
