@@ -7,7 +7,8 @@ torch's channels-first `(B, C, ...)` is used here, as this is where its convolut
 
 import copy
 import math
-from typing import TypeGuard
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from .encodings import PositionEncoding, QuadraticEncoding, softmax_without_tail
 from .grid import relative_shifts, shift_set
 from .layers import PositionAttention
 from .shapes import Float
+from .shifts import add_shifted, first_keys
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -43,13 +45,14 @@ class ConvAsAttention(nn.Module):
     Head h attends to the pixel at the shift Delta^(h) of the kernel and carries the matrix W^(h) of
     that shift. The paper's remedies make every torch hyper-parameter fit: the image is padded first
     and the border queries cropped (padding), only every s-th query is kept (stride), the shifts are
-    spread (dilation), W^(h) is block diagonal (groups). Attention is the softmax of the scores; it
-    is evaluated along one axis after the other, which is exact here.
+    spread (dilation), W^(h) is block diagonal (groups). Attention is the softmax of the scores,
+    along one axis after the other, which is exact here; where it is one-hot in the dtype, the heads
+    are shifts of the image, and no zero is multiplied.
 
     `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`),
-    `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. As in any attention, one infinite or
-    NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision convolution to a wider
-    dtype before it is turned into attention: alpha is chosen once.
+    `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. Unless heads are one-hot, an
+    infinite or NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision
+    convolution to a wider dtype before it is turned into attention: alpha is chosen once.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
@@ -70,6 +73,7 @@ class ConvAsAttention(nn.Module):
         self.weight = nn.Parameter(
             heads_first.flatten(2).clone(), requires_grad=conv.weight.requires_grad
         )
+        self._known: dict[tuple[int, ...], Any] = {}
         self.bias = None
         if conv.bias is not None:
             self.bias = nn.Parameter(
@@ -107,9 +111,51 @@ class ConvAsAttention(nn.Module):
         if x.ndim == len(self.kernel_size) + 1:
             return self.forward(x.unsqueeze(0)).squeeze(0)
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        x = F.pad(
-            x, [pad for before_after in reversed(self.padding) for pad in before_after], mode=mode
-        )
+        pads = [pad for before_after in reversed(self.padding) for pad in before_after]
+        x = F.pad(x, pads, mode=mode)
+        corners = self._corners(x.shape[2:])
+        x = self._dense(x) if corners is None else self._shifted(x, corners)
+        return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
+
+    def _corners(self, sizes: Sequence[int]) -> list[tuple[int, ...]] | None:
+        """Where each head's first query looks, if every head attends to one pixel at a time; None
+        if not, or if centres and alpha are being trained. Kept while these stay as they are."""
+        parameters = list(self.encoding.parameters())
+        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
+            return None
+        state = [(value.data_ptr(), value._version, value.dtype) for value in parameters]
+        if self._known.get(tuple(sizes), (None,))[0] != state:
+            axes = range(len(sizes))
+            first = [
+                first_keys(self.axis_probabilities(axis, sizes[axis]), self.stride[axis])
+                for axis in axes
+            ]
+            corners = None if None in first else list(zip(*first, strict=True))
+            self._known = {tuple(sizes): (state, corners)}
+        return self._known[tuple(sizes)][1]
+
+    def _shifted(self, x: Tensor, corners: list[tuple[int, ...]]) -> Tensor:
+        """One-hot heads: shifts of the image, and no zero is multiplied."""
+        queries = [self._count(axis, size) for axis, size in enumerate(x.shape[2:])]
+        if is_line := len(queries) == 1:  # an image of one row
+            x, corners, queries = (
+                x.unsqueeze(2),
+                [(0, *corner) for corner in corners],
+                [1, *queries],
+            )
+        images = x.permute(2, 0, 3, 1).contiguous()
+        blocks = self.weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
+        stride = (1, *self.stride)[-2:]
+        total = add_shifted(images, corners, tuple(queries), stride, blocks).permute(1, 3, 0, 2)
+        return total.squeeze(2) if is_line else total
+
+    def _count(self, axis: int, size: int) -> int:
+        """Of the kept queries along an axis of the padded image."""
+        reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
+        return (size - reach - 1) // self.stride[axis] + 1
+
+    def _dense(self, x: Tensor) -> Tensor:
+        """Heads of any width, along one axis after the other, which is exact here."""
         *rows, columns = (
             self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])
         )
@@ -118,15 +164,10 @@ class ConvAsAttention(nn.Module):
             x = torch.einsum("hpw,bhcqw->bhcqp", columns, x)
         else:
             x = torch.einsum("hpw,bcw->bhcp", columns, x)
-        sizes = x.shape[3:]
-        x = x.reshape(
-            *x.shape[:2], self.groups, self.in_channels // self.groups, math.prod(sizes)
-        )  # (B, N_h, G, C_in/G, queries)
-        x = self.weight @ x.movedim(1, 2).flatten(2, 3)  # (B, G, C_out/G, queries)
-        x = x.flatten(1, 2)
-        if self.bias is not None:
-            x = x + self.bias.unsqueeze(-1)
-        return x.unflatten(-1, sizes)
+        sizes, per_group = x.shape[3:], self.in_channels // self.groups
+        x = x.reshape(*x.shape[:2], self.groups, per_group, math.prod(sizes))
+        x = x.movedim(1, 2).flatten(2, 3)  # (B, G, N_h C_in/G, queries)
+        return (self.weight @ x).flatten(1, 2).unflatten(-1, sizes)
 
     def _check(self, x: Tensor) -> None:
         n = len(self.kernel_size)
