@@ -146,7 +146,7 @@ class ConvAsAttention(nn.Module):
         images = x.permute(2, 0, 3, 1).contiguous()
         blocks = self.weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         stride = (1, *self.stride)[-2:]
-        total = add_shifted(images, corners, tuple(queries), stride, blocks).permute(1, 3, 0, 2)
+        total = add_shifted(images, corners, queries, stride, blocks).permute(1, 3, 0, 2)
         return total.squeeze(2) if is_line else total
 
     def _count(self, axis: int, size: int) -> int:

@@ -25,9 +25,9 @@ def first_keys(maps: Float[Tensor, "N_h Q K"], stride: int) -> list[int] | None:
 
 def add_shifted(
     images: Float[Tensor, "H B W C"],
-    corners: Sequence[tuple[int, int]],
-    queries: tuple[int, int],
-    stride: tuple[int, int],
+    corners: Sequence[Sequence[int]],
+    queries: Sequence[int],
+    stride: Sequence[int],
     matrices: Float[Tensor, "N_h G C_g O_g"],
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
     """What one-hot attention computes: the sum over the heads of the image from a head's corner on,
