@@ -1,5 +1,5 @@
-"""Time and memory of a 3 x 3 convolution layer: dense attention, separable attention, torch's
-convolution.
+"""Time and memory of a 3 x 3 convolution layer: dense attention, separable attention, shifts of the
+image (which one-hot heads are, and the layer takes), torch's convolution.
 
 Prints one Markdown table: for images of 8 to 128 pixels a side, the median time of a forward pass
 and the peak of memory that it added, each way, and the ratios. Every measurement runs in a process
@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import torch
+import torch.nn.functional as F
 from measure import PeakMemory, seconds
 
 from attnconv import conv_to_attention
@@ -20,13 +21,13 @@ from attnconv.checks import largest_gap
 from attnconv.theory import attention
 
 SIDES = (8, 16, 32, 64, 128)
-WAYS = ("dense", "separable", "convolution")
+WAYS = ("dense", "separable", "shifts", "convolution")
 
 
 def dense_forward(layer, x):
     """The literal equation (4): scores between all pairs of pixels of the padded image, softmax,
     concatenation, W_out, crop."""
-    padded = torch.nn.functional.pad(x, (1, 1, 1, 1)).movedim(1, -1)
+    padded = F.pad(x, (1, 1, 1, 1)).movedim(1, -1)
     height, width = padded.shape[1:3]
     scores = layer.encoding.position_scores(height, width).flatten(3).flatten(1, 2)
     W_out = torch.eye(layer.out_channels).repeat(layer.num_heads, 1)
@@ -34,6 +35,10 @@ def dense_forward(layer, x):
         scores, padded.flatten(1, 2), layer.value_matrices(), W_out, layer.bias
     )
     return output.unflatten(1, (height, width))[:, 1:-1, 1:-1].movedim(-1, 1)
+
+
+def with_bias(layer, x):
+    return x + layer.bias.view(-1, 1, 1)
 
 
 @torch.no_grad()
@@ -44,7 +49,8 @@ def measure(way, side, channels, repeats):
     layer, x = conv_to_attention(conv), torch.randn(1, channels, side, side)
     forward = {
         "dense": lambda: dense_forward(layer, x),
-        "separable": lambda: layer(x),
+        "separable": lambda: with_bias(layer, layer.along_axes(F.pad(x, (1, 1, 1, 1)))),
+        "shifts": lambda: layer(x),
         "convolution": lambda: conv(x),
     }[way]
     memory = PeakMemory()
@@ -78,10 +84,10 @@ def main():
         f" threads, torch {torch.__version__}\n"
     )
     print(
-        "| side | dense | separable | convolution | dense / separable | separable / convolution |"
-        " added MiB | gap |"
+        "| side | dense | separable | shifts | convolution | dense / separable | separable /"
+        " convolution | shifts / convolution | added MiB | gap |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for side in SIDES:
         found = {}
         for way in WAYS:
@@ -121,6 +127,7 @@ def row(side, found):
         *map(ms, WAYS),
         ratio("dense", "separable"),
         ratio("separable", "convolution"),
+        ratio("shifts", "convolution"),
         added,
         f"{gap:.0e}",
     ]

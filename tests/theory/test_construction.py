@@ -329,21 +329,21 @@ def test_both_ways_give_the_same_numbers_and_gradients(channels, groups):
     x = torch.randn(2, channels, 9, 8).double().requires_grad_()
     found = {}
     for way in ("shifted", "dense"):
-        corners = layer._corners(x.shape[2:])
-        y = layer._shifted(x, corners) if way == "shifted" else layer._dense(x)
+        corners = layer.corners(x.shape[2:])
+        y = layer.by_shifts(x, corners) if way == "shifted" else layer.along_axes(x)
         found[way] = y, *torch.autograd.grad(y.square().sum(), [x, layer.weight])
     assert all(map(lambda a, b: largest_gap(a, b) < 1e-12, *found.values()))
 
 
 def test_soft_and_trained_heads_are_not_taken_for_shifts():
     conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
-    assert conv_to_attention(conv)._corners((10, 10)) is not None
-    assert conv_to_attention(conv, alpha=2.0)._corners((10, 10)) is None
+    assert conv_to_attention(conv).corners((10, 10)) is not None
+    assert conv_to_attention(conv, alpha=2.0).corners((10, 10)) is None
     layer = conv_to_attention(conv)
     layer(x)
     with torch.no_grad():
         layer.encoding.centers[4] += 0.5  # half-way between two pixels: what was known is forgotten
-    assert layer._corners((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+    assert layer.corners((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
     layer = conv_to_attention(conv)
     layer.encoding.requires_grad_()
     layer(x).sum().backward()

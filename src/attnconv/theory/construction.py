@@ -113,13 +113,14 @@ class ConvAsAttention(nn.Module):
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
         pads = [pad for before_after in reversed(self.padding) for pad in before_after]
         x = F.pad(x, pads, mode=mode)
-        corners = self._corners(x.shape[2:])
-        x = self._dense(x) if corners is None else self._shifted(x, corners)
+        corners = self.corners(x.shape[2:])
+        x = self.along_axes(x) if corners is None else self.by_shifts(x, corners)
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
 
-    def _corners(self, sizes: Sequence[int]) -> list[tuple[int, ...]] | None:
-        """Where each head's first query looks, if every head attends to one pixel at a time; None
-        if not, or if centres and alpha are being trained. Kept while these stay as they are."""
+    def corners(self, sizes: Sequence[int]) -> list[tuple[int, ...]] | None:
+        """Where each head's first query looks in padded images of these sizes, if all heads attend
+        to one pixel at a time; None if not, or if centres and alpha are being trained. Kept while
+        these stay as they are."""
         parameters = list(self.encoding.parameters())
         if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
             return None
@@ -134,8 +135,8 @@ class ConvAsAttention(nn.Module):
             self._known = {tuple(sizes): (state, corners)}
         return self._known[tuple(sizes)][1]
 
-    def _shifted(self, x: Tensor, corners: list[tuple[int, ...]]) -> Tensor:
-        """One-hot heads: shifts of the image, and no zero is multiplied."""
+    def by_shifts(self, x: Tensor, corners: list[tuple[int, ...]]) -> Tensor:
+        """Of the padded image, without the bias: one-hot heads as its shifts from `corners` on."""
         queries = [self._count(axis, size) for axis, size in enumerate(x.shape[2:])]
         if is_line := len(queries) == 1:  # an image of one row
             x, corners, queries = (
@@ -154,8 +155,9 @@ class ConvAsAttention(nn.Module):
         reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
         return (size - reach - 1) // self.stride[axis] + 1
 
-    def _dense(self, x: Tensor) -> Tensor:
-        """Heads of any width, along one axis after the other, which is exact here."""
+    def along_axes(self, x: Tensor) -> Tensor:
+        """Of the padded image, without the bias: heads of any width, along one axis after the
+        other, which is exact here."""
         *rows, columns = (
             self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])
         )
