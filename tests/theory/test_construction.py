@@ -348,3 +348,21 @@ def test_soft_and_trained_heads_are_not_taken_for_shifts():
     layer.encoding.requires_grad_()
     layer(x).sum().backward()
     assert layer.encoding.centers.grad is not None
+
+
+def test_an_edit_that_counts_as_no_new_version_is_seen():
+    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
+    layer = conv_to_attention(conv)
+    assert largest_gap(layer(x), conv(x)) < 1e-5
+    layer.encoding.centers.data[4] += 0.5
+    assert layer.corners((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_rounds_no_more_than_one_product_does(dtype):
+    conv, x = nn.Conv2d(64, 32, 7, bias=False).to(dtype), torch.randn(1, 64, 24, 24).to(dtype)
+    layer, exact = conv_to_attention(conv), copy.deepcopy(conv).double()(x.double())
+    shifted, separable = (
+        (y.double() - exact).abs().mean() for y in (layer(x), layer.along_axes(x))
+    )
+    assert shifted <= 1.2 * separable

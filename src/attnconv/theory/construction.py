@@ -8,7 +8,7 @@ torch's channels-first `(B, C, ...)` is used here, as this is where its convolut
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -73,7 +73,7 @@ class ConvAsAttention(nn.Module):
         self.weight = nn.Parameter(
             heads_first.flatten(2).clone(), requires_grad=conv.weight.requires_grad
         )
-        self._known: dict[tuple[int, ...], Any] = {}
+        self._known: tuple[tuple[int, ...], list[Tensor], list | None] | None = None
         self.bias = None
         if conv.bias is not None:
             self.bias = nn.Parameter(
@@ -96,13 +96,19 @@ class ConvAsAttention(nn.Module):
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
+    def _queries(self, axis: int, size: int) -> range:
+        """The kept ones along one axis of the padded image."""
+        first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
+        return range(first, first + size - self._reach(axis), self.stride[axis])
+
+    def _reach(self, axis: int) -> int:
+        """Pixels from the first to the last that the kernel sees."""
+        return self.dilation[axis] * (self.kernel_size[axis] - 1)
+
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
         """Of the kept queries along one axis of the padded image: `(N_h, queries, size)`."""
-        reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
-        first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
-        queries = torch.arange(
-            first, first + size - reach, self.stride[axis], device=self.weight.device
-        )
+        kept = self._queries(axis, size)
+        queries = torch.arange(kept.start, kept.stop, kept.step, device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
@@ -121,39 +127,28 @@ class ConvAsAttention(nn.Module):
         """Where each head's first query looks in padded images of these sizes, if all heads attend
         to one pixel at a time; None if not, or if centres and alpha are being trained. Kept while
         these stay as they are."""
-        parameters = list(self.encoding.parameters())
-        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
+        values = list(self.encoding.parameters())
+        trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
+        if trained or torch.compiler.is_compiling():  # a compiler cannot look at numbers
             return None
-        state = [(value.data_ptr(), value._version, value.dtype) for value in parameters]
-        if self._known.get(tuple(sizes), (None,))[0] != state:
-            axes = range(len(sizes))
-            first = [
-                first_keys(self.axis_probabilities(axis, sizes[axis]), self.stride[axis])
-                for axis in axes
-            ]
+        known = self._known
+        if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
+            maps = map(self.axis_probabilities, range(len(sizes)), sizes)
+            first = list(map(first_keys, maps, self.stride))
             corners = None if None in first else list(zip(*first, strict=True))
-            self._known = {tuple(sizes): (state, corners)}
-        return self._known[tuple(sizes)][1]
+            copies = [value.detach().clone() for value in values]
+            known = self._known = tuple(sizes), copies, corners
+        return known[2]
 
     def by_shifts(self, x: Tensor, corners: list[tuple[int, ...]]) -> Tensor:
         """Of the padded image, without the bias: one-hot heads as its shifts from `corners` on."""
-        queries = [self._count(axis, size) for axis, size in enumerate(x.shape[2:])]
-        if is_line := len(queries) == 1:  # an image of one row
-            x, corners, queries = (
-                x.unsqueeze(2),
-                [(0, *corner) for corner in corners],
-                [1, *queries],
-            )
-        images = x.permute(2, 0, 3, 1).contiguous()
+        images = (x if x.ndim == 4 else x.unsqueeze(2)).permute(2, 0, 3, 1).contiguous()
         blocks = self.weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
+        queries = [len(self._queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
+        places = [(0, *corner)[-2:] for corner in corners]  # a sequence is an image of one row
         stride = (1, *self.stride)[-2:]
-        total = add_shifted(images, corners, queries, stride, blocks).permute(1, 3, 0, 2)
-        return total.squeeze(2) if is_line else total
-
-    def _count(self, axis: int, size: int) -> int:
-        """Of the kept queries along an axis of the padded image."""
-        reach = self.dilation[axis] * (self.kernel_size[axis] - 1)
-        return (size - reach - 1) // self.stride[axis] + 1
+        total = add_shifted(images, places, [1, *queries][-2:], stride, blocks).permute(1, 3, 0, 2)
+        return total if x.ndim == 4 else total.squeeze(2)
 
     def along_axes(self, x: Tensor) -> Tensor:
         """Of the padded image, without the bias: heads of any width, along one axis after the
@@ -181,7 +176,7 @@ class ConvAsAttention(nn.Module):
             )
         for axis, size in enumerate(x.shape[-n:]):
             padded = size + sum(self.padding[axis])
-            reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+            reach = self._reach(axis) + 1
             if padded < reach:
                 raise ValueError(
                     f"axis {axis} has {padded} pixels with padding, expected at least the kernel's"
@@ -230,6 +225,10 @@ def convert_network(model: nn.Module) -> nn.Module:
             return converted[module]
         model.set_submodule(path, converted[module])
     return model
+
+
+def _same(ours: Tensor, theirs: Tensor) -> bool:
+    return (ours.device, ours.dtype) == (theirs.device, theirs.dtype) and torch.equal(ours, theirs)
 
 
 def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:

@@ -31,10 +31,12 @@ def add_shifted(
     matrices: Float[Tensor, "N_h G C_g O_g"],
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
     """What one-hot attention computes: the sum over the heads of the image from a head's corner on,
-    every `stride`-th pixel, times its matrix. Of images with few channels some heads at a time."""
+    every `stride`-th pixel, times its matrix. Of images with few channels some heads at a time; in
+    half precision all, which rounds once."""
     rows, columns = (_places(count, step) for count, step in zip(queries, stride, strict=True))
     seen = [images[row:][rows, :, column:][:, :, columns] for row, column in corners]
     groups, together = matrices.shape[1], max(1, CHANNELS // images.shape[-1])
+    together = len(seen) if images.element_size() == 2 else together
     total = None
     for first in range(0, len(seen), together):
         some, of_them = seen[first : first + together], matrices[first : first + together]
