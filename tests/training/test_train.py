@@ -572,10 +572,9 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    while (
-        not (parameters.record_folder / "run.json").exists()  # written last
-        or not load_run(parameters.record_folder).metrics
-    ):
+    # not load_run, which may meet the moment between the new metrics.csv and its run.json
+    table = parameters.record_folder / "metrics.csv"
+    while not table.exists() or len(table.read_text().splitlines()) < 2:
         assert shell.poll() is None, shell.communicate()
         time.sleep(0.05)
     shell.terminate()
