@@ -8,7 +8,8 @@ imported when asked for.
 from typing import TYPE_CHECKING
 
 from .models import build_model, cost_of, prune_degenerate_heads
-from .theory.construction import attention_to_conv, conv_to_attention, convert_network, hard_alpha
+from .theory.construction import conv_to_attention, convert_network, hard_alpha
+from .theory.converse import attention_to_conv
 from .theory.expressivity import expresses_convolution
 from .theory.layers import attention_probabilities
 

@@ -1,5 +1,7 @@
 """One encoding of each kind."""
 
+import math
+
 import torch
 
 from attnconv.theory.encodings import (
@@ -21,3 +23,22 @@ def kinds(dtype=torch.float64):
         "bias": RelativeBias(torch.randn(4, 2 * H - 1, 2 * W - 1)),
     }
     return {name: encoding.to(dtype) for name, encoding in encodings.items()}
+
+
+def sharp(alpha, dtype):
+    """Encodings of each kind, for 12 x 12 pixels, with heads as sharp as alpha, on and between
+    pixels, some beyond the image."""
+    centers = torch.tensor([[0.0, 0.0], [0.5, -1.3], [-2.0, 3.0], [40.0, -25.0]])
+    generalized = GeneralizedQuadraticEncoding(4)
+    generalized.centers.data = centers
+    generalized.root.data = math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
+    learned = LearnedRelativeEncoding(4, LearnedShiftEmbedding(12, 12, dim=5))
+    for parameter in learned.parameters():
+        parameter.data *= math.sqrt(alpha)
+    encodings = {
+        "quadratic": QuadraticEncoding.from_alpha(centers, alpha),
+        "generalized": generalized,
+        "learned": learned,
+        "bias": RelativeBias(alpha * torch.randn(4, 23, 23)),
+    }
+    return {name: encoding.to(dtype).requires_grad_() for name, encoding in encodings.items()}

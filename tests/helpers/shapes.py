@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import get_args, get_origin, get_type_hints
 
 from jaxtyping import AbstractArray
@@ -27,14 +28,14 @@ def check_shapes(function):
 def _has_shape(hint):
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
         return True
-    return any(map(_has_shape, get_args(hint)))
+    return get_origin(hint) is not Callable and any(map(_has_shape, get_args(hint)))
 
 
 def _expect(where, value, hint):
     if get_origin(hint) is tuple:
         for number, (part, of_part) in enumerate(zip(value, get_args(hint), strict=True)):
             _expect(f"{where}[{number}]", part, of_part)
-    elif hint is not None and not any(_fits(value, each) for each in (get_args(hint) or (hint,))):
+    elif _has_shape(hint) and not any(_fits(value, each) for each in (get_args(hint) or (hint,))):
         found = f"{value.dtype} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
         raise TypeError(f"{where}: got {found}, expected {hint}")
 

@@ -86,7 +86,7 @@ def test_no_file_is_long():
         if (count := len(path.read_text().splitlines())) > 350
     }
     theory = sum(len(path.read_text().splitlines()) for path in (SRC / "theory").rglob("*.py"))
-    assert not long and theory <= 1450, (long, theory)
+    assert not long and theory <= 1800, (long, theory)
 
 
 def what_torch_needs():

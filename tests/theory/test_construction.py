@@ -1,4 +1,4 @@
-"""Theorem 1 against torch's convolutions, over everything they can be; and the converse."""
+"""Theorem 1 against torch's convolutions, over everything they can be."""
 
 import copy
 import math
@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.encodings import kinds
+from helpers.ways import WAYS, force
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -17,7 +17,6 @@ from torch.nn.utils import prune
 
 from attnconv import (
     attention_probabilities,
-    attention_to_conv,
     build_model,
     conv_to_attention,
     convert_network,
@@ -25,8 +24,8 @@ from attnconv import (
 )
 from attnconv.checks import largest_gap
 from attnconv.theory import attention
-from attnconv.theory.encodings import QuadraticEncoding, RelativeBias
-from attnconv.theory.layers import PositionAttention
+from attnconv.theory.construction import ConvAsAttention
+from attnconv.theory.encodings import QuadraticEncoding
 
 CONFIGURATIONS = 2500
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -75,19 +74,29 @@ def scale_of(conv, x):
     return torch.func.functional_call(conv, weights, x.abs().double()).abs().max().item() or 1.0
 
 
+def by_axes(layer, x, way):
+    """The converted layer's output with heads that need not be shifts, the given way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConvAsAttention, "shifts", lambda self, sizes: None)
+        force(patch, way)
+        return layer(x)
+
+
 @settings(max_examples=CONFIGURATIONS, deadline=None)
 @given(convolutions())
 def any_convolution(case):
     conv, x = case
     with torch.no_grad():
-        theirs, ours = conv(x), conv_to_attention(conv)(x)
+        theirs, layer = conv(x), conv_to_attention(conv)
+        ours = layer(x)
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        others = [by_axes(layer, x, way) for way in WAYS]
         # some processors' half-precision convolutions are wrong for some shapes, so the same
         # weights in float64 are the reference
         theirs = copy.deepcopy(conv).double()(x.double())
-        assert (ours.double() - theirs).abs().max().item() <= BOUND[x.dtype] * scale_of(conv, x), (
-            conv
-        )
+        bound = BOUND[x.dtype] * scale_of(conv, x)
+        for found in (ours, *others):
+            assert (found.double() - theirs).abs().max().item() <= bound, conv
     tried.add((repr(conv), x.shape, x.dtype))
 
 
@@ -281,69 +290,78 @@ def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
     assert largest_gap(convert_network(shared)(x).detach(), shared(x).detach()) < 1e-5
 
 
-# --- the converse ---------------------------------------------------------------------------------
+# --- ways to multiply -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(kinds()))
-@settings(max_examples=15, deadline=None)
-@given(height=st.integers(1, 6), width=st.integers(1, 7), seed=st.integers(0, 2**31))
-def test_the_converse_is_exact(name, height, width, seed):
-    torch.manual_seed(seed)
-    encoding = (
-        RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1))
-        if name == "bias"
-        else kinds()[name]
-    )
-    layer = PositionAttention(encoding, 3, 5).double()
-    X = torch.randn(2, height, width, 3).double()
-    dense = layer.value(
-        torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, height, width), X).flatten(
-            -2
-        )
-    )
-    assert largest_gap(attention_to_conv(layer, height, width)(X).detach(), dense.detach()) < 1e-12
-
-
-def test_the_converse_refuses_what_it_cannot_do():
-    sharp = PositionAttention(
-        QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4
-    )
-    with pytest.raises(ValueError, match="border factor of head 1"):
-        attention_to_conv(sharp, 8, 8)
-    undefined = PositionAttention(RelativeBias(torch.full((1, 9, 9), torch.nan)), 3, 4)
-    with pytest.raises(ValueError, match="border factor of head 1 falls to nan"):
-        attention_to_conv(undefined, 5, 5)
-    with pytest.raises(TypeError, match="expected a PositionAttention layer"):
-        attention_to_conv(nn.Linear(2, 2), 8, 8)
-    module = attention_to_conv(PositionAttention(QuadraticEncoding(4), 3, 4), 5, 6)
-    with pytest.raises(ValueError, match=r"expected \(batch, 5, 6, channels\)"):
-        module(torch.randn(1, 6, 5, 3))
-
-
+@pytest.mark.parametrize("alpha", [None, 20.0, 2.0, 0.1])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("channels", [4, 96])
-def test_both_ways_give_the_same_numbers_and_gradients(channels, groups):
-    """One-hot heads as shifts of the image, and as heads of any width."""
+def test_all_ways_give_the_same_numbers_and_gradients(channels, groups, alpha):
+    """Heads as shifts of one, and as heads of any place, whole and in tiles; twice derived."""
     conv = nn.Conv2d(channels, 8, (3, 2), stride=(2, 1), dilation=(1, 2), groups=groups).double()
-    layer = conv_to_attention(conv)
+    layer = conv_to_attention(conv, alpha)
     x = torch.randn(2, channels, 9, 8).double().requires_grad_()
+    assert layer.shifts(x.shape[2:]) is not None
     found = {}
-    for way in ("shifted", "dense"):
-        corners = layer.corners(x.shape[2:])
-        y = layer.by_shifts(x, corners) if way == "shifted" else layer.along_axes(x)
-        found[way] = y, *torch.autograd.grad(y.square().sum(), [x, layer.weight])
-    assert all(map(lambda a, b: largest_gap(a, b) < 1e-12, *found.values()))
+    for way in ("shifts", *WAYS):
+        y = layer(x) if way == "shifts" else by_axes(layer, x, way)
+        first = torch.autograd.grad(y.pow(3).sum(), [x, layer.weight], create_graph=True)
+        found[way] = y, *first, *torch.autograd.grad(first[0].square().sum(), [x, layer.weight])
+    for other in WAYS:
+        assert all(map(lambda a, b: largest_gap(a, b) < 1e-12, found["shifts"], found[other]))
 
 
-def test_soft_and_trained_heads_are_not_taken_for_shifts():
+@pytest.mark.parametrize("way", WAYS)
+def test_trained_heads_have_the_gradients_of_equation_4(way):
+    conv = nn.Conv2d(2, 3, 3, stride=2, padding=1).double()
+    layer = conv_to_attention(conv, 3.0)
+    layer.encoding.requires_grad_()
+    with torch.no_grad():
+        layer.encoding.centers += 0.7 * torch.randn(9, 2).double()
+        layer.encoding.spread *= 1 + 0.2 * torch.rand(9).double()
+    x = torch.randn(1, 2, 12, 11).double().requires_grad_()
+    padded = F.pad(x, (1, 1, 1, 1)).movedim(1, -1)
+    A = layer.encoding.position_scores(14, 13).reshape(9, 14 * 13, 14 * 13)
+    literal = attention.multi_head_self_attention(
+        A, padded.flatten(1, 2), layer.value_matrices(), torch.eye(3).double().repeat(9, 1)
+    )
+    literal = literal.unflatten(1, (14, 13))[:, 1:-1:2, 1:-1:2].movedim(-1, 1)
+    inputs = [x, layer.weight, *layer.encoding.parameters()]
+    weight = torch.randn_like(literal)
+    ours = by_axes(layer, x, way) - layer.bias.view(-1, 1, 1)
+    for a, b in zip(
+        (ours, *torch.autograd.grad((ours * weight).sum(), inputs)),
+        (literal, *torch.autograd.grad((literal * weight).sum(), inputs)),
+        strict=True,
+    ):
+        assert largest_gap(a.detach(), b.detach()) < 1e-12
+
+
+def test_soft_heads_are_the_convolution_of_an_averaged_image():
+    """What softness does: one average of the padded image, then the convolution."""
+    conv, x = nn.Conv2d(2, 3, 3).double(), torch.randn(1, 2, 9, 8).double()
+    layer = conv_to_attention(conv, alpha=1.5)
+    one = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha=1.5)
+    averaged = torch.einsum("ijkl,bckl->bcij", attention_probabilities(one, 9, 8)[0], x)
+    assert largest_gap(layer(x).detach(), conv(averaged).detach()) < 1e-12
+
+
+def test_what_is_no_shift_is_not_taken_for_one():
     conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
-    assert conv_to_attention(conv).corners((10, 10)) is not None
-    assert conv_to_attention(conv, alpha=2.0).corners((10, 10)) is None
+    assert conv_to_attention(conv).shifts((10, 10)).views == [None, None]
+    assert None not in conv_to_attention(conv, alpha=2.0).shifts((10, 10)).views
     layer = conv_to_attention(conv)
     layer(x)
     with torch.no_grad():
         layer.encoding.centers[4] += 0.5  # half-way between two pixels: what was known is forgotten
-    assert layer.corners((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+    with torch.no_grad():
+        layer.encoding.centers[4] += 1.5  # two pixels further than the kernel reaches
+    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+    layer = conv_to_attention(conv, alpha=2.0)
+    with torch.no_grad():
+        layer.encoding.spread[4] *= 2  # not as wide as the others
+    assert layer.shifts((10, 10)) is None
     layer = conv_to_attention(conv)
     layer.encoding.requires_grad_()
     layer(x).sum().backward()
@@ -355,7 +373,7 @@ def test_an_edit_that_counts_as_no_new_version_is_seen():
     layer = conv_to_attention(conv)
     assert largest_gap(layer(x), conv(x)) < 1e-5
     layer.encoding.centers.data[4] += 0.5
-    assert layer.corners((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
+    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -363,6 +381,6 @@ def test_half_precision_rounds_no_more_than_one_product_does(dtype):
     conv, x = nn.Conv2d(64, 32, 7, bias=False).to(dtype), torch.randn(1, 64, 24, 24).to(dtype)
     layer, exact = conv_to_attention(conv), copy.deepcopy(conv).double()(x.double())
     shifted, separable = (
-        (y.double() - exact).abs().mean() for y in (layer(x), layer.along_axes(x))
+        (y.double() - exact).abs().mean() for y in (layer(x), by_axes(layer, x, "whole"))
     )
     assert shifted <= 1.2 * separable

@@ -2,7 +2,8 @@ import math
 
 import pytest
 import torch
-from helpers.encodings import kinds
+from helpers.encodings import kinds, sharp
+from helpers.ways import WAYS, force
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -10,11 +11,7 @@ from attnconv import attention_probabilities, build_model, conv_to_attention
 from attnconv.checks import largest_gap
 from attnconv.theory import attention
 from attnconv.theory.encodings import (
-    GeneralizedQuadraticEncoding,
-    LearnedRelativeEncoding,
     LearnedShiftEmbedding,
-    QuadraticEncoding,
-    RelativeBias,
     softmax_without_tails,
 )
 from attnconv.theory.grid import relative_shifts
@@ -22,8 +19,10 @@ from attnconv.theory.layers import ContentAttention, PositionAttention, attend, 
 
 
 @pytest.mark.parametrize("name", list(kinds()))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_layer_equals_the_oracle_forward_and_backward(name, dtype):
+def test_layer_equals_the_oracle_forward_and_backward(name, dtype, way, monkeypatch):
+    force(monkeypatch, way)
     layer = PositionAttention(kinds(dtype)[name], 3, 5).to(dtype)
     X = torch.randn(2, 6, 7, 3, dtype=dtype, requires_grad=True)
     A = layer.encoding.position_scores(6, 7).reshape(4, 42, 42)
@@ -181,27 +180,11 @@ def is_subnormal(value):
     return (value != 0) & (value.abs() < torch.finfo(value.dtype).smallest_normal)
 
 
-def heads_at(alpha, dtype):
-    """Encodings of each kind with heads as sharp as alpha, on and between pixels, some beyond the
-    image."""
-    centers = torch.tensor([[0.0, 0.0], [0.5, -1.3], [-2.0, 3.0], [40.0, -25.0]])
-    quadratic = QuadraticEncoding.from_alpha(centers, alpha)
-    generalized = GeneralizedQuadraticEncoding(4)
-    generalized.centers.data = centers
-    generalized.root.data = math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
-    learned = LearnedRelativeEncoding(4, LearnedShiftEmbedding(12, 12, dim=5))
-    for parameter in learned.parameters():
-        parameter.data *= math.sqrt(alpha)
-    kinds = {"quadratic": quadratic, "generalized": generalized, "learned": learned}
-    kinds["bias"] = RelativeBias(alpha * torch.randn(4, 23, 23))
-    return {name: encoding.to(dtype).requires_grad_() for name, encoding in kinds.items()}
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_no_probability_is_subnormal(dtype):
     literally = 0
     for alpha in ALPHAS:
-        for encoding in heads_at(alpha, dtype).values():
+        for encoding in sharp(alpha, dtype).values():
             probabilities = attention_probabilities(encoding, 12, 12)
             assert not is_subnormal(probabilities).any() and torch.isfinite(probabilities).all()
             literally += int(
@@ -232,10 +215,13 @@ class Products(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["quadratic", "generalized", "learned", "bias"])
-def test_no_product_of_the_layer_is_subnormal(kind, monkeypatch):
+def test_no_product_of_the_layer_is_subnormal(kind, way, monkeypatch):
+    force(monkeypatch, way)
+
     def count(alpha):
-        layer = PositionAttention(heads_at(alpha, torch.float32)[kind], 4, 4)
+        layer = PositionAttention(sharp(alpha, torch.float32)[kind], 4, 4)
         X = torch.randn(2, 12, 12, 4, requires_grad=True)
         with Products() as counted:
             layer(X).backward(torch.randn(2, 12, 12, 4))
@@ -244,7 +230,7 @@ def test_no_product_of_the_layer_is_subnormal(kind, monkeypatch):
 
     assert not sum(map(count, ALPHAS))
     monkeypatch.setattr(
-        "attnconv.theory.layers.softmax_without_tails", lambda scores: scores.softmax(dim=-1)
+        "attnconv.theory.layers.softmax_without_tails", lambda scores, *n: scores.softmax(dim=-1)
     )
     monkeypatch.setattr(
         "attnconv.theory.encodings.position.softmax_without_tails",

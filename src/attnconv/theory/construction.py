@@ -1,5 +1,5 @@
 """Lemmas 1 and 2 and Theorem 1 as code: a convolution as self-attention, for a layer and for a
-whole network; and back.
+whole network.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups.
 torch's channels-first `(B, C, ...)` is used here, as this is where its convolutions are met.
@@ -15,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from .encodings import PositionEncoding, QuadraticEncoding, softmax_without_tails
-from .grid import relative_shifts, shift_set
-from .layers import PositionAttention
+from .encodings import QuadraticEncoding, softmax_without_tails
+from .grid import shift_set
+from .layers import attend, seen_by
 from .shapes import Float
-from .shifts import add_shifted, first_keys
+from .shifts import Shifts, add_shifted, as_shifts, see
+from .windows import best_tiles, in_tiles, worth_a_look
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -46,8 +47,9 @@ class ConvAsAttention(nn.Module):
     that shift. The paper's remedies make every torch hyper-parameter fit: the image is padded first
     and the border queries cropped (padding), only every s-th query is kept (stride), the shifts are
     spread (dilation), W^(h) is block diagonal (groups). Attention is the softmax of the scores,
-    along one axis after the other, which is exact here; where it is one-hot in the dtype, the heads
-    are shifts of the image, and no zero is multiplied.
+    along one axis after the other, which is exact here. Heads of one alpha on whole pixels are
+    shifts of one another, so the image is averaged once; where they are one-hot in the dtype, not
+    even that. No zero is multiplied.
 
     `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`),
     `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. Unless heads are one-hot, an
@@ -73,7 +75,7 @@ class ConvAsAttention(nn.Module):
         self.weight = nn.Parameter(
             heads_first.flatten(2).clone(), requires_grad=conv.weight.requires_grad
         )
-        self._known: tuple[tuple[int, ...], list[Tensor], list | None] | None = None
+        self._known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None = None
         self.bias = None
         if conv.bias is not None:
             self.bias = nn.Parameter(
@@ -119,52 +121,59 @@ class ConvAsAttention(nn.Module):
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
         pads = [pad for before_after in reversed(self.padding) for pad in before_after]
         x = F.pad(x, pads, mode=mode)
-        corners = self.corners(x.shape[2:])
-        x = self.along_axes(x) if corners is None else self.by_shifts(x, corners)
+        shifts = self.shifts(x.shape[2:])
+        x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
 
-    def corners(self, sizes: Sequence[int]) -> list[tuple[int, ...]] | None:
-        """Where each head's first query looks in padded images of these sizes, if all heads attend
-        to one pixel at a time; None if not, or if centres and alpha are being trained. Kept while
-        these stay as they are."""
+    def shifts(self, sizes: Sequence[int]) -> Shifts | None:
+        """The heads on padded images of these sizes as shifts of one head; None if they are not, or
+        if centres and alpha are being trained. Kept while these stay as they are."""
         values = list(self.encoding.parameters())
         trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
         if trained or torch.compiler.is_compiling():  # a compiler cannot look at numbers
             return None
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
-            maps = map(self.axis_probabilities, range(len(sizes)), sizes)
-            first = list(map(first_keys, maps, self.stride))
-            corners = None if None in first else list(zip(*first, strict=True))
             copies = [value.detach().clone() for value in values]
-            known = self._known = tuple(sizes), copies, corners
+            queries = [self._queries(axis, size) for axis, size in enumerate(sizes)]
+            known = self._known = tuple(sizes), copies, as_shifts(self.encoding, queries, sizes)
         return known[2]
 
-    def by_shifts(self, x: Tensor, corners: list[tuple[int, ...]]) -> Tensor:
-        """Of the padded image, without the bias: one-hot heads as its shifts from `corners` on."""
-        images = (x if x.ndim == 4 else x.unsqueeze(2)).permute(2, 0, 3, 1).contiguous()
+    def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
+        """Of the padded image, without the bias: what one head sees, shifted to the other heads."""
+        images = see(shifts.views, _as_image(x).permute(2, 0, 3, 1).contiguous())  # (H, B, W, C)
         blocks = self.weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self._queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
-        places = [(0, *corner)[-2:] for corner in corners]  # a sequence is an image of one row
-        stride = (1, *self.stride)[-2:]
-        total = add_shifted(images, places, [1, *queries][-2:], stride, blocks).permute(1, 3, 0, 2)
+        corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence is of one row
+        stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
+        total = add_shifted(images, blocks, corners, kept, stride).permute(1, 3, 0, 2)
         return total if x.ndim == 4 else total.squeeze(2)
 
     def along_axes(self, x: Tensor) -> Tensor:
-        """Of the padded image, without the bias: heads of any width, along one axis after the
-        other, which is exact here."""
-        *rows, columns = (
-            self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])
-        )
-        if rows:
-            x = torch.einsum("hqk,bckw->bhcqw", rows[0], x)
-            x = torch.einsum("hpw,bhcqw->bhcqp", columns, x)
+        """Of the padded image, without the bias: heads of any width and place, along one axis after
+        the other, which is exact here."""
+        factors = [self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])]
+        rows, columns = [x.new_ones(self.num_heads, 1, 1), *factors][-2:]
+        images = _as_image(x).permute(2, 3, 0, 1)  # (H, W, B, C)
+        weight = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
+
+        def mix(rows: Tensor, columns: Tensor, keys: Tensor) -> Tensor:
+            averages = attend((rows, columns), keys).unflatten(-1, (self.groups, -1))
+            return torch.einsum("hijbgc,gohc->ijbgo", averages, weight).flatten(3)
+
+        tiles = None
+        if worth_a_look(*images.shape[:2]):
+            tiles = best_tiles(
+                seen_by((rows, columns)), self.num_heads * images[0, 0].numel(), separable=True
+            )
+        if tiles is None:
+            total = mix(rows, columns, images)
         else:
-            x = torch.einsum("hpw,bcw->bhcp", columns, x)
-        sizes, per_group = x.shape[3:], self.in_channels // self.groups
-        x = x.reshape(*x.shape[:2], self.groups, per_group, math.prod(sizes))
-        x = x.movedim(1, 2).flatten(2, 3)  # (B, G, N_h C_in/G, queries)
-        return (self.weight @ x).flatten(1, 2).unflatten(-1, sizes)
+            total = in_tiles(
+                tiles, images, lambda r, c, keys: mix(rows[:, *r], columns[:, *c], keys)
+            )
+        total = total.permute(2, 3, 0, 1)
+        return total if x.ndim == 4 else total.squeeze(2)
 
     def _check(self, x: Tensor) -> None:
         n = len(self.kernel_size)
@@ -227,6 +236,11 @@ def convert_network(model: nn.Module) -> nn.Module:
     return model
 
 
+def _as_image(x: Tensor) -> Tensor:
+    """A sequence is an image of one row."""
+    return x if x.ndim == 4 else x.unsqueeze(2)
+
+
 def _same(ours: Tensor, theirs: Tensor) -> bool:
     return (ours.device, ours.dtype) == (theirs.device, theirs.dtype) and torch.equal(ours, theirs)
 
@@ -265,79 +279,3 @@ def _padding_of(conv: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
         totals = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
     return [(int(pad), int(pad)) for pad in conv.padding]
-
-
-# --- the converse ---------------------------------------------------------------------------------
-
-
-class AttentionAsConv(nn.Module):
-    """A position-only layer on images of one size as convolutions: `(B, H, W, D_in)` ->
-    `(B, H, W, D_out)`.
-
-    Head h is the zero-padded convolution with `kernels[h]` `(2H - 1, 2W - 1)`, the exponentials of
-    its scores, divided by the border factor `border_factor[h]` `(H, W)`, which is the same
-    convolution of an image of ones: Z_h(q). Then `value` mixes the heads, as in the layer.
-    """
-
-    kernels: Tensor
-    border_factor: Tensor
-
-    def __init__(self, kernels: Tensor, value: nn.Linear):
-        super().__init__()
-        self.register_buffer("kernels", kernels)
-        self.size = tuple((extent + 1) // 2 for extent in kernels.shape[1:])
-        self.register_buffer(
-            "border_factor", self.convolve(kernels.new_ones(1, *self.size)).squeeze(0)
-        )
-        self.value = value
-
-    def convolve(self, images: Tensor) -> Tensor:
-        """Each head's kernel applied to images `(N, H, W)`: `(N, N_h, H, W)`."""
-        height, width = self.size
-        return F.conv2d(
-            images.unsqueeze(1), self.kernels.unsqueeze(1), padding=(height - 1, width - 1)
-        )
-
-    def forward(self, X: Tensor) -> Tensor:
-        height, width = self.size
-        if X.ndim != 4 or tuple(X.shape[1:3]) != self.size:
-            raise ValueError(
-                f"got an input of shape {tuple(X.shape)}, expected (batch, {height}, {width},"
-                " channels)"
-            )
-        batch, channels = X.shape[0], X.shape[-1]
-        # (B * D_in, N_h, H, W)
-        heads = self.convolve(X.movedim(-1, 1).flatten(0, 1)) / self.border_factor
-        heads = heads.unflatten(0, (batch, channels)).permute(0, 3, 4, 2, 1)  # (B, H, W, N_h, D_in)
-        return self.value(heads.flatten(-2))
-
-
-def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
-    """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with
-    zero-padded convolutions.
-
-    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where
-    a head is so sharp that its border factor leaves the range of the dtype (at that border it
-    attends by ratios of numbers that are all zero).
-    """
-    if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
-        raise TypeError(
-            f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend"
-            " on positions only"
-        )
-    with torch.no_grad():
-        # from the centre: -(H-1) ... H-1
-        shifts = relative_shifts(2 * height - 1, 2 * width - 1)[height - 1, width - 1]
-        scores = layer.encoding.scores(shifts.to(layer.encoding.device))
-        kernels = (scores - scores.amax(dim=(1, 2), keepdim=True)).exp()
-        module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
-    info = torch.finfo(kernels.dtype)
-    smallest = module.border_factor.amin(dim=(1, 2))
-    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
-        head = int(smallest.argmin())
-        raise ValueError(
-            f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"
-            f" for {kernels.dtype}; use a smaller alpha, or centres nearer to the query"
-            + (", or float64" if kernels.dtype != torch.float64 else "")
-        )
-    return module

@@ -51,3 +51,10 @@ def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tens
 def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
     """delta = k - q along one axis: `(size, size)`, query first, int64."""
     return relative_shifts(size, device=device).squeeze(-1)
+
+
+def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
+    """The shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
+    extents = [2 * size - 1 for size in sizes]
+    ends = torch.tensor(sizes, device=device) - 1
+    return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

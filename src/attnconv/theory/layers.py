@@ -3,6 +3,8 @@
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,34 +15,42 @@ from .encodings import (
     PositionEncoding,
     QuadraticEncoding,
     SeparableEncoding,
+    keys_in_reach,
     learned_content_parts,
     learned_content_scores,
     learned_shift_scores,
     softmax_without_tails,
 )
 from .shapes import Float
+from .windows import Masks, Tile, best_tiles, in_tiles, worth_a_look
 
-# The attention of all heads on an image, for the whole batch: dense `(N_h, H, W, H, W)`, or one
-# factor per axis, rows `(N_h, H, H)` and columns `(N_h, W, W)` with p(k | q) = rows[q_1, k_1]
-# columns[q_2, k_2].
-Maps = Float[Tensor, "N_h H W H W"] | tuple[Float[Tensor, "N_h H H"], Float[Tensor, "N_h W W"]]
+# The attention of all heads on an image, for the whole batch: dense `(N_h, Q_1, Q_2, H, W)`, or one
+# factor per axis, rows `(N_h, Q_1, H)` and columns `(N_h, Q_2, W)` with p(k | q) = rows[q_1, k_1]
+# columns[q_2, k_2]. The queries are all H x W pixels, or some of them.
+Factors = tuple[Float[Tensor, "N_h Q_1 H"], Float[Tensor, "N_h Q_2 W"]]
+Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 
 
-def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h H W B D"]:
-    """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, H, W, B, D)`. Equation (6).
+def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
+    """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, Q_1, Q_2, B, D)`. Equation (6).
 
     With factors it costs H + W products per query and channel, densely H * W. All images are
     columns of one matrix.
     """
-    height, width, batch, _ = X.shape
+    width, *each = X.shape[1:]
     X = _as_in_autocast(X)
     if isinstance(maps, Tensor):
-        return (maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)).view(
-            len(maps), *X.shape
-        )
+        seen = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
+        return seen.view(*maps.shape[:3], *each)
     rows, columns = maps
-    by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(-1, height, width, X[0, 0].numel())
-    return (columns.unsqueeze(1) @ by_rows).view(-1, height, width, batch, X.shape[-1])
+    by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(*rows.shape[:2], width, X[0, 0].numel())
+    return (columns.unsqueeze(1) @ by_rows).view(*rows.shape[:2], columns.shape[1], *each)
+
+
+def seen_by(factors: Factors) -> Masks:
+    """What heads with one factor per axis see at most."""
+    rows, columns = ((factor != 0).any(dim=0) for factor in factors)
+    return rows, columns
 
 
 def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
@@ -59,6 +69,31 @@ def _as_in_autocast(X: Tensor) -> Tensor:
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
+
+
+def maps_of_tiles(
+    encoding: PositionEncoding, height: int, width: int
+) -> tuple[Masks, Callable[[Tile, Tile], Maps]]:
+    """What the heads see at most, query by key along each axis, and the maps of a tile."""
+    if isinstance(encoding, SeparableEncoding):
+        rows, columns = encoding.axis_probabilities(height, width)
+        return seen_by((rows, columns)), lambda along_rows, along_columns: (
+            rows[:, *along_rows],
+            columns[:, *along_columns],
+        )
+    scores = encoding.shift_scores(height, width)
+
+    def dense(*tiles: Tile) -> Tensor:
+        of_tile = scores
+        for axis, tile, size in zip((1, 2), tiles, (height, width), strict=True):
+            queries, keys = tile.counts
+            first = tile.keys.start - tile.queries.stop + size  # the shift to the last query
+            of_tile = of_tile.narrow(axis, first, queries + keys - 1).unfold(axis, keys, 1)
+        of_tile = of_tile.flip(1, 2)  # (N_h, Q_1, Q_2, H, W): a shift falls as the query grows
+        probabilities = softmax_without_tails(of_tile.flatten(-2), height * width)
+        return probabilities.view(of_tile.shape)
+
+    return keys_in_reach(scores), dense
 
 
 class PositionAttention(nn.Module):
@@ -104,19 +139,40 @@ class PositionAttention(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
-        maps, X = self.maps(*X.shape[1:3]), X.permute(1, 2, 0, 3)
-        # (N_h, D_in, D_out)
+        X = X.permute(1, 2, 0, 3)
+        output = self._in_tiles(X)
+        return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
+
+    def _in_tiles(self, X: Tensor) -> Tensor | None:
+        """Of tokens first, where the heads see so little of the image that it costs less."""
+        height, width, batch, dim = X.shape
+        drops = self.training and self.dropout.p > 0  # of whole maps
+        if drops or not worth_a_look(height, width):
+            return None
+        with torch.autocast(X.device.type, enabled=False):
+            seen, maps = maps_of_tiles(self.encoding, height, width)
+        separable = isinstance(self.encoding, SeparableEncoding)
+        tiles = best_tiles(seen, self.num_heads * batch * dim, separable)
+        if tiles is None:
+            return None
+        return in_tiles(
+            tiles, X, lambda rows, columns, keys: self._mix(attend(maps(rows, columns), keys))
+        )
+
+    def _mix(self, averages: Float[Tensor, "N_h Q_1 Q_2 B D"]) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
+        by_query = averages.permute(1, 2, 3, 0, 4).flatten(3)  # (Q_1, Q_2, B, N_h * D_in)
+        return F.linear(by_query, self.value.weight, self.value.bias)
+
+    def _whole(self, X: Tensor) -> Tensor:
+        """Of tokens first, by whole maps."""
+        maps = self.maps(*X.shape[:2])
+        if self.dim_out > self.dim_in:
+            return self._mix(attend(maps, X))
+        # the values first: what is averaged has fewer numbers; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
-        if self.dim_out <= self.dim_in:  # the values first: what is averaged has fewer numbers
-            V = torch.bmm(_as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
-            output = (
-                attend_and_add(maps, V.view(len(by_head), *X.shape[:3], self.dim_out))
-                + self.value.bias
-            )
-        else:
-            averages = attend(maps, X).permute(1, 2, 3, 0, 4).flatten(3)  # (H, W, B, N_h * D_in)
-            output = F.linear(averages, self.value.weight, self.value.bias)
-        return output.permute(2, 0, 1, 3)
+        V = torch.bmm(_as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
+        V = V.view(len(by_head), *X.shape[:3], self.dim_out)
+        return attend_and_add(maps, V) + self.value.bias
 
 
 class ContentAttention(nn.Module):

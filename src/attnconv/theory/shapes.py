@@ -4,8 +4,9 @@ The names are jaxtyping's, where they are as here `Annotated` to who reads types
 for any dimensions in front, `*#B` for as many or fewer, `{size}` for an argument's value.
 """
 
+from typing import Annotated as Bool
 from typing import Annotated as Float
 from typing import Annotated as Int
 from typing import Annotated as Shaped
 
-__all__ = ["Float", "Int", "Shaped"]
+__all__ = ["Bool", "Float", "Int", "Shaped"]

@@ -26,5 +26,11 @@ from .learned import (
     learned_content_scores,
     learned_shift_scores,
 )
-from .position import PositionEncoding, RelativeBias, SeparableEncoding, softmax_without_tails
+from .position import (
+    PositionEncoding,
+    RelativeBias,
+    SeparableEncoding,
+    keys_in_reach,
+    softmax_without_tails,
+)
 from .snapshot import from_snapshot

@@ -5,13 +5,21 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..grid import axis_shifts, relative_shifts
-from ..shapes import Float
+from ..grid import all_shifts, axis_shifts, relative_shifts
+from ..shapes import Bool, Float
 
 
-def softmax_without_tails(scores: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
-    """The softmax over the last dimension, n numbers, with the probabilities below eps / (4 n) of
-    the largest exactly zero.
+def reach(dtype: torch.dtype, n: int) -> float:
+    """How far below the largest of n scores another may lie for its probability not to be cut off.
+    See `softmax_without_tails`."""
+    return math.log(4 * n / torch.finfo(dtype).eps)
+
+
+def softmax_without_tails(
+    scores: Float[Tensor, "*B seen"], n: int | None = None
+) -> Float[Tensor, "*B seen"]:
+    """The softmax over the last dimension, n numbers (or those of n that are not cut off), with
+    the probabilities below eps / (4 n) of the largest exactly zero.
 
     Together they are less than a quarter of the last digit of the largest one, so no sum of the
     probabilities changes by more than its rounding (eps: the spacing of the dtype's numbers at 1).
@@ -19,9 +27,9 @@ def softmax_without_tails(scores: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"
     numbers, in which a Gaussian's tails end. Cut off before the softmax, they are zero in the
     gradients too. In float16, whose range is short, subnormal probabilities may remain.
     """
-    reach = math.log(4 * scores.shape[-1] / torch.finfo(scores.dtype).eps)
     with torch.no_grad():
-        tails = scores < scores.amax(dim=-1, keepdim=True) - reach
+        lowest = scores.amax(dim=-1, keepdim=True) - reach(scores.dtype, n or scores.shape[-1])
+        tails = scores < lowest
     return scores.masked_fill(tails, -math.inf).softmax(dim=-1)
 
 
@@ -41,6 +49,10 @@ class PositionEncoding(nn.Module):
     def position_scores(self, *sizes: int) -> Tensor:
         """Scores for each query and key pixel of a grid: `(N_h, *sizes, *sizes)`."""
         return self.scores(relative_shifts(*sizes, device=self.device))
+
+    def shift_scores(self, *sizes: int) -> Tensor:
+        """Scores for each shift between two pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
+        return self.scores(all_shifts(*sizes, device=self.device))
 
     @property
     def device(self) -> torch.device:
@@ -99,3 +111,26 @@ class RelativeBias(PositionEncoding):
                 f" {columns // 2 + 1} pixels"
             )
         return self.table[:, i, j]
+
+
+@torch.no_grad()
+def keys_in_reach(
+    shift_scores: Float[Tensor, "N_h rows columns"],
+) -> tuple[Bool[Tensor, "H H"], Bool[Tensor, "W W"]]:
+    """Of all heads together, query by key along each axis: outside of these rows and columns every
+    probability is cut off. From the scores of all shifts, `(N_h, 2H - 1, 2W - 1)`."""
+    height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
+    largest = _over_queries(_over_queries(shift_scores, 1), 2).flatten(1)  # (N_h, T)
+    lowest = largest.amin(dim=1) - reach(shift_scores.dtype, height * width)
+    seen = (shift_scores >= lowest.view(-1, 1, 1)).any(dim=0)
+    along = ((seen.any(dim=1), height), (seen.any(dim=0), width))
+    rows, columns = (mask[axis_shifts(size, mask.device) + size - 1] for mask, size in along)
+    return rows, columns
+
+
+def _over_queries(shift_scores: Tensor, axis: int) -> Tensor:
+    """Along one axis the largest score that each query meets: 2n - 1 shifts -> n queries."""
+    n = (shift_scores.shape[axis] + 1) // 2
+    before = shift_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
+    after = shift_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)
+    return torch.maximum(before, after)
