@@ -13,6 +13,10 @@ unexport MPLBACKEND
 export OMP_WAIT_POLICY := passive
 # Chapters and tests compute on small arrays: a second thread only waits.
 book test quick outputs: export OMP_NUM_THREADS := 1
+# What the book is made of, as one hash: files by content, and whether there are images of CIFAR-10 to show.
+INPUTS = { find _config.yml _toc.yml Makefile constraints.txt book notebooks src data -name __pycache__ -prune -o \
+	-path data/cache -prune -o -path 'data/cifar*' -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; \
+	ls "$${ATTNCONV_DATA:-data}/cache/cifar10.safetensors" 2>/dev/null; $(BIN)/python --version; } | sha256sum
 .PHONY: help env book quick test outputs readme benchmark serve clean
 
 help: ## this list
@@ -28,9 +32,14 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html
-	@echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors"
-	@rm -rf _build/.doctrees _build/html
-	@$(BIN)/jupyter-book build -W -n --keep-going .
+	@inputs=$$($(INPUTS)); if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
+		echo "== book: nothing changed since it was built"; \
+	else \
+		echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors" && \
+		rm -rf _build/.doctrees _build/html && \
+		$(BIN)/jupyter-book build -W -n --keep-going . && \
+		echo "$$inputs" > _build/html/.inputs; \
+	fi
 	@echo "== book: open _build/html/index.html, or 'make serve'"
 
 test: $(READY) ## everything that can fail: lint, types, unit and property tests, notebooks, the strict build of the book

@@ -1,9 +1,12 @@
-"""Re-execute the notebooks when src/, data/ or the locked versions change: jupyter-cache only looks
-at code cells."""
+"""Re-execute the notebooks when src/, data/ or the locked versions change, several at a time:
+jupyter-cache only looks at code cells, and MyST-NB executes one after the other."""
 
 import hashlib
 import os
 from pathlib import Path
+
+from jupyter_cache import get_cache
+from jupyter_cache.executors import load_executor
 
 WATCHED = ("src", "data", "constraints.txt")
 # nor the quick tier's records, which notebooks write
@@ -43,6 +46,18 @@ def set_cache_path(app, config):
     )
 
 
+def execute_side_by_side(app, env, docnames):
+    """All notebooks that are not in the cache. One that fails is executed again by MyST-NB, which
+    says what is wrong."""
+    paths = [str(path) for path in map(env.doc2path, docnames) if str(path).endswith(".ipynb")]
+    cache = get_cache(app.config.nb_execution_cache_path)
+    for path in paths:
+        cache.add_nb_to_project(path)
+    executor = load_executor("local-parallel", cache)
+    executor.run_and_cache(filter_uris=paths, timeout=app.config.nb_execution_timeout)
+
+
 def setup(app):
     app.connect("config-inited", set_cache_path)
+    app.connect("env-before-read-docs", execute_side_by_side)
     return {"parallel_read_safe": True}

@@ -2,6 +2,7 @@
 extensions."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,15 +33,17 @@ def book(tmp_path):
     (tmp_path / "src" / "number.txt").write_text("first value")
     (tmp_path / "notebooks").mkdir()
     write_notebook(
-        tmp_path, "from pathlib import Path\nprint(Path('../src/number.txt').read_text())"
+        tmp_path,
+        "from pathlib import Path\n_ = Path('../executed').open('a').write('.')\n"
+        "print(Path('../src/number.txt').read_text())",
     )
     return tmp_path
 
 
-def write_notebook(folder, source):
+def write_notebook(folder, source, name="number"):
     cells = [nbformat.v4.new_markdown_cell("# A number"), nbformat.v4.new_code_cell(source)]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    (folder / "notebooks" / "number.ipynb").write_text(
+    (folder / "notebooks" / f"{name}.ipynb").write_text(
         json.dumps(nbformat.v4.new_notebook(cells=cells, metadata=kernel))
     )
 
@@ -61,13 +64,36 @@ def test_it_builds_and_executes_again_when_the_source_changed(book):
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
     assert "first value" in page(book)
     unchanged = build(book)
-    assert (
-        unchanged.returncode == 0
-        and "Executing notebook" not in unchanged.stdout + unchanged.stderr
-    )
+    assert unchanged.returncode == 0 and "nothing changed" in unchanged.stdout
+    (book / "book" / "intro.md").write_text("# Another intro\n\nSee {doc}`../notebooks/number`.\n")
+    other_text = build(book)
+    assert other_text.returncode == 0 and "nothing changed" not in other_text.stdout
+    assert (book / "executed").read_text() == "."
     (book / "src" / "number.txt").write_text("second value")
     assert build(book).returncode == 0
-    assert "second value" in page(book)
+    assert "second value" in page(book) and (book / "executed").read_text() == ".."
+
+
+WAITS = """
+import time
+from pathlib import Path
+Path("{mine}.started").touch()
+end = time.monotonic() + 60
+while not Path("{other}.started").exists() and time.monotonic() < end:
+    time.sleep(0.05)
+assert Path("{other}.started").exists(), "alone"
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core executes one notebook at a time")
+def test_two_notebooks_are_executed_side_by_side(book):
+    """Each waits until the other has begun."""
+    toc = book / "_toc.yml"
+    toc.write_text(toc.read_text() + "  - file: notebooks/second\n")
+    write_notebook(book, WAITS.format(mine="first", other="second"))
+    write_notebook(book, WAITS.format(mine="second", other="first"), "second")
+    run = build(book)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
 
 
 @pytest.mark.parametrize(
