@@ -1,5 +1,6 @@
-"""Time and memory of a 3 x 3 convolution layer: dense attention, separable attention, shifts of the
-image (which one-hot heads are, and the layer takes), torch's convolution.
+"""Time and memory of a 3 x 3 convolution layer: dense attention, separable attention, one head
+shifted to the others (which the layer takes) where heads are one-hot and where they are soft, heads
+in tiles as trained ones are, torch's convolution.
 
 Prints one Markdown table: for images of 8 to 128 pixels a side, the median time of a forward pass
 and the peak of memory that it added, each way, and the ratios. Every measurement runs in a process
@@ -14,14 +15,17 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from measure import PeakMemory, seconds
 
 from attnconv import conv_to_attention
 from attnconv.checks import largest_gap
+from attnconv.findings.measure import cost
 from attnconv.theory import attention
+from attnconv.theory.layers import attend
 
 SIDES = (8, 16, 32, 64, 128)
-WAYS = ("dense", "separable", "shifts", "convolution")
+WAYS = ("dense", "separable", "shifts", "soft shifts", "soft tiles", "convolution")
+OVER = ("separable", "shifts", "soft shifts", "soft tiles")
+SOFT = 2.0  # alpha of soft heads
 
 
 def dense_forward(layer, x):
@@ -37,27 +41,37 @@ def dense_forward(layer, x):
     return output.unflatten(1, (height, width))[:, 1:-1, 1:-1].movedim(-1, 1)
 
 
-def with_bias(layer, x):
-    return x + layer.bias.view(-1, 1, 1)
+def separable_forward(layer, x):
+    """Along one axis after the other, zeros included."""
+    padded = F.pad(x, (1, 1, 1, 1)).permute(2, 3, 0, 1)  # (H, W, B, C)
+    maps = tuple(layer.axis_probabilities(axis, size) for axis, size in enumerate(padded.shape[:2]))
+    averages = attend(maps, padded).permute(2, 1, 3, 0, 4)
+    return F.linear(averages.flatten(3), layer.weight[0], layer.bias).permute(2, 3, 1, 0)
+
+
+def tiles_forward(layer, x):
+    return layer.along_axes(F.pad(x, (1, 1, 1, 1))) + layer.bias.view(-1, 1, 1)
 
 
 @torch.no_grad()
 def measure(way, side, channels, repeats):
-    """Median seconds, added MiB and the gap to the convolution, as JSON on stdout."""
+    """Median seconds, added MiB and the gap to the dense way's answer, or that of the convolution
+    for one-hot heads, as JSON on stdout."""
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(channels, channels, 3, padding=1)
-    layer, x = conv_to_attention(conv), torch.randn(1, channels, side, side)
-    forward = {
-        "dense": lambda: dense_forward(layer, x),
-        "separable": lambda: with_bias(layer, layer.along_axes(F.pad(x, (1, 1, 1, 1)))),
-        "shifts": lambda: layer(x),
-        "convolution": lambda: conv(x),
+    layer, soft = conv_to_attention(conv), conv_to_attention(conv, SOFT)
+    x = torch.randn(1, channels, side, side)
+    work, reference = {
+        "dense": (lambda: dense_forward(layer, x), conv),
+        "separable": (lambda: separable_forward(layer, x), conv),
+        "shifts": (lambda: layer(x), conv),
+        "soft shifts": (lambda: soft(x), lambda x: separable_forward(soft, x)),
+        "soft tiles": (lambda: tiles_forward(soft, x), lambda x: separable_forward(soft, x)),
+        "convolution": (lambda: conv(x), conv),
     }[way]
-    memory = PeakMemory()
-    memory.start()
-    output, median = forward(), seconds(forward, repeats, warm_up=0)
-    memory.done.set()
-    print(json.dumps({"seconds": median, "mib": memory.added, "gap": largest_gap(output, conv(x))}))
+    found = cost(work, repeats)
+    gap = largest_gap(work(), reference(x))
+    print(json.dumps({"seconds": found.seconds, "mib": found.mib, "gap": gap}))
 
 
 def dense_gib(side):
@@ -84,10 +98,10 @@ def main():
         f" threads, torch {torch.__version__}\n"
     )
     print(
-        "| side | dense | separable | shifts | convolution | dense / separable | separable /"
-        " convolution | shifts / convolution | added MiB | gap |"
+        f"| side | {' | '.join(WAYS)} | dense / separable | {' / '.join(OVER)}, over convolution |"
+        " added MiB | gap |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---" * (len(WAYS) + 5) + "|")
     for side in SIDES:
         found = {}
         for way in WAYS:
@@ -126,8 +140,7 @@ def row(side, found):
         side,
         *map(ms, WAYS),
         ratio("dense", "separable"),
-        ratio("separable", "convolution"),
-        ratio("shifts", "convolution"),
+        " / ".join(ratio(way, "convolution") for way in OVER),
         added,
         f"{gap:.0e}",
     ]

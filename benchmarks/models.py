@@ -24,12 +24,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torchvision.transforms as T
-from measure import PeakMemory, peak_rate, seconds
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
+from attnconv.findings.measure import added_memory, peak_rate, seconds
 from attnconv.models import MODELS
 from attnconv.parameters import RunParameters
 from attnconv.runs import provenance
@@ -183,17 +183,19 @@ def measure(way, name, device, batch_size, repeats):
     torch.manual_seed(0)
     cuda = device == "cuda"
     dtype = torch.bfloat16 if cuda and way == "engine" else torch.float32
-    memory = PeakMemory()
     with tempfile.TemporaryDirectory() as folder:
         train_batch, classify_batch, flops = {"engine": engine, "literal": literal}[way](
             name, device, batch_size, folder
         )
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        memory.start()
-        train = seconds(train_batch, repeats, device, warm_up=20 if cuda else 1)
-        mib = torch.cuda.max_memory_allocated() / 2**20 if cuda else memory.added
-        memory.done.set()
+        times = []
+        warm_up = 20 if cuda else 1
+        mib = added_memory(
+            lambda: times.append(seconds(train_batch, repeats, device, warm_up=warm_up))
+        )
+        mib = torch.cuda.max_memory_allocated() / 2**20 if cuda else mib
+        (train,) = times
         # shorter, so more often
         classify = seconds(classify_batch, 5 * repeats, device, warm_up=5 if cuda else 1)
     found = {"train": batch_size / train, "classify": batch_size / classify, "mib": mib}

@@ -21,10 +21,10 @@ import tempfile
 from pathlib import Path
 
 import torch
-from measure import peak_rate, seconds
 from models import counted_flops, noise
 from torch import nn
 
+from attnconv.findings.measure import peak_rate, seconds
 from attnconv.parameters import RunParameters
 from attnconv.runs import provenance
 from attnconv.theory.attention import spatial_softmax

@@ -14,6 +14,7 @@ from attnconv import attention_probabilities, build_model, figures
 from attnconv.data import load_dataset
 from attnconv.explorer import source
 from attnconv.findings.figures.paper import FIGURE_2, FIGURE_13
+from attnconv.findings.measure import Cost
 from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs import load_run
 from attnconv.theory.encodings import QuadraticEncoding
@@ -63,6 +64,9 @@ DRAWINGS = {
     ),
     "head_paths": lambda: figures.head_paths(torch.randn(5, 9, 2)),
     "curves": lambda: figures.curves({"a": [1, 2], "b": [2, 1]}, "x", "y", log="y"),
+    "cost_curves": lambda: figures.cost_curves(
+        {"a": {8: Cost(1e3, 0.1, 2.0), 16: Cost(4e3, 0.3, 0.0)}, "b": {8: Cost(1e5, 0.2, 1.0)}}
+    ),
     "head_maps": lambda: figures.head_maps(torch.rand(5, 7, 8), "kernels", columns=3),
     "residual_grid": lambda: figures.residual_grid([torch.rand(3, 3)], ["a"]),
 }

@@ -5,10 +5,8 @@ none trains.
 """
 
 from .chapters import (
-    alpha_curves,
     attention_maps,
     claim,
-    curves,
     exactness,
     head_locality,
     head_maps,
@@ -31,4 +29,5 @@ from .heads import (
     figure_14,
     mass_threshold,
 )
+from .lines import alpha_curves, cost_curves, curves
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13

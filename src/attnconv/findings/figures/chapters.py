@@ -22,13 +22,6 @@ from ...theory.grid import shift_set
 from ..colors import head_color
 from .style import bare, finish, first_of, halo, mark_query, subplots
 
-DTYPE_STYLES = {
-    "float64": ("#000000", "-"),
-    "float32": ("#0072B2", "--"),
-    "bfloat16": ("#D55E00", "-."),
-    "float16": ("#009E73", ":"),
-}
-
 
 def head_locality(record: RunRecord) -> Figure:
     """Per layer and head, how close to Lemma 1: the mean probability of its best single shift, how
@@ -233,26 +226,6 @@ def attention_maps(
     return finish(figure)
 
 
-def alpha_curves(
-    alphas: Sequence[float],
-    curves: dict[str, Sequence[float]],
-    derived: dict[str, float],
-    ylabel: str,
-) -> Figure:
-    """A quantity against alpha, a line per dtype (keys of `curves`), with the derived threshold of
-    each as a vertical line."""
-    figure, axes = subplots(1, 1, 6.5, 3.6, lines=True)
-    ax = axes[0, 0]
-    for name, values in curves.items():
-        color, style = DTYPE_STYLES[name]
-        ax.plot(alphas, np.maximum(values, 1e-330), style, color=color, label=name)
-        ax.axvline(derived[name], color=color, linestyle=style, lw=1)
-    ax.set(xlabel=r"$\alpha$", ylabel=ylabel, yscale="log", xscale="log")
-    ax.legend(fontsize=8)
-    ax.grid(color="0.92")
-    return finish(figure)
-
-
 def head_paths(centers: Tensor) -> Figure:
     """How the centres moved: `(steps, N_h, 2)`, start as a ring, end as a disc, over the grid of
     pixel shifts."""
@@ -284,33 +257,6 @@ def head_paths(centers: Tensor) -> Figure:
     ax.xaxis.set_major_locator(MultipleLocator(1))
     ax.yaxis.set_major_locator(MultipleLocator(1))
     ax.grid(color="0.88")
-    return finish(figure)
-
-
-def curves(
-    series: dict[str, Sequence[float]],
-    xlabel: str,
-    ylabel: str,
-    x: Sequence[float] | None = None,
-    log: str = "",
-) -> Figure:
-    """Lines by name against a common x (1, 2, ... if None); `log` names the axes ("x", "y", "xy")
-    that are logarithmic."""
-    figure, axes = subplots(1, 1, 6, 3.2, lines=True)
-    ax = axes[0, 0]
-    for number, (name, values) in enumerate(series.items()):
-        steps = x if x is not None else range(1, len(values) + 1)
-        style = ("-", "--", "-.", ":")[number % 4]
-        ax.plot(steps, values, style, color=head_color(number), label=name)
-    ax.set(
-        xlabel=xlabel,
-        ylabel=ylabel,
-        xscale="log" if "x" in log else "linear",
-        yscale="log" if "y" in log else "linear",
-    )
-    ax.grid(color="0.92")
-    if len(series) > 1:
-        ax.legend(fontsize=8)
     return finish(figure)
 
 

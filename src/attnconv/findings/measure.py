@@ -1,0 +1,84 @@
+"""What a computation costs: products counted, time, memory; and the peak rate of the hardware."""
+
+import ctypes
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+
+class Cost(NamedTuple):
+    """Multiply-adds as torch counts them, median seconds, MiB of memory added at the peak."""
+
+    products: float
+    seconds: float
+    mib: float
+
+
+def cost(work: Callable[[], object], repeats: int = 7) -> Cost:
+    """Of `work()` on the CPU, without gradients."""
+    with torch.no_grad():
+        mib = added_memory(work)
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return Cost(counter.get_total_flops() / 2, seconds(work, repeats, warm_up=0), mib)
+
+
+def added_memory(work: Callable[[], object]) -> float:
+    """MiB of resident memory that `work()` adds at its peak, sampled twice a millisecond."""
+    process, done = psutil.Process(), threading.Event()
+    with suppress(OSError, AttributeError):  # freed memory that glibc keeps would hide what is used
+        ctypes.CDLL(None).malloc_trim(0)
+    start = highest = process.memory_info().rss
+
+    def sample() -> None:
+        nonlocal highest
+        while not done.wait(0.0005):
+            highest = max(highest, process.memory_info().rss)
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        result = work()
+        highest = max(highest, process.memory_info().rss)
+        del result
+    finally:
+        done.set()
+        sampler.join()
+    return (highest - start) / 2**20
+
+
+def seconds(
+    work: Callable[[], object],
+    repeats: int,
+    device: str | torch.device = "cpu",
+    warm_up: int = 1,
+) -> float:
+    """The median time of `work()`, the device having finished it."""
+    times = []
+    for n in range(warm_up + repeats):
+        wait(device)
+        start = time.perf_counter()
+        work()
+        wait(device)
+        times += [time.perf_counter() - start] if n >= warm_up else []
+    return statistics.median(times)
+
+
+def wait(device: str | torch.device) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_rate(device: str | torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a large product of random matrices, the practical peak of the hardware for this
+    type."""
+    size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)
