@@ -198,6 +198,12 @@ Lemma softmax_sum (K : eqType) (S : seq K) (A : K -> R) k :
   k \in S -> \sum_(k' <- S) softmax S A k' = 1.
 Proof. by move=> kS; rewrite -mulr_suml divff // gt_eqF // (sum_expR_gt0 _ kS). Qed.
 
+Lemma softmax_le1 (K : eqType) (S : seq K) (A : K -> R) k : k \in S -> softmax S A k <= 1.
+Proof.
+move=> kS; rewrite -(softmax_sum A kS) (big_rem k) //= ler_addl big_seq sumr_ge0 // => i /mem_rem iS.
+exact/ltW/softmax_gt0.
+Qed.
+
 (** The softmax does not see a constant. *)
 Lemma softmax_shift (K : Type) (S : seq K) (A : K -> R) c k :
   softmax S (fun k => A k + c) k = softmax S A k.

@@ -8,7 +8,8 @@ From AttnConv Require Import Attention.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
-Import Order.TTheory GRing.Theory Num.Theory.
+Import Order.TTheory GRing.Theory Num.Theory numFieldNormedType.Exports.
+Local Open Scope classical_set_scope.
 Local Open Scope ring_scope.
 
 (** The squared length of a shift. *)
@@ -185,4 +186,54 @@ Proof.
 move=> S p Dp3 DpDk alpha0 cS; rewrite /p softmax_quadratic //; split; first exact: gauss_center_le.
 by move=> k kS; rewrite softmax_quadratic // subr_eq addrC => kc; apply: gauss_other_le.
 Qed.
+
+(** How large [alpha] must be for [B] times what the centre misses to be below [eps]. *)
+Definition enough (B eps : R) : R := ln (1 + 4%:R * B / eps).
+
+Lemma enough_le B eps alpha T : 0 <= B -> 0 < eps -> enough B eps <= alpha ->
+  0 <= alpha /\ B * miss alpha T < eps.
+Proof.
+move=> B0 eps0; have B4 : 0 <= 4%:R * B / eps by rewrite divr_ge0 ?mulr_ge0 ?ler0n // ltW.
+have lt01 : 0 < 1 + 4%:R * B / eps by rewrite ltr_paddr.
+move=> large; split; first by rewrite (le_trans _ large) // ln_ge0 // ler_addl.
+have small : expR (- alpha) <= (1 + 4%:R * B / eps)^-1.
+  by rewrite expRN ler_pinv ?inE ?unitf_gt0 ?expR_gt0 // -[leLHS]lnK ?posrE // ler_expR.
+apply: (@le_lt_trans _ _ (4%:R * B * (1 + 4%:R * B / eps)^-1)).
+  rewrite -[leRHS]mulrA [leRHS]mulrCA ler_wpmul2l // ler_pmul ?(ltW (expR_gt0 _)) //.
+    by rewrite le_minr !ler0n.
+  by rewrite le_minl lexx orbT.
+rewrite ltr_pdivr_mulr // mulrDr mulr1 mulrCA divff ?gt_eqF // mulr1 ltr_addr //.
+Qed.
+
+(** ** Lemma 2, as the paper has it: a limit
+
+    There are a relative encoding of any dimension [D_p >= 3], and parameters of any [D_k >= D_p],
+    such that for every centre [Delta] some vectors [v_alpha] yield, at every query of every image in
+    which [q + Delta] lies, probabilities that tend to 1 at that pixel and to 0 at all others. *)
+Theorem lemma_2_limit Din Dk Dp : (3 <= Dp)%N -> (Dp <= Dk)%N ->
+  exists (r : shift -> 'cV[R]_Dp) (Wqry Wkey : 'M_(Dk, Din)) (Wkeyhat : 'M_(Dk, Dp)) (u : 'cV_Dk),
+  forall Delta, exists v : R -> 'cV_Dk,
+  forall H W (X : image R Din) q k, q + Delta \in grid H W -> k \in grid H W ->
+  (fun alpha => softmax (grid H W) (relative_scores Wqry Wkey Wkeyhat u (v alpha) r X q) k)
+    @ +oo%R --> ((k - q == Delta)%:R : R).
+Proof.
+move=> Dp3 DpDk; exists (@quadratic_r R Dp), 0, 0, (pid_mx Dp), 0 => Delta.
+exists (fun alpha => quadratic_v Dk alpha Delta) => H W X q k cS kS.
+apply/cvgrPdist_lt => eps eps0; near=> alpha.
+have [alpha0 small] : 0 <= alpha /\ 1 * miss alpha (H * W) < eps.
+  by apply: enough_le; rewrite ?ler01 //; near: alpha; apply: nbhs_pinfty_ge; apply: num_real.
+rewrite mul1r in small; apply: le_lt_trans small.
+have [centre others] := lemma_2 0 X Dp3 DpDk alpha0 cS.
+have [kc|kc] := eqVneq (k - q) Delta; last first.
+  by rewrite sub0r normrN ger0_norm ?others // ltW // softmax_gt0.
+have kE : q + Delta = k by rewrite -kc addrC subrK.
+rewrite kE in centre; rewrite ger0_norm ?subr_ge0 ?softmax_le1 //.
+by rewrite ler_subl_addr -ler_subl_addl.
+Unshelve. all: by end_near.
+Qed.
+
+(** Refuted: Lemma 2 as printed, with probabilities of exactly 1 and 0 for some finite scores. *)
+Theorem lemma_2_printed_refuted (S : seq pixel) (A : pixel -> R) c k :
+  c \in S -> k \in S -> k != c -> ~ (softmax S A c = 1 /\ softmax S A k = 0).
+Proof. by move=> cS kS kc [_ /eqP]; rewrite gt_eqF // softmax_gt0. Qed.
 End Lemma2.
