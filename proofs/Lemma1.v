@@ -47,9 +47,10 @@ by move=> e /negPf->; rewrite scale0r mulmx0.
 Qed.
 
 (** The numbering of the shifts in the order of the list. *)
-Lemma codom_nth (Delta : seq shift) : codom (fun h : 'I_(size Delta) => Delta`_h) = Delta.
+Lemma codom_nth N (Delta : seq shift) :
+  size Delta = N -> codom (fun h : 'I_N => Delta`_h) = Delta.
 Proof.
-by rewrite /codom /image_mem (map_comp (nth 0 Delta) val) val_enum_ord map_nth_iota0 ?take_size.
+by move=> <-; rewrite /codom /image_mem (map_comp (nth 0 Delta) val) val_enum_ord map_nth_iota0 ?take_size.
 Qed.
 
 (** Lemma 1, for any [m] of the outputs (all, with [g] the identity): the values of the lemma. *)
@@ -145,7 +146,7 @@ Theorem lemma_1_printed_sign_refuted :
 Proof.
 move=> Delta printed.
 pose f (h : 'I_9) := Delta`_h; pose d : shift := (0, 1); pose q : pixel := (1, 1).
-have f_Delta : perm_eq (codom f) Delta by rewrite [codom f](codom_nth Delta).
+have f_Delta : perm_eq (codom f) Delta by rewrite [codom f](codom_nth (Delta := Delta)).
 have symmetric p : interior (grid 3 3) Delta p <-> interior (grid 3 3) [seq - e | e <- Delta] p.
   have same : perm_eq Delta [seq - e | e <- Delta] by vm_compute.
   by split=> pS e eD; apply: pS; rewrite ?(perm_mem same) // -(perm_mem same).

@@ -113,6 +113,9 @@ Qed.
     and [4 e^-alpha] for any number of them. *)
 Definition miss (alpha : R) (T : nat) : R := Num.min T.-1%:R 4%:R * expR (- alpha).
 
+Lemma miss_ge0 alpha T : 0 <= miss alpha T.
+Proof. by rewrite mulr_ge0 ?(ltW (expR_gt0 _)) // le_minr !ler0n. Qed.
+
 Lemma expRN_itv (alpha : R) : 0 <= alpha -> 0 <= expR (- alpha) <= 1.
 Proof. by move=> a0; rewrite ltW ?expR_gt0 // -[leRHS]expR0 ler_expR oppr_le0. Qed.
 
@@ -225,7 +228,7 @@ have [alpha0 small] : 0 <= alpha /\ 1 * miss alpha (H * W) < eps.
 rewrite mul1r in small; apply: le_lt_trans small.
 have [centre others] := lemma_2 0 X Dp3 DpDk alpha0 cS.
 have [kc|kc] := eqVneq (k - q) Delta; last first.
-  by rewrite sub0r normrN ger0_norm ?others // ltW // softmax_gt0.
+  by rewrite sub0r normrN ger0_norm; [exact: others | exact/ltW/softmax_gt0].
 have kE : q + Delta = k by rewrite -kc addrC subrK.
 rewrite kE in centre; rewrite ger0_norm ?subr_ge0 ?softmax_le1 //.
 by rewrite ler_subl_addr -ler_subl_addl.
