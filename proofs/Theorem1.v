@@ -125,6 +125,30 @@ by rewrite mulr_ge0 ?miss_ge0 // mulr_ge0 ?ler0n.
 Qed.
 End Theorem1.
 
+(** ** Theorem 1, for any list of shifts and any outputs
+
+    A kernel over any [N] shifts with at most [D_h] output channels: some layer with [N] heads is
+    within [eps] of the convolution at the outputs [g], at every interior query of images of every
+    size with numbers of size at most [B]. *)
+Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
+    (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
+  size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= B -> 0 < eps ->
+  exists L : layer R N Din Dh Dout Dk Dp,
+  forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
+  (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
+  `|apply_layer L S X q 0 (g o) - conv Delta W b X q 0 o| < eps.
+Proof.
+move=> Delta_N mDh g_inj Dp3 DpDk B0 eps0; pose M := \sum_o kernel_norm Delta W o.
+have WM o : kernel_norm Delta W o <= M.
+  rewrite /M (bigD1 o) //= ler_addl sumr_ge0 // => ? _.
+  by do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
+have f_Delta : perm_eq (codom (fun h : 'I_N => Delta`_h)) Delta by rewrite codom_nth.
+pose alpha := ln (1 + 8%:R * B * M / eps).
+exists (conv_layer Dh Dk Dp (fun h => Delta`_h) g W b alpha).
+exact: (@theorem_1_alpha R N Din Dh Dout Dk Dp m Delta _ g W b mDh g_inj Dp3 DpDk f_Delta alpha
+  B M eps B0 eps0 WM (lexx _)).
+Qed.
+
 (** ** Theorem 1
 
     For every kernel size [K], dimensions with [3 <= D_p <= D_k], every [K x K] kernel with
@@ -144,17 +168,8 @@ Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat) (W : shift -> 'M[R]
   `|apply_layer L S (pad X) q 0 (widen_ord (geq_minr Dh Dout) o)
     - conv (kernel_shifts K K) W b (pad X) q 0 o| < eps.
 Proof.
-move=> Dp3 DpDk B0 eps0; pose Delta := kernel_shifts K K.
-pose M := \sum_o kernel_norm Delta W o; pose alpha := ln (1 + 8%:R * B * M / eps).
-have WM o : kernel_norm Delta W o <= M.
-  rewrite /M (bigD1 o) //= ler_addl sumr_ge0 // => ? _.
-  by do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
-have f_Delta : perm_eq (codom (fun h : 'I_(K * K) => Delta`_h)) Delta.
-  by rewrite codom_nth ?size_kernel_shifts.
-pose g := widen_ord (geq_minr Dh Dout).
+move=> Dp3 DpDk B0 eps0; pose g := widen_ord (geq_minr Dh Dout).
 have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
-have gap := @theorem_1_alpha R (K * K) Din Dh Dout Dk Dp _ Delta _ g W b (geq_minl _ _) g_inj
-  Dp3 DpDk f_Delta alpha B M eps B0 eps0 WM (lexx _).
-exists (conv_layer Dh Dk Dp (fun h => Delta`_h) g W b alpha) => H W' pad X S XB q o qI.
-by apply: gap => //; apply: interior_padded.
+have [L close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj Dp3 DpDk B0 eps0.
+by exists L => H W' pad X S XB q o qI; apply: close => //; apply: interior_padded.
 Qed.
