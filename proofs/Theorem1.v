@@ -47,24 +47,20 @@ Definition kernel_norm (o : 'I_m) : R := \sum_(delta <- Delta) \sum_i `|W delta 
 Hypotheses (mDh : (m <= Dh)%N) (g_inj : injective g) (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
 Hypothesis f_Delta : perm_eq (codom f) Delta.
 
-(** One head, one input channel: the blend of numbers up to [B] is off by [2 B miss]. *)
-Lemma blend_le (o : pixel) H W' c alpha (x : pixel -> R) B :
-  let S := rectangle o H W' in
-  c \in S -> 0 <= alpha -> (forall k, k \in S -> `|x k| <= B) ->
-  `|(\sum_(k <- S) gauss o H W' c alpha k * x k) - x c| <= 2%:R * miss alpha (H * W') * B.
+(** One head, one input channel: probabilities that give [1 - miss] to the pixel [c] blend numbers up
+    to [B] to what stands at [c], up to [2 miss B]. *)
+Lemma blend_le (S : seq pixel) (p x : pixel -> R) c e B :
+  uniq S -> c \in S -> (forall k, k \in S -> 0 <= p k) -> \sum_(k <- S) p k = 1 -> 1 - e <= p c ->
+  (forall k, k \in S -> `|x k| <= B) -> `|(\sum_(k <- S) p k * x k) - x c| <= 2%:R * e * B.
 Proof.
-move=> S cS alpha0 xB; have p0 k : k \in S -> 0 <= gauss o H W' c alpha k.
-  by move=> kS; apply/ltW/softmax_gt0.
-have sum1 := gauss_sum cS alpha; have := gauss_center_le cS alpha0.
-set p := gauss o H W' c alpha in p0 sum1 *; set rest := \sum_(k <- S | k != c) p k in sum1.
-rewrite ler_subl_addr -{1}sum1 ler_add2l => rest_le.
+move=> S_uniq cS p0; rewrite (bigD1_seq c) //=; set rest := \sum_(k <- S | k != c) p k => sum1.
+rewrite ler_subl_addr -{1}sum1 ler_add2l => rest_le xB.
 have -> : (\sum_(k <- S) p k * x k) - x c = \sum_(k <- S | k != c) p k * (x k - x c).
-  rewrite (bigD1_seq c) ?uniq_rectangle //= -{2}[x c]mul1r -sum1 mulrDl opprD addrA.
-  rewrite [p c * _ + _]addrC addrK.
+  rewrite (bigD1_seq c) //= -{2}[x c]mul1r -sum1 mulrDl opprD addrA [p c * _ + _]addrC addrK.
   by rewrite mulr_suml -sumrB; apply: eq_bigr => k _; rewrite mulrBr.
 have B0 : 0 <= B := le_trans (normr_ge0 _) (xB _ cS).
 apply: (@le_trans _ _ (rest * (2%:R * B))); last first.
-  by rewrite [2%:R * miss _ _]mulrC -mulrA ler_wpmul2r ?mulr_ge0 ?ler0n.
+  by rewrite [2%:R * e]mulrC -mulrA ler_wpmul2r ?mulr_ge0 ?ler0n.
 rewrite mulr_suml big_seq_cond [leRHS]big_seq_cond; apply: le_trans (ler_norm_sum _ _ _) _.
 apply: ler_sum => k /andP[kS _]; rewrite normrM ger0_norm ?p0 // ler_wpmul2l ?p0 //.
 by rewrite mulr_natl mulr2n (le_trans (ler_norm_sub _ _)) // ler_add ?xB.
@@ -83,23 +79,28 @@ Theorem theorem_1_gap (alpha B : R) (o : 'I_m) p H W' (X : image R Din) q :
   `|apply_layer (conv_layer alpha) S X q 0 (g o) - conv Delta W b X q 0 o| <=
   2%:R * miss alpha (H * W') * B * kernel_norm o.
 Proof.
-move=> S alpha0 XB qS; pose a h k := gauss p H W' (q + f h) alpha k.
-have -> : apply_layer (conv_layer alpha) S X q 0 (g o) =
-    (\sum_h (\sum_(k <- S) a h k *: X k) *m W (f h) + b) 0 o.
-  rewrite -(mulmx_select _ 0 o g_inj) /apply_layer eq_12 mulmxDl mulmx_suml.
-  congr (fun_of_matrix (_ + _) 0 _); apply: eq_bigr => h _.
-  have -> : value_matrix (Wval (conv_layer alpha)) (Wout (conv_layer alpha)) h =
-    W (f h) *m select R g by exact: (value_matrix_wide (fun h => W (f h))).
-  rewrite -mulmxA; congr (_ *m _); apply: eq_bigr => k _; congr (_ *: _).
-  exact: (@softmax_quadratic R Din Dk Dp 0 alpha (f h) X).
-rewrite /conv (sum_heads _ f_Delta) /kernel_norm (sum_heads _ f_Delta) ![(_ + b) 0 o]mxE opprD addrACA subrr addr0 !summxE.
-rewrite -sumrB mulr_sumr; apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => h _.
-rewrite !mxE -sumrB mulr_sumr; apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => i _.
-
-rewrite -mulrBl normrM ler_wpmul2r // summxE.
-under eq_bigr do rewrite mxE.
-apply: (blend_le _ alpha0 (x := fun k => X k 0 i)) => [|k kS]; last exact: XB.
-by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
+move=> S alpha0 XB qS; have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
+pose prob h := softmax S (quadratic_scores Dp (0 : 'cV_Dk) alpha (f h) X q).
+pose hard (h : 'I_N) q k : R := (k - q == f h)%:R.
+(* Lemma 1: the convolution is the same layer with hard heads; both are sums over the heads *)
+have W_f h : W (f h) = W (f h) by [].
+rewrite -(lemma_1_outputs (a := hard) b X o W_f mDh g_inj (uniq_rectangle _ _ _) f_Delta qS) //.
+have value h : value_matrix (wide_values Dh (fun h => W (f h))) (wide_out R N Dh g) h =
+  W (f h) *m select R g by exact: value_matrix_wide.
+rewrite (@eq_13 _ _ _ _ _ _ f) ?uniq_rectangle // /apply_layer eq_12.
+rewrite ![(_ + _ *m _) _ _]mxE opprD addrACA subrr addr0 !summxE -sumrB.
+rewrite /kernel_norm (sum_heads _ f_Delta) mulr_sumr.
+apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => h _.
+rewrite ![value_matrix _ _ _]value !mulmxA !mulmx_select // !mxE -sumrB mulr_sumr.
+apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => i _.
+rewrite -mulrBl normrM ler_wpmul2r // summxE; under eq_bigr do rewrite mxE.
+(* Lemma 2: the head gives nearly everything to its pixel *)
+have [centre _] := lemma_2 0 X Dp3 DpDk alpha0 (fS h).
+apply: (blend_le (p := prob h) (x := fun k => X k 0 i) _ (fS h) _ _ centre).
+- exact: uniq_rectangle.
+- by move=> k kS; apply/ltW/softmax_gt0.
+- exact: softmax_sum (fS h).
+- by move=> k kS; apply: XB.
 Qed.
 
 (** ** Theorem 1, with the [alpha] that suffices
