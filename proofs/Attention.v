@@ -3,8 +3,8 @@
     Equations (1) to (6) and (8) of the paper and (11), (12); book/background.md and
     book/notation.md; attnconv.theory.attention and attnconv.theory.grid.
 
-    A pixel is a point of Z^2, so that the shift [k - q] and the pixel [q + delta] are its difference
-    and sum.  An image gives a row vector to every point of Z^2.  Attention reads it at the pixels
+    A pixel is a point of Z^2, so that the shift [k - q] and the pixel [q + delta] are a difference
+    and a sum.  An image gives a row vector to every point of Z^2.  Attention reads it at the pixels
     of a finite list [S] only, and so does a convolution at the queries whose kernel lies in [S];
     what an image holds elsewhere is its padding. *)
 
@@ -200,8 +200,8 @@ Proof. by move=> kS; rewrite -mulr_suml divff // gt_eqF // (sum_expR_gt0 _ kS). 
 
 Lemma softmax_le1 (K : eqType) (S : seq K) (A : K -> R) k : k \in S -> softmax S A k <= 1.
 Proof.
-move=> kS; rewrite -(softmax_sum A kS) (big_rem k) //= ler_addl big_seq sumr_ge0 // => i /mem_rem iS.
-exact/ltW/softmax_gt0.
+move=> kS; rewrite -(softmax_sum A kS) (big_rem k) //= ler_addl big_seq sumr_ge0 // => i.
+by move=> /mem_rem iS; apply/ltW/softmax_gt0.
 Qed.
 
 (** The softmax does not see a constant. *)

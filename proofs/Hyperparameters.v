@@ -15,9 +15,10 @@ Local Open Scope ring_scope.
 
 Definition scale (d : shift) (p : pixel) : pixel := (d.1 * p.1, d.2 * p.2).
 
-(** Output [o] of group [g] at the strided query [q]: [W delta g] is the matrix of that group alone. *)
+(** Output [o] of group [g] at the strided query [q]; [W delta g] is the matrix of that group. *)
 Definition strided_conv (R : ringType) (stride dilation : shift) G Cin Cout Delta
-    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) (b : 'rV_(G * Cout)) (X : image R (G * Cin)) q g o : R :=
+    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) (b : 'rV_(G * Cout)) (X : image R (G * Cin)) q g o :
+    R :=
   \sum_(delta <- Delta) \sum_i
     X (scale stride q + scale dilation delta) 0 (mxvec_index g i) * W delta g i o
   + b 0 (mxvec_index g o).
@@ -25,7 +26,8 @@ Definition strided_conv (R : ringType) (stride dilation : shift) G Cin Cout Delt
 (** The block diagonal matrix. *)
 Definition block_diagonal (R : ringType) G Cin Cout (W : 'I_G -> 'M[R]_(Cin, Cout)) :
     'M_(G * Cin, G * Cout) :=
-  \matrix_(r, c) mxvec (\matrix_(g, i) mxvec (\matrix_(g', o) (if g == g' then W g i o else 0)) 0 c) 0 r.
+  \matrix_(r, c) mxvec (\matrix_(g, i)
+    mxvec (\matrix_(g', o) (if g == g' then W g i o else 0)) 0 c) 0 r.
 
 Lemma mul_block_diagonal (R : comRingType) G Cin Cout (W : 'I_G -> 'M[R]_(Cin, Cout))
     (x : 'rV_(G * Cin)) g o :
@@ -40,8 +42,8 @@ rewrite (bigD1 g) //= [X in _ + X]big1 ?addr0 => [|g' /negPf gg']; rewrite /T.
 by rewrite gg' big1 // => i _; rewrite mulr0.
 Qed.
 
-(** A strided, dilated, grouped convolution is one with spread shifts and block diagonal matrices, at
-    every [stride]-th query. *)
+(** A strided, dilated, grouped convolution is one with spread shifts and block diagonal matrices,
+    at every [stride]-th query. *)
 Definition unscale (d : shift) (delta : shift) : shift := ((delta.1 %/ d.1)%Z, (delta.2 %/ d.2)%Z).
 
 Lemma strided_convE (R : comRingType) stride dilation G Cin Cout Delta
@@ -57,7 +59,7 @@ Qed.
 
 (** ** Theorem 1 for every hyper-parameter
 
-    For every stride, dilation (not 0), number of groups and kernel over any list of shifts, bound [B]
+    For every stride, dilation (not 0), number of groups, kernel over any list of shifts, bound [B]
     and [eps > 0] there is a self-attention layer with one head per shift which, at every
     [stride]-th query whose (spread) kernel lies in the image, is within [eps] of the strided,
     dilated, grouped convolution, on images of every size. *)
@@ -75,8 +77,8 @@ Proof.
 move=> d1 d2 dims Dp3 DpDk B0 eps0.
 have [L close] := theorem_1_any_kernel (fun delta => block_diagonal (W (unscale dilation delta))) b
   (size_map (scale dilation) Delta) dims (@inj_id _) Dp3 DpDk B0 eps0.
-exists L => p H W' X q g o S XB qS; rewrite strided_convE //; apply: close => // _ /mapP[delta dD ->].
-exact: qS.
+exists L => p H W' X q g o S XB qS; rewrite strided_convE //; apply: close => //.
+by move=> _ /mapP[delta dD ->]; apply: qS.
 Qed.
 
 (** * The head dimension *)
@@ -114,11 +116,12 @@ Qed.
     If [D_in <= D_h], all outputs can, however many. *)
 Theorem few_inputs : (Din <= Dh)%N -> @expresses F N Din Dh Dout S Delta hard.
 Proof.
-move=> dims W b; exists (fun _ => pid_mx Din), (stack (fun h => pid_mx Din *m W (f h))), b => X q qS.
+move=> dims W b; exists (fun _ => pid_mx Din), (stack (fun h => pid_mx Din *m W (f h))), b.
+move=> X q qS.
 rewrite (@eq_13 _ _ _ _ _ _ f) // => [|h]; last exact/qS/f_in.
 rewrite /conv (sum_heads _ f_Delta); congr (_ + _); apply: eq_bigr => h _.
-rewrite /value_matrix out_block_stack (mulmxA (pid_mx _)) mul_pid_mx minnn (minn_idPr dims) pid_mx_1.
-by rewrite mul1mx.
+rewrite /value_matrix out_block_stack (mulmxA (pid_mx _)) mul_pid_mx minnn (minn_idPr dims).
+by rewrite pid_mx_1 mul1mx.
 Qed.
 
 (** Refuted: that hard heads of a dimension below both [D_in] and [D_out] suffice for every

@@ -50,13 +50,18 @@ Qed.
 Lemma codom_nth N (Delta : seq shift) :
   size Delta = N -> codom (fun h : 'I_N => Delta`_h) = Delta.
 Proof.
-by move=> <-; rewrite /codom /image_mem (map_comp (nth 0 Delta) val) val_enum_ord map_nth_iota0 ?take_size.
+move=> <-; rewrite /codom /image_mem (map_comp (nth 0 Delta) val) val_enum_ord.
+by rewrite map_nth_iota0 ?take_size.
 Qed.
 
-(** Lemma 1, for any [m] of the outputs (all, with [g] the identity): the values of the lemma. *)
-Lemma lemma_1_outputs N Din Dh Dout m S Delta (f : 'I_N -> shift) a
+(** ** Lemma 1, the values
+
+    With [D_h >= m], hard heads and the values [W^(h) = W_{f(h)}], placed at any [m] outputs [g], these
+    outputs are the convolution at an interior query. *)
+Theorem lemma_1_outputs N Din Dh Dout m S Delta (f : 'I_N -> shift) a
     (W : shift -> 'M[F]_(Din, m)) (V : 'I_N -> 'M_(Din, m)) b (g : 'I_m -> 'I_Dout) X q o :
-  (forall h, V h = W (f h)) -> (m <= Dh)%N -> injective g -> uniq S -> perm_eq (codom f) Delta -> interior S Delta q ->
+  (forall h, V h = W (f h)) -> (m <= Dh)%N -> injective g -> uniq S ->
+  perm_eq (codom f) Delta -> interior S Delta q ->
   (forall h k, k \in S -> a h q k = (k - q == f h)%:R) ->
   mhsa S a (wide_values Dh V) (wide_out F N Dh g) (b *m select F g) X q 0 (g o) =
   conv Delta W b X q 0 o.
@@ -73,8 +78,8 @@ Proof. by apply/matrixP=> i j; rewrite !mxE. Qed.
 
 (** ** Lemma 1
 
-    Let [f] number the shifts [Delta] of a kernel by the heads (a bijection), and let [D_h >= D_out].
-    If on every image each head attends from every interior query to the pixel at its shift [f h]
+    Let [f] number the shifts [Delta] of a kernel by the heads (a bijection); let [D_h >= D_out].  If
+    on every image each head attends from every interior query to the pixel at its shift [f h]
     only, then for every kernel [W] over [Delta] and bias [b] the layer has values with which it is
     the convolution, for every image and every interior query.  The attention [a X h q k] may depend
     on the image [X]. *)
@@ -115,7 +120,8 @@ Qed.
 
     With [f h = q - k], as the paper prints it, and the values [W^(h) = W_{f(h)}], the layer is
     another convolution: with the mirrored kernel. *)
-Theorem lemma_1_printed_sign N Din Dh Dout S Delta (f : 'I_N -> shift) (a : image F Din -> 'I_N -> _) W b :
+Theorem lemma_1_printed_sign N Din Dh Dout S Delta (f : 'I_N -> shift)
+    (a : image F Din -> 'I_N -> _) W b :
   (Dout <= Dh)%N -> uniq S -> perm_eq (codom f) Delta ->
   let mirrored := [seq - delta | delta <- Delta] in
   (forall X h q k, interior S mirrored q -> k \in S -> a X h q k = (q - k == f h)%:R) ->
@@ -126,7 +132,8 @@ Proof.
 move=> dims S_uniq f_Delta mirrored hard X q qS; apply/rowP=> o.
 have f_mirrored : perm_eq (codom (fun h => - f h)) mirrored.
   by rewrite /codom /image_mem (map_comp -%R f) perm_map.
-rewrite -{1}[b]mulmx1 -select_id; apply: (@lemma_1_outputs N Din Dh Dout Dout S mirrored (fun h => - f h) (a X)
+rewrite -{1}[b]mulmx1 -select_id.
+apply: (@lemma_1_outputs N Din Dh Dout Dout S mirrored (fun h => - f h) (a X)
   (fun delta => W (- delta)) (fun h => W (f h)) b id) => //.
   by move=> h; rewrite opprK.
 by move=> h k kS; rewrite hard // -opprB eqr_oppLR.

@@ -32,7 +32,8 @@ Definition quadratic_r Dp (delta : shift) : 'cV[R]_Dp :=
   pid_mx 3 *m column3 (sqnorm delta)%:R delta.1%:~R delta.2%:~R.
 Definition quadratic_v Dk (alpha : R) (Delta : shift) : 'cV[R]_Dk :=
   - alpha *: (pid_mx 3 *m column3 1 (- 2%:R * Delta.1%:~R) (- 2%:R * Delta.2%:~R)).
-Definition quadratic_scores Din Dk Dp (u : 'cV_Dk) alpha Delta : image R Din -> pixel -> pixel -> R :=
+Definition quadratic_scores Din Dk Dp (u : 'cV_Dk) alpha Delta :
+    image R Din -> pixel -> pixel -> R :=
   relative_scores 0 0 (pid_mx Dp : 'M_(Dk, Dp)) u (quadratic_v Dk alpha Delta) (@quadratic_r Dp).
 
 (** Equation (14): the quadratic encoding's score is [-alpha (|delta - Delta|^2 + c)] with
@@ -68,7 +69,10 @@ Qed.
 
 (** One axis: [sum_(i < n) x^|i - m| <= (1 + x) / (1 - x)]. *)
 Lemma geometric_le (x : R) n : 0 <= x -> (1 - x) * (\sum_(0 <= i < n) x ^+ i) <= 1.
-Proof. by move=> x0; rewrite big_mkord -opprB mulNr -subrX1 opprB ler_subl_addr ler_addl exprn_ge0. Qed.
+Proof.
+move=> x0; rewrite big_mkord -opprB mulNr -subrX1 opprB.
+by rewrite ler_subl_addr ler_addl exprn_ge0.
+Qed.
 
 Lemma axis_le (x : R) n m : 0 <= x <= 1 -> (m < n)%N ->
   (1 - x) * (\sum_(0 <= i < n) x ^+ (`|i%:Z - m%:Z|%N ^ 2)) <= 1 + x.
@@ -84,7 +88,7 @@ rewrite mulrCA ler_wpmul2l // mulr_sumr big_nat [leRHS]big_nat ler_sum // => i /
 by rewrite -exprS (le_trans (xX _)) // -subzn // addrAC subrr add0r abszN absz_nat.
 Qed.
 
-(** The grid: all weights together are at most [((1 + x) / (1 - x))^2], whatever the image's size. *)
+(** The grid: all weights together are at most [((1 + x) / (1 - x))^2], on images of any size. *)
 Lemma total_le (x : R) : 0 <= x <= 1 ->
   (1 - x) ^+ 2 * (\sum_(k <- S) x ^+ sqnorm (k - c)) <= (1 + x) ^+ 2.
 Proof.
@@ -92,7 +96,8 @@ move=> x01; have /allpairsP[[m n] /= []] := cS; rewrite !mem_iota /= !add0n => m
 have -> : (\sum_(k <- S) x ^+ sqnorm (k - c)) =
     (\sum_(0 <= i < H) x ^+ (`|i%:Z - m%:Z|%N ^ 2)) *
     (\sum_(0 <= j < W) x ^+ (`|j%:Z - n%:Z|%N ^ 2)).
-  rewrite big_allpairs_dep /index_iota !subn0 big_distrlr /=; apply: eq_bigr => i _; apply: eq_bigr => j _.
+  rewrite big_allpairs_dep /index_iota !subn0 big_distrlr /=.
+  apply: eq_bigr => i _; apply: eq_bigr => j _.
   by rewrite -exprD c_mn opprD addrACA subrr add0r.
 have [x0 x1] := andP x01; rewrite !expr2 mulrACA ler_pmul ?axis_le //.
   all: by rewrite mulr_ge0 ?subr_ge0 // sumr_ge0 // => *; apply: exprn_ge0.
@@ -104,7 +109,8 @@ Lemma total_le_size (x : R) : 0 <= x <= 1 ->
 Proof.
 move=> /andP[x0 x1]; have S_uniq : uniq S := uniq_rectangle _ _ _.
 rewrite (big_rem c) //= subrr expr0 ler_add2l -(size_rectangle o) -(size_rem cS) mulr_natl.
-rewrite -iter_addr_0 -count_predT -big_const_seq !big_seq ler_sum // => k; rewrite mem_rem_uniq // inE => /andP[kc _].
+rewrite -iter_addr_0 -count_predT -big_const_seq !big_seq ler_sum // => k.
+rewrite mem_rem_uniq // inE => /andP[kc _].
 have := kc; rewrite -subr_eq0; case: (k - c) => [[[|m]|m] [[|n]|n]] // _;
 by rewrite -[leRHS]expr1 ler_wiexpn2l.
 Qed.
@@ -211,8 +217,8 @@ Qed.
 (** ** Lemma 2, as the paper has it: a limit
 
     There are a relative encoding of any dimension [D_p >= 3], and parameters of any [D_k >= D_p],
-    such that for every centre [Delta] some vectors [v_alpha] yield, at every query of every image in
-    which [q + Delta] lies, probabilities that tend to 1 at that pixel and to 0 at all others. *)
+    such that for every centre [Delta] some vectors [v_alpha] yield, at every query of every image
+    in which [q + Delta] lies, probabilities that tend to 1 at that pixel and to 0 at all others. *)
 Theorem lemma_2_limit Din Dk Dp : (3 <= Dp)%N -> (Dp <= Dk)%N ->
   exists (r : shift -> 'cV[R]_Dp) (Wqry Wkey : 'M_(Dk, Din)) (Wkeyhat : 'M_(Dk, Dp)) (u : 'cV_Dk),
   forall Delta, exists v : R -> 'cV_Dk,
@@ -233,6 +239,21 @@ have kE : q + Delta = k by rewrite -kc addrC subrK.
 rewrite kE in centre; rewrite ger0_norm ?subr_ge0 ?softmax_le1 //.
 by rewrite ler_subl_addr -ler_subl_addl.
 Unshelve. all: by end_near.
+Qed.
+
+(** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] the head looks
+    away from its centre: that pixel gets no more than its share [1 / T]. *)
+Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
+  let S := rectangle o H W in
+  (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->
+  softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) (q + Delta) <= (H * W)%:R^-1.
+Proof.
+move=> S Dp3 DpDk alpha0 cS; rewrite softmax_quadratic // /softmax subrr mulr0 oppr0 expR0 div1r.
+have HW0 : 0 < (H * W)%:R :> R.
+  by rewrite ltr0n -(size_rectangle o) -has_predT; apply/hasP; exists (q + Delta).
+rewrite ler_pinv ?inE ?unitf_gt0 ?(sum_expR_gt0 _ cS) //.
+rewrite -(size_rectangle o) -iter_addr_0 -count_predT -big_const_seq ler_sum // => k _.
+by rewrite mulNr opprK -[leLHS]expR0 ler_expR mulr_ge0 ?ler0n.
 Qed.
 
 (** Refuted: Lemma 2 as printed, with probabilities of exactly 1 and 0 for some finite scores. *)

@@ -10,8 +10,8 @@ Unset Printing Implicit Defensive.
 Import GRing.Theory.
 Local Open Scope ring_scope.
 
-(** The layer with the attention [a], which does not depend on the image, expresses every kernel over
-    [Delta]: at every interior query, for every image. *)
+(** The layer with the attention [a], which does not depend on the image, expresses every kernel
+    over [Delta]: at every interior query, for every image. *)
 Definition expresses (F : comRingType) N Din Dh Dout (S : seq pixel) (Delta : seq shift)
     (a : 'I_N -> pixel -> pixel -> F) : Prop :=
   forall (W : shift -> 'M_(Din, Dout)) b,
@@ -113,8 +113,8 @@ Theorem lemma_3_needs_K2_heads a Din Dh Dout q : interior S Delta q ->
   @expresses F N Din.+1 Dh Dout.+1 S Delta a -> (size Delta <= N)%N.
 Proof.
 move=> qS /necessary[Phi mix].
-rewrite -[X in (X <= _)%N](mxrank1 F) -(one_hot_maps_free qS) (leq_trans (mxrankM_maxl _ _)) // mix //.
-by rewrite (leq_trans (mxrankM_maxr _ _)) // rank_leq_row.
+rewrite -[X in (X <= _)%N](mxrank1 F) -(one_hot_maps_free qS) (leq_trans (mxrankM_maxl _ _)) //.
+by rewrite mix // (leq_trans (mxrankM_maxr _ _)) // rank_leq_row.
 Qed.
 
 (** Refuted: that one head less will do. *)
@@ -123,7 +123,7 @@ Theorem lemma_3_fewer_heads_refuted a Din Dh Dout q : interior S Delta q -> (N <
 Proof. by move=> qS few /(lemma_3_needs_K2_heads qS); rewrite leqNgt few. Qed.
 End Lemma3.
 
-(** The counter-example: hard heads, one for each shift, that swap their shifts at the query [q1]. *)
+(** The counter-example: hard heads, one for each shift; two swap their shifts at the query [q1]. *)
 Definition swapped (F : ringType) (Delta : seq shift) (i j : 'I_(size Delta)) (q1 : pixel) :
     'I_(size Delta) -> pixel -> pixel -> F :=
   fun h q k => (k == q + Delta`_(if q == q1 then tperm i j h else h))%:R.
@@ -159,7 +159,8 @@ Theorem lemma_3_printed_refuted (F : fieldType) Din Dh Dout :
   let S := grid 3 4 in let Delta := kernel_shifts 3 3 in
   ~ (forall a : 'I_9 -> pixel -> pixel -> F,
      (forall h q, interior S Delta q -> exists2 k, k \in S & forall k', a h q k' = (k' == k)%:R) ->
-     (forall q, interior S Delta q -> exists Phi, one_hot_maps F S Delta q = Phi *m head_maps S a q) ->
+     (forall q, interior S Delta q ->
+        exists Phi, one_hot_maps F S Delta q = Phi *m head_maps S a q) ->
      @expresses F 9 Din.+1 Dh Dout.+1 S Delta a).
 Proof.
 move=> S Delta printed; pose i : 'I_(size Delta) := inord 0; pose j : 'I_(size Delta) := inord 1.

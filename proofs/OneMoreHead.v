@@ -27,8 +27,10 @@ Proof.
 move=> qS.
 have term k : expR (raised_scores c h (k - q)) =
     1 + (if (h < n)%N && (k == q + Delta`_h) then expR c - 1 else 0).
-  by rewrite /raised_scores subr_eq [_ + q]addrC; case: ifP => _; rewrite ?expR0 ?addr0 // addrCA subrr addr0.
-under eq_bigr do rewrite term; rewrite big_split big_const_seq count_predT iter_addr_0 /=; congr (_ + _).
+  rewrite /raised_scores subr_eq [_ + q]addrC; case: ifP => _; rewrite ?expR0 ?addr0 //.
+  by rewrite addrCA subrr addr0.
+under eq_bigr do rewrite term.
+rewrite big_split big_const_seq count_predT iter_addr_0 /=; congr (_ + _).
 have [hn|_] := ltnP h n; last by rewrite mul0r big1.
 by rewrite -big_mkcond /= -big_filter filter_pred1_uniq ?qS ?mem_nth // big_seq1 mul1r.
 Qed.
@@ -54,7 +56,8 @@ have map h : head_maps S (probabilities S (fun h q k => raised_scores c h (k - q
   by rewrite mxE /probabilities /softmax raised_sum.
 have last : ((@ord_max n : nat) < n)%N = false := ltnn n.
 rewrite big_ord_recr /= map [Phi i ord_max]mxE {2}/raised_scores last mul0r addr0 expR0 div1r.
-rewrite (bigD1 i) //= big1 ?addr0 => [|h hi]; last by rewrite mxE /= ltn_ord val_eqE (negPf hi) !mul0r.
+rewrite (bigD1 i) //= big1 ?addr0 => [|h hi]; last first.
+  by rewrite mxE /= ltn_ord val_eqE (negPf hi) !mul0r.
 rewrite map mxE /= ltn_ord eqxx !mul1r -/Z.
 rewrite mulrC mulrA divfK // mulNr [_ / w / _]mulrAC divff // -mulrBl /raised_scores /= ltn_ord.
 by rewrite subr_eq [_ + q]addrC; case: eqP; rewrite /= ?divff // expR0 subrr mul0r.

@@ -27,8 +27,8 @@ Record layer (R : realType) (N Din Dh Dout Dk Dp : nat) := Layer {
 (** What the layer makes of an image on the pixels [S]. *)
 Definition apply_layer (R : realType) N Din Dh Dout Dk Dp (L : layer R N Din Dh Dout Dk Dp)
     (S : seq pixel) (X : image R Din) : image R Dout :=
-  mhsa S (probabilities S (fun h => relative_scores (Wqry L h) (Wkey L h) (Wkeyhat L h) (u L h) (v L h)
-                                     (r L) X)) (Wval L) (Wout L) (bout L) X.
+  let A h := relative_scores (Wqry L h) (Wkey L h) (Wkeyhat L h) (u L h) (v L h) (r L) X in
+  mhsa S (probabilities S A) (Wval L) (Wout L) (bout L) X.
 
 Section Theorem1.
 Variables (R : realType) (N Din Dh Dout Dk Dp m : nat).
@@ -47,8 +47,8 @@ Definition kernel_norm (o : 'I_m) : R := \sum_(delta <- Delta) \sum_i `|W delta 
 Hypotheses (mDh : (m <= Dh)%N) (g_inj : injective g) (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
 Hypothesis f_Delta : perm_eq (codom f) Delta.
 
-(** One head, one input channel: probabilities that give [1 - miss] to the pixel [c] blend numbers up
-    to [B] to what stands at [c], up to [2 miss B]. *)
+(** One head, one input channel: probabilities that give at least [1 - e] to the pixel [c] blend
+    numbers of size at most [B] to what stands at [c], up to [2 e B]. *)
 Lemma blend_le (S : seq pixel) (p x : pixel -> R) c e B :
   uniq S -> c \in S -> (forall k, k \in S -> 0 <= p k) -> \sum_(k <- S) p k = 1 -> 1 - e <= p c ->
   (forall k, k \in S -> `|x k| <= B) -> `|(\sum_(k <- S) p k * x k) - x c| <= 2%:R * e * B.
@@ -133,7 +133,8 @@ End Theorem1.
     size with numbers of size at most [B]. *)
 Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
     (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
-  size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= B -> 0 < eps ->
+  size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (Dp <= Dk)%N ->
+  0 <= B -> 0 < eps ->
   exists L : layer R N Din Dh Dout Dk Dp,
   forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
   (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
@@ -158,8 +159,8 @@ Qed.
     relative encoding of dimension [D_p], such that for images of every size and every padding as
     wide as the kernel: at every pixel of the image, those at the border included, its first
     [min(D_h, D_out)] outputs on the padded image are within [eps] of the convolution. *)
-Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat) (W : shift -> 'M[R]_(Din, minn Dh Dout))
-    (b : 'rV_(minn Dh Dout)) (B eps : R) :
+Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
+    (W : shift -> 'M[R]_(Din, minn Dh Dout)) (b : 'rV_(minn Dh Dout)) (B eps : R) :
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= B -> 0 < eps ->
   exists L : layer R (K * K) Din Dh Dout Dk Dp,
   forall H W' (pad : image R Din -> image R Din) X,
@@ -171,6 +172,7 @@ Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat) (W : shift -> 'M[R]
 Proof.
 move=> Dp3 DpDk B0 eps0; pose g := widen_ord (geq_minr Dh Dout).
 have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
-have [L close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj Dp3 DpDk B0 eps0.
+have [L close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj
+  Dp3 DpDk B0 eps0.
 by exists L => H W' pad X S XB q o qI; apply: close => //; apply: interior_padded.
 Qed.

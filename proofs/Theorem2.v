@@ -46,8 +46,8 @@ Section Theorem2.
 Variables (R : realType) (N Din Dh Dout H W : nat).
 Let S := grid H W.
 
-(** The convolution of the zero-padded image with a kernel of one number per shift; and [Z], the same
-    of the image of ones. *)
+(** The convolution of the zero-padded image with a kernel of one number per shift; and [Z], the
+    same of the image of ones. *)
 Definition conv_zero D (kappa : shift -> R) (X : image R D) : image R D :=
   conv (all_shifts H W) (fun delta => (kappa delta)%:M) 0 (zero_pad S X).
 Definition border_factor (kappa : shift -> R) (q : pixel) : R :=
@@ -62,7 +62,8 @@ Qed.
 
 Lemma border_factorE kappa q : q \in S -> border_factor kappa q = \sum_(k <- S) kappa (k - q).
 Proof.
-by move=> qS; rewrite /border_factor conv_zeroE // summxE; apply: eq_bigr => k _; rewrite !mxE mulr1.
+move=> qS; rewrite /border_factor conv_zeroE // summxE.
+by apply: eq_bigr => k _; rewrite !mxE mulr1.
 Qed.
 
 (** The right-hand side of (c1). *)

@@ -26,9 +26,9 @@ ALLOWED = {
 }
 MAIN = """
     eq_6 eq_12
-    lemma_1 lemma_1_padded lemma_1_printed_sign lemma_1_printed_sign_refuted
+    lemma_1_outputs lemma_1 lemma_1_padded lemma_1_printed_sign lemma_1_printed_sign_refuted
     eq_10_border_refuted lemma_1_border_refuted
-    eq_14 lemma_2 lemma_2_limit lemma_2_printed_refuted
+    eq_14 lemma_2 lemma_2_limit lemma_2_sign_refuted lemma_2_printed_refuted
     theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1
     hyper_parameters rank_value_matrix any_Dh_outputs few_inputs
     head_dimension_refuted rank_printed_refuted
