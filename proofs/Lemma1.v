@@ -56,8 +56,8 @@ Qed.
 
 (** ** Lemma 1, the values
 
-    With [D_h >= m], hard heads and the values [W^(h) = W_{f(h)}], placed at any [m] outputs [g], these
-    outputs are the convolution at an interior query. *)
+    With [D_h >= m], hard heads and the values [W^(h) = W_{f(h)}], placed at any [m] outputs [g],
+    these outputs are the convolution at an interior query. *)
 Theorem lemma_1_outputs N Din Dh Dout m S Delta (f : 'I_N -> shift) a
     (W : shift -> 'M[F]_(Din, m)) (V : 'I_N -> 'M_(Din, m)) b (g : 'I_m -> 'I_Dout) X q o :
   (forall h, V h = W (f h)) -> (m <= Dh)%N -> injective g -> uniq S ->
@@ -78,8 +78,8 @@ Proof. by apply/matrixP=> i j; rewrite !mxE. Qed.
 
 (** ** Lemma 1
 
-    Let [f] number the shifts [Delta] of a kernel by the heads (a bijection); let [D_h >= D_out].  If
-    on every image each head attends from every interior query to the pixel at its shift [f h]
+    Let [f] number the shifts [Delta] of a kernel by the heads (a bijection); let [D_h >= D_out].
+    If on every image each head attends from every interior query to the pixel at its shift [f h]
     only, then for every kernel [W] over [Delta] and bias [b] the layer has values with which it is
     the convolution, for every image and every interior query.  The attention [a X h q k] may depend
     on the image [X]. *)

@@ -2,8 +2,8 @@
 
     python proofs/check.py [--required] [--json PATH]
 
-Works on copies in `_build/proofs`; only what has changed is compiled again. Exits 1 with one message
-if something is wrong, 0 if all is well, or if Coq is not installed (unless --required).
+Works on copies in `_build/proofs`; only what has changed is compiled again. Exits 1 with one
+message if something is wrong, 0 if all is well, or if Coq is not installed (unless --required).
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from describe import describe, statement
+from sources import describe, needs, statement, without_comments
 
 SOURCE = Path(__file__).resolve().parent
 BUILD = SOURCE.parent / "_build" / "proofs"
@@ -25,22 +25,19 @@ ALLOWED = {
     "constructive_indefinite_description",
 }
 MAIN = """
-    eq_6 eq_12
-    lemma_1_outputs lemma_1 lemma_1_padded lemma_1_printed_sign lemma_1_printed_sign_refuted
-    eq_10_border_refuted lemma_1_border_refuted
+    eq_6 eq_12 lemma_1_outputs lemma_1 lemma_1_padded lemma_1_printed_sign
+    lemma_1_printed_sign_refuted eq_10_border_refuted lemma_1_border_refuted
     eq_14 lemma_2 lemma_2_limit lemma_2_sign_refuted lemma_2_printed_refuted
-    theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1
-    hyper_parameters rank_value_matrix any_Dh_outputs few_inputs
-    head_dimension_refuted rank_printed_refuted
+    theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1 hyper_parameters
+    rank_value_matrix any_Dh_outputs few_inputs head_dimension_refuted rank_printed_refuted
     lemma_3 lemma_3_needs_K2_heads lemma_3_fewer_heads_refuted lemma_3_printed_refuted
-    one_more_head K2_heads_refuted
-    theorem_2 theorem_2_converse theorem_2_one_factor_refuted
-""".split()
-GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjecture|bypass_check)\b|\bUnset \w+ Checking"
+    one_more_head K2_heads_refuted theorem_2 theorem_2_converse theorem_2_one_factor_refuted
+""".split()  # noqa: SIM905
+GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Compiles the proofs and checks them.")
     parser.add_argument("--required", action="store_true", help="fail where Coq is not installed")
     parser.add_argument("--json", type=Path, help="write statements, axioms and uses to this file")
     arguments = parser.parse_args()
@@ -65,56 +62,46 @@ def main() -> None:
         arguments.json.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
 
 
-def without_comments(text: str) -> str:
-    while (shorter := re.sub(r"\(\*(?:(?!\(\*|\*\)).)*\*\)", "", text, flags=re.S)) != text:
-        text = shorter
-    return text
-
-
-def needs(text: str) -> list[str]:
-    return re.findall(r"\w+", " ".join(re.findall(r"From AttnConv Require Import ([^.]*)\.", text)))
-
-
-def compile_all(sources: dict[str, str]) -> bool:
-    """In the order of dependence; a file again if it, or one that it needs, has changed. Returns
-    whether any was."""
+def compile_all(sources: dict[str, str]) -> float:
+    """In the order of dependence; a file again if it has changed, or one that it needs is newer."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    stale: dict[str, bool] = {}
+    results: dict[str, float] = {}  # when each was compiled
 
-    def visit(name: str) -> bool:
-        if name not in stale:
+    def visit(name: str) -> float:
+        if name not in results:
             copy, result = BUILD / f"{name}.v", BUILD / f"{name}.vo"
-            again = [visit(other) for other in needs(sources[name])]  # all of them come first
-            stale[name] = any(again) or not result.exists() or copy.read_text() != sources[name]
-            if stale[name]:
+            newest = max((visit(other) for other in needs(sources[name])), default=0)
+            made = result.stat().st_mtime if result.exists() else -1
+            if made < newest or copy.read_text() != sources[name]:
                 result.unlink(missing_ok=True)
                 copy.write_text(sources[name])
                 compiled(name)
-        return stale[name]
+            results[name] = result.stat().st_mtime
+        return results[name]
 
-    return any([visit(name) for name in sources])
+    return max(map(visit, sources))
 
 
 def compiled(name: str) -> str:
     project = (SOURCE / "_CoqProject").read_text().replace("-arg ", "").split()
-    command = ["coqc", *project, f"{name}.v"]
-    run = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)
+    run = subprocess.run(["coqc", *project, f"{name}.v"], cwd=BUILD, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"Coq does not accept {name}.v:\n{run.stdout}{run.stderr}")
     return run.stdout
 
 
-def questions(sources: dict[str, str], changed: bool) -> tuple[dict[str, list[str]], dict[str, str]]:
+def questions(
+    sources: dict[str, str], newest: float
+) -> tuple[dict[str, list[str]], dict[str, str]]:
     """For each theorem its axioms, and its full type: with what its section assumes."""
     lines = ["From mathcomp Require Import all_ssreflect all_algebra reals sequences exp."]
-    lines += [f"From AttnConv Require Import {' '.join(sources)}.", "Set Printing Width 100."]
-    lines += ["Local Open Scope ring_scope."]
+    lines += [f"From AttnConv Require Import {' '.join(sources)}.", "Open Scope ring_scope."]
     for theorem in MAIN:
         mark = f'Goal True. idtac "@@ {theorem}". Abort.'
         lines += [mark, f"Check @{theorem}.", mark, f"Print Assumptions {theorem}."]
     asked, answers, text = BUILD / "Questions.v", BUILD / "answers.txt", "\n".join(lines) + "\n"
-    if changed or not answers.exists() or asked.read_text() != text:
-        answers.unlink(missing_ok=True)
+    made = answers.stat().st_mtime if answers.exists() else -1
+    if made < newest or asked.read_text() != text:
         asked.write_text(text)
         answers.write_text(compiled("Questions"))
     axioms, types = {}, {}
@@ -123,8 +110,9 @@ def questions(sources: dict[str, str], changed: bool) -> tuple[dict[str, list[st
         if theorem not in types:
             types[theorem] = re.sub(r"^.*?\n?\s+: ", "", text, count=1).strip()
         else:
-            names = re.findall(r"^([\w.']+)(?=\s*:|$)", text.partition("Axioms:\n")[2], flags=re.M)
-            axioms[theorem] = sorted(name.rpartition(".")[2] for name in names)
+            closed = text.startswith("Closed under the global context")
+            lines = [] if closed else re.findall(r"^\S+", text.removeprefix("Axioms:"), flags=re.M)
+            axioms[theorem] = sorted(line.rpartition(".")[2] for line in lines)
     return axioms, types
 
 

@@ -1,7 +1,18 @@
-"""What a page says of each theorem, from the sources and from Coq's cross-references."""
+"""What the sources say, and what a page says of each theorem."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+
+def without_comments(text: str) -> str:
+    while (shorter := re.sub(r"\(\*(?:(?!\(\*|\*\)).)*\*\)", "", text, flags=re.S)) != text:
+        text = shorter
+    return text
+
+
+def needs(text: str) -> list[str]:
+    return re.findall(r"\w+", " ".join(re.findall(r"From AttnConv Require Import ([^.]*)\.", text)))
 
 
 def statement(text: str, name: str) -> re.Match[str] | None:
@@ -13,7 +24,7 @@ def statement(text: str, name: str) -> re.Match[str] | None:
 
 
 def describe(
-    theorems: list[str],
+    theorems: Sequence[str],
     sources: dict[str, str],
     build: Path,
     axioms: dict[str, list[str]],
