@@ -1,0 +1,120 @@
+"""Compiles the proofs and checks that they are whole: no gaps, no axioms but the allowed ones.
+
+    python proofs/check.py [--required] [--json PATH]
+
+Works on copies in `_build/proofs`; only what has changed is compiled again. Exits 1 with one
+message if something is wrong, 0 if all is well, or if Coq is not installed (unless --required).
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sources import describe, needs, statement, without_comments
+
+SOURCE = Path(__file__).resolve().parent
+BUILD = SOURCE.parent / "_build" / "proofs"
+# classical logic, as mathcomp-analysis takes it for its real numbers; the algebra needs none
+ALLOWED = {
+    "propositional_extensionality",
+    "functional_extensionality_dep",
+    "constructive_indefinite_description",
+}
+MAIN = """
+    eq_6 eq_12 lemma_1_outputs lemma_1 lemma_1_padded lemma_1_printed_sign
+    lemma_1_printed_sign_refuted eq_10_border_refuted lemma_1_border_refuted
+    eq_14 lemma_2 lemma_2_limit lemma_2_sign_refuted lemma_2_printed_refuted
+    theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1 hyper_parameters
+    rank_value_matrix any_Dh_outputs few_inputs head_dimension_refuted rank_printed_refuted
+    lemma_3 lemma_3_needs_K2_heads lemma_3_fewer_heads_refuted lemma_3_printed_refuted
+    one_more_head K2_heads_refuted theorem_2 theorem_2_converse theorem_2_one_factor_refuted
+""".split()  # noqa: SIM905
+GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compiles the proofs and checks them.")
+    parser.add_argument("--required", action="store_true", help="fail where Coq is not installed")
+    parser.add_argument("--json", type=Path, help="write statements, axioms and uses to this file")
+    arguments = parser.parse_args()
+    if not shutil.which("coqc"):
+        if arguments.required:
+            sys.exit("coqc is not installed; on Debian: apt-get install libcoq-mathcomp-analysis")
+        return print("proofs: skipped, coqc is not installed")
+    sources = {path.stem: path.read_text() for path in sorted(SOURCE.glob("*.v"))}
+    for name, text in sources.items():
+        if gap := re.search(GAPS, without_comments(text)):
+            sys.exit(f"{name}.v contains {gap[0]!r}; a proof must have no gaps and add no axioms")
+    for theorem in MAIN:
+        if not any(statement(text, theorem) for text in sources.values()):
+            sys.exit(f"no file states the theorem {theorem}, which MAIN in check.py lists")
+    axioms, types = questions(sources, compile_all(sources))
+    for theorem in MAIN:
+        print(f"{theorem}: {', '.join(axioms[theorem]) or 'no axioms'}")
+        if foreign := set(axioms[theorem]) - ALLOWED:
+            sys.exit(f"{theorem} rests on {', '.join(sorted(foreign))}, which is not in ALLOWED")
+    if arguments.json:
+        records = describe(MAIN, sources, BUILD, axioms, types)
+        arguments.json.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+
+
+def compile_all(sources: dict[str, str]) -> float:
+    """In the order of dependence; a file again if it has changed, or one that it needs is newer."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    results: dict[str, float] = {}  # when each was compiled
+
+    def visit(name: str) -> float:
+        if name not in results:
+            copy, result = BUILD / f"{name}.v", BUILD / f"{name}.vo"
+            newest = max((visit(other) for other in needs(sources[name])), default=0)
+            made = result.stat().st_mtime if result.exists() else -1
+            if made < newest or copy.read_text() != sources[name]:
+                result.unlink(missing_ok=True)
+                copy.write_text(sources[name])
+                compiled(name)
+            results[name] = result.stat().st_mtime
+        return results[name]
+
+    return max(map(visit, sources))
+
+
+def compiled(name: str) -> str:
+    project = (SOURCE / "_CoqProject").read_text().replace("-arg ", "").split()
+    run = subprocess.run(["coqc", *project, f"{name}.v"], cwd=BUILD, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"Coq does not accept {name}.v:\n{run.stdout}{run.stderr}")
+    return run.stdout
+
+
+def questions(
+    sources: dict[str, str], newest: float
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """For each theorem its axioms, and its full type: with what its section assumes."""
+    lines = ["From mathcomp Require Import all_ssreflect all_algebra reals sequences exp."]
+    lines += [f"From AttnConv Require Import {' '.join(sources)}.", "Open Scope ring_scope."]
+    for theorem in MAIN:
+        mark = f'Goal True. idtac "@@ {theorem}". Abort.'
+        lines += [mark, f"Check @{theorem}.", mark, f"Print Assumptions {theorem}."]
+    asked, answers, text = BUILD / "Questions.v", BUILD / "answers.txt", "\n".join(lines) + "\n"
+    made = answers.stat().st_mtime if answers.exists() else -1
+    if made < newest or asked.read_text() != text:
+        asked.write_text(text)
+        answers.write_text(compiled("Questions"))
+    axioms, types = {}, {}
+    for answer in answers.read_text().split("@@ ")[1:]:
+        theorem, _, text = answer.partition("\n")
+        if theorem not in types:
+            types[theorem] = re.sub(r"^.*?\n?\s+: ", "", text, count=1).strip()
+        else:
+            closed = text.startswith("Closed under the global context")
+            lines = [] if closed else re.findall(r"^\S+", text.removeprefix("Axioms:"), flags=re.M)
+            axioms[theorem] = sorted(line.rpartition(".")[2] for line in lines)
+    return axioms, types
+
+
+if __name__ == "__main__":
+    main()
