@@ -17,7 +17,7 @@ book test quick outputs: export OMP_NUM_THREADS := 1
 INPUTS = { find _config.yml _toc.yml Makefile constraints.txt book notebooks src data -name __pycache__ -prune -o \
 	-path data/cache -prune -o -path 'data/cifar*' -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; \
 	ls "$${ATTNCONV_DATA:-data}/cache/cifar10.safetensors" 2>/dev/null; $(BIN)/python --version; } | sha256sum
-.PHONY: help env book quick test outputs readme benchmark serve clean
+.PHONY: help env book proofs quick test outputs readme benchmark serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,12 +42,17 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 	fi
 	@echo "== book: open _build/html/index.html, or 'make serve'"
 
+proofs: $(READY) ## compile the machine-checked theory, and print what each theorem assumes (needs Coq)
+	@$(BIN)/python proofs/check.py $(if $(filter required,$(ATTNCONV_PROOFS)),--required)
+
 test: $(READY) ## everything that can fail: lint, types, unit and property tests, notebooks, the strict build of the book
 	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
+	@echo "== proofs"
+	@$(MAKE) --no-print-directory proofs
 	@echo "== unit and property tests"
 	@$(BIN)/python -m pytest -n 2 --ignore tests/rendered
 	@echo "== notebooks against their stored outputs"

@@ -24,7 +24,7 @@ from attnconv import (
 )
 from attnconv.checks import largest_gap
 from attnconv.theory import attention
-from attnconv.theory.construction import ConvAsAttention
+from attnconv.theory.construction import ConvAsAttention, softness_bound, sufficient_alpha
 from attnconv.theory.encodings import QuadraticEncoding
 
 CONFIGURATIONS = 2500
@@ -133,6 +133,52 @@ def test_a_soft_head_is_not_the_convolution_and_the_gap_falls_with_alpha():
         for alpha in (1.0, 5.0, 10.0, 20.0)
     ]
     assert gaps[0] > 0.1 and all(later < earlier / 10 for earlier, later in pairwise(gaps))
+
+
+TOGETHER = 10  # convolutions of one example, as groups of one
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    sizes=st.tuples(*[st.integers(1, 4)] * 6),
+    alpha=st.floats(0.01, 40.0),
+    largest=st.floats(0.01, 100.0),
+)
+def the_bound_holds(seed, sizes, alpha, largest):
+    torch.manual_seed(seed)
+    dim_in, dim_out, *kernel, height, width = sizes
+    channels = TOGETHER * dim_in, TOGETHER * dim_out
+    conv = nn.Conv2d(*channels, kernel, padding="same", groups=TOGETHER).double()
+    # sums of products, whose rounding is not the heads' softness
+    rounding = 1e-12 * (1 + largest * conv.weight.abs().sum().item())
+    x = largest * torch.randn(1, channels[0], height, width).double().sign()
+    if seed % 2:
+        x *= torch.rand_like(x)
+    with torch.no_grad():
+        gap = (conv_to_attention(conv, alpha)(x) - conv(x)).abs().amax(dim=(0, 2, 3))
+        assert (gap <= softness_bound(conv, alpha, largest) + rounding).all()
+        needed = sufficient_alpha(conv, 1e-3, largest)
+        gap = (conv_to_attention(conv, needed)(x) - conv(x)).abs().max()
+        assert needed > 0 and gap < 1e-3 + rounding
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_the_bound_on_softness_holds():
+    the_bound_holds()
+
+
+def test_the_bound_on_softness_is_not_vacuous():
+    """The largest gap there can be, of one head on a large flat image with one pixel of the other
+    sign, is nearly the bound."""
+    conv, x = nn.Conv2d(1, 1, 1, bias=False).double(), torch.ones(1, 1, 9, 9).double()
+    x[0, 0, 4, 4] = -1
+    gap = (conv_to_attention(conv, 10.0)(x) - conv(x)).abs().max()
+    bound = softness_bound(conv, 10.0, 1.0)
+    assert 0.99 * bound < gap.detach() <= bound
+    with pytest.raises(ValueError, match="expected a positive number"):
+        sufficient_alpha(conv, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))

@@ -1,0 +1,66 @@
+"""The script that checks the proofs finds what is wrong with them. `make proofs` runs it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+
+@pytest.fixture
+def proofs(tmp_path):
+    """A copy of the proofs, and a Coq that accepts nothing."""
+    shutil.copytree(ROOT / "proofs", tmp_path / "proofs")
+    (tmp_path / "bin").mkdir()
+    coqc = tmp_path / "bin" / "coqc"
+    coqc.write_text("#!/bin/sh\necho this is no proof\nexit 1\n")
+    coqc.chmod(0o755)
+    return tmp_path / "proofs"
+
+
+def check(proofs, *words, with_coq=True):
+    path = str(proofs.parent / "bin") + os.pathsep + os.defpath if with_coq else "/nowhere"
+    return subprocess.run(
+        [sys.executable, str(proofs / "check.py"), *words],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "find", "replace", "message"),
+    [
+        ("Lemma1.v", "Qed.", "Admitted.", "Lemma1.v contains 'Admitted'"),
+        ("Lemma2.v", "Section ", "Axiom free : False.\nSection ", "Lemma2.v contains 'Axiom'"),
+        ("Theorem2.v", "theorem_2_converse", "theorem_3", "no file states the theorem theorem_2_c"),
+        ("Lemma3.v", "Qed.", "Qed. (* said anew *)", "this is no proof"),
+    ],
+)
+def test_what_is_wrong_is_named(proofs, file, find, replace, message):
+    source = proofs / file
+    assert find in source.read_text()
+    source.write_text(source.read_text().replace(find, replace))
+    run = check(proofs)
+    assert run.returncode == 1 and message in run.stderr, run.stdout + run.stderr
+
+
+def test_without_coq_it_says_so(proofs):
+    assert "skipped" in check(proofs, with_coq=False).stdout
+    run = check(proofs, "--required", with_coq=False)
+    assert run.returncode == 1 and "coqc is not installed" in run.stderr
+
+
+def test_what_is_quoted_is_proved():
+    main = re.search(r'MAIN = """(.*?)"""', (ROOT / "proofs" / "check.py").read_text(), re.S)
+    proved = set(main[1].split())
+    quoting = [*ROOT.glob("book/*.md"), *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("src/**/*.py")]
+    names = set()
+    for path in quoting:
+        for line in path.read_text().splitlines():
+            if "proofs/" in line:
+                names |= set(re.findall(r"`((?:theorem|lemma|eq)_\w+)`", line))
+    assert {"theorem_1_gap", "theorem_1_alpha"} <= names <= proved
