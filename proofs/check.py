@@ -57,9 +57,12 @@ def main() -> None:
         print(f"{theorem}: {', '.join(axioms[theorem]) or 'no axioms'}")
         if foreign := set(axioms[theorem]) - ALLOWED:
             sys.exit(f"{theorem} rests on {', '.join(sorted(foreign))}, which is not in ALLOWED")
+    records = describe(MAIN, sources, BUILD, axioms, types)
+    text = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
     if arguments.json:
-        records = describe(MAIN, sources, BUILD, axioms, types)
-        arguments.json.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+        arguments.json.write_text(text)
+    elif (SOURCE / "statements.json").read_text() != text:
+        sys.exit("statements.json is not what the files say; write it: check.py --json FILE")
 
 
 def compile_all(sources: dict[str, str]) -> float:

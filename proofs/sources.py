@@ -30,8 +30,8 @@ def describe(
     axioms: dict[str, list[str]],
     types: dict[str, str],
 ) -> dict[str, dict[str, object]]:
-    """For each theorem its file, comment, statement, full type, axioms, and what its statement and
-    proof rest on, directly or not: other theorems of the list, and definitions."""
+    """For each theorem its file, title, comment, statement, full type, axioms, and what statement
+    and proof rest on, directly or not: other theorems of the list, and definitions."""
     uses: dict[str, set[str]] = {}
     definitions: set[str] = set()
     for name in sources:
@@ -50,9 +50,11 @@ def describe(
             reached |= new
             todo += new
         file, found = next((n, m) for n, t in sources.items() if (m := statement(t, theorem)))
+        title, _, text = (found[1] or "").strip().rpartition("\n\n")
         records[theorem] = {
             "file": f"proofs/{file}.v",
-            "comment": " ".join((found[1] or "").split()),
+            "title": title.removeprefix("** "),
+            "comment": " ".join(text.split()),
             "statement": found[2].strip(),
             "type": types[theorem],
             "axioms": axioms[theorem],

@@ -3,11 +3,12 @@ and all of them there.
 
 :::{in-code} theory.attention.convolution theory.layers.attend
 :test: test_attention.py::test_convolution_equals_torch
+:proof: eq_12
 :chapter: 01-attention-and-convolution
 :::
 
-Functions are named within `attnconv`, tests within `tests/`, chapters within `notebooks/`;
-ValueError for one that is not there.
+Functions are named within `attnconv`, tests within `tests/`, chapters within `notebooks/`, proofs,
+if there are, by their theorems; ValueError for one that is not there.
 """
 
 import ast
@@ -18,6 +19,7 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from machinechecked import find_theorem
 from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxDirective
 
@@ -61,25 +63,35 @@ class InCode(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar = dict.fromkeys(("test", "chapter"), directives.unchanged_required)
+    option_spec: ClassVar = dict.fromkeys(
+        ("test", "proof", "chapter"), directives.unchanged_required
+    )
 
     def run(self) -> list[nodes.Node]:
-        """Code: the functions. Test: the tests. Chapter: its number."""
+        """Code: the functions. Test: the tests. Machine-checked: theorems. Chapter: its number."""
         functions = [
             self._link("_modules", *find_object(name)) for name in self.arguments[0].split()
         ]
         tests = [self._link("_tests", *find_test(name)) for name in self.options["test"].split()]
+        proofs = [self._theorem(name) for name in self.options.get("proof", "").split()]
         line = nodes.paragraph(classes=["in-code"])
         for label, links in (
             ("Code", functions),
             ("Test", tests),
+            ("Machine-checked", proofs),
             ("Chapter", [_chapter(self.options["chapter"])]),
         ):
+            if not links:
+                continue
             part = nodes.inline("", "", nodes.strong("", label), nodes.Text(" "))
             for number, link in enumerate(links):
                 part += [nodes.Text(", ") if number else nodes.Text(""), link]
             line += [part, nodes.Text(" ")]
         return [line]
+
+    def _theorem(self, name: str) -> nodes.reference:
+        find_theorem(name)
+        return self._link("book", "proofs", name)
 
     def _link(self, folder: str, file: str, name: str) -> nodes.reference:
         """To a name in the page of a source file, which is no document of Sphinx's."""

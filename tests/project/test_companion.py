@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 import incode  # noqa: E402
+import machinechecked  # noqa: E402
 
 CELLS = [
     cell
@@ -77,19 +78,23 @@ def test_what_a_page_names_is_there():
         line
         for page in pages
         for line in re.findall(
-            r"^:::\{in-code\} (.*)\n:test: (.*)\n:chapter: (.*)$", page.read_text(), re.M
+            r"^:::\{in-code\} (.*)\n:test: (.*)\n(?::proof: (.*)\n)?:chapter: (.*)$",
+            page.read_text(),
+            re.M,
         )
     ]
     assert len(lines) == sum(page.read_text().count("{in-code}") for page in pages) > 10
-    for functions, tests, chapter in lines:
+    for functions, tests, proofs, chapter in lines:
         assert (
             all(incode.find_object(name) for name in functions.split())
             and (ROOT / "notebooks" / f"{chapter}.ipynb").exists()
         )
         assert all(incode.find_test(name) for name in tests.split())
+        assert all(machinechecked.find_theorem(name) for name in proofs.split())
     for find, name in (
         (incode.find_object, "theory.grid.nothing"),
         (incode.find_test, "test_grid.py::test_nothing"),
+        (machinechecked.find_theorem, "theorem_of_nothing"),
     ):
         with pytest.raises(ValueError, match=f"a page names .*{name}, but .* has no .*nothing"):
             find(name)

@@ -24,6 +24,7 @@ class Cost(NamedTuple):
 def cost(work: Callable[[], object], repeats: int = 7) -> Cost:
     """Of `work()` on the CPU, without gradients."""
     with torch.no_grad():
+        work()  # what a first call sets up is not its cost
         mib = added_memory(work)
         with FlopCounterMode(display=False) as counter:
             work()

@@ -42,7 +42,8 @@ def hard_alpha(dtype: torch.dtype) -> int:
 def softness_bound(conv: nn.Conv1d | nn.Conv2d, alpha: float, largest: float) -> Tensor:
     """Theorem 1 with a number, without rounding: at most so far from the convolution is each output
     channel `(C_out,)` of `conv_to_attention(conv, alpha)`, for images, padding included, whose
-    pixels are at most `largest` in size: 8 e^-alpha largest sum |W|. `theorem_1_gap` in proofs/."""
+    pixels are at most `largest` in size: 8 e^-alpha times `largest` times the sum of the channel's
+    weights without their signs. `theorem_1_gap` in proofs/."""
     return 8 * math.exp(-alpha) * largest * conv.weight.detach().abs().flatten(1).sum(dim=1)
 
 
