@@ -34,13 +34,17 @@ class MachineChecked(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(STATEMENTS))
-        return [part for name in self.arguments[0].split() for part in _theorem(name)]
+        theorems = [_theorem(name) for name in self.arguments[0].split()]
+        for heading, *_ in theorems:
+            self.state.document.note_explicit_target(heading)
+        return [part for theorem in theorems for part in theorem]
 
 
 def _theorem(name: str) -> list[nodes.Node]:
     """Its name, to link to; its sentence; its statement; what it rests on."""
     theorem = find_theorem(name)
-    heading = nodes.paragraph("", "", nodes.strong("", "", nodes.literal("", name)), ids=[name])
+    heading = nodes.paragraph("", "", nodes.strong("", "", nodes.literal("", name)))
+    heading["ids"], heading["names"] = [name], [name.lower()]
     if theorem["title"]:
         heading += [nodes.Text(": "), *_text(theorem["title"])]
     rests = [nodes.Text("Rests on ")]
