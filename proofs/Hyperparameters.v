@@ -59,9 +59,10 @@ Qed.
 
 (** ** Theorem 1 for every hyper-parameter
 
-    For every stride, dilation (not 0), number of groups, kernel over any list of shifts, bound [B]
-    and [eps > 0] there is a self-attention layer with one head per shift which, at every
-    [stride]-th query whose (spread) kernel lies in the image, is within [eps] of the strided,
+    For every stride, dilation (neither component 0), number of groups, kernel over any list of
+    shifts, bound [B] and [eps > 0] there is a self-attention layer with one head per shift, with
+    [D_h] at least the number of outputs and [3 <= D_p <= D_k], which, at every [stride]-th query
+    whose (spread) kernel lies in the image, already padded, is within [eps] of the strided,
     dilated, grouped convolution, on images of every size. *)
 Theorem hyper_parameters (R : realType) stride dilation G Cin Cout Dh Dk Dp Delta
     (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b B eps :
@@ -113,7 +114,7 @@ Qed.
 
 (** ** Few input channels
 
-    If [D_in <= D_h], all outputs can, however many. *)
+    If [D_in <= D_h], hard heads can be every convolution, with any number of outputs. *)
 Theorem few_inputs : (Din <= Dh)%N -> @expresses F N Din Dh Dout S Delta hard.
 Proof.
 move=> dims W b; exists (fun _ => pid_mx Din), (stack (fun h => pid_mx Din *m W (f h))), b.
@@ -125,7 +126,7 @@ by rewrite pid_mx_1 mul1mx.
 Qed.
 
 (** Refuted: that hard heads of a dimension below both [D_in] and [D_out] suffice for every
-    convolution. *)
+    convolution, if there are a head and an interior query. *)
 Theorem head_dimension_refuted (h : 'I_N) q :
   (Dh < minn Din Dout)%N -> interior S Delta q -> ~ @expresses F N Din Dh Dout S Delta hard.
 Proof.

@@ -139,7 +139,8 @@ apply: (@lemma_1_outputs N Din Dh Dout Dout S mirrored (fun h => - f h) (a X)
 by move=> h k kS; rewrite hard // -opprB eqr_oppLR.
 Qed.
 
-(** Refuted: that (10) as printed gives the convolution, already for [3 x 3] kernels and images. *)
+(** Refuted: that (10) as printed gives the convolution with the values [W^(h) = W_{f(h)}], already
+    for [3 x 3] kernels and images. *)
 Theorem lemma_1_printed_sign_refuted :
   let Delta := kernel_shifts 3 3 in
   ~ (forall (f : 'I_9 -> shift) (a : image F 1 -> 'I_9 -> _)
@@ -181,10 +182,10 @@ rewrite big_seq big1 1?eq_sym ?oner_neq0 // => k kS; rewrite hard // subr_eq add
 by case: eqP kS => // ->.
 Qed.
 
-(** Refuted: Lemma 1 with the border included and zeros around the image.  Whatever the attention
-    (its probabilities sum to one, and may depend on the image), an image of one colour becomes one
-    of one colour; the convolution that looks at one shift [d] of its kernel does not do that, if
-    [d] leaves the image from one query and not from another. *)
+(** Refuted: Lemma 1 with the border included and zeros around the image.  Of attention that is
+    fixed before the kernel (its probabilities sum to one, and may depend on the image) an image of
+    one colour becomes one of one colour; not so of the convolution that looks at one shift [d] of
+    its kernel, if [d] leaves the image from one query and not from another. *)
 Theorem lemma_1_border_refuted N Din Dh Dout S Delta d q0 q1
     (a : image F Din.+1 -> 'I_N -> pixel -> pixel -> F) :
   uniq Delta -> d \in Delta -> q0 \in S -> q1 \in S -> q0 + d \notin S -> q1 + d \in S ->

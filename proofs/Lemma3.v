@@ -107,8 +107,9 @@ Proof. by move=> dims; split=> [|[Phi mix]]; [exact: necessary | exact: sufficie
 
 (** ** As many heads as shifts
 
-    If there is an interior query, a layer that expresses every kernel over [Delta] has at least as
-    many heads as [Delta] has shifts: [N_h >= K^2]. *)
+    If there is an interior query, a layer whose attention, the same for every kernel and image, can
+    be every convolution over [Delta] has at least as many heads as [Delta] has shifts:
+    [N_h >= K^2]. *)
 Theorem lemma_3_needs_K2_heads a Din Dh Dout q : interior S Delta q ->
   @expresses F N Din.+1 Dh Dout.+1 S Delta a -> (size Delta <= N)%N.
 Proof.
@@ -117,7 +118,8 @@ rewrite -[X in (X <= _)%N](mxrank1 F) -(one_hot_maps_free qS) (leq_trans (mxrank
 by rewrite mix // (leq_trans (mxrankM_maxr _ _)) // rank_leq_row.
 Qed.
 
-(** Refuted: that one head less will do. *)
+(** Refuted: that one head less will do, of attention that is the same for every kernel and
+    image. *)
 Theorem lemma_3_fewer_heads_refuted a Din Dh Dout q : interior S Delta q -> (N < size Delta)%N ->
   ~ @expresses F N Din.+1 Dh Dout.+1 S Delta a.
 Proof. by move=> qS few /(lemma_3_needs_K2_heads qS); rewrite leqNgt few. Qed.

@@ -1,4 +1,4 @@
-(** One more head: K^2 softmaxes at finite scores are never exact, K^2 + 1 can be.
+(** One more head: K^2 softmaxes at finite scores are not exact for every kernel, K^2 + 1 can be.
 
     book/spans.md, "One more head"; attnconv.theory.expressivity.expresses_convolution and
     attnconv.theory.encodings.RelativeBias (free scores). *)
@@ -37,7 +37,8 @@ Qed.
 
 (** ** One more head
 
-    With one head more than the kernel has shifts, finite scores are exact: let each head raise the
+    With one head more than the kernel has shifts and [D_h >= D_out], finite scores are exact on
+    images of one size, the pixels [S]: let each head raise the
     score of its own shift by [c <> 0] and the last head be uniform. Then for every kernel the layer
     has values with which it is the convolution, for every image and every interior query. *)
 Theorem one_more_head (c : R) Din Dh Dout : c != 0 -> (Dout <= Dh)%N ->
@@ -65,9 +66,9 @@ Qed.
 
 (** ** K^2 heads
 
-    Refuted: that as many heads as the kernel has shifts are exact at finite scores, whatever the
-    scores, on an image larger than the kernel (some interior query sees a pixel [k] off its
-    kernel). *)
+    Refuted: that as many heads as the kernel has shifts can be every convolution at finite scores,
+    which are fixed before the kernel and do not depend on the image, on an image larger than the
+    kernel (some interior query sees a pixel [k] off its kernel). *)
 Theorem K2_heads_refuted (A : 'I_n -> pixel -> pixel -> R) Din Dh Dout q k :
   (0 < n)%N -> interior S Delta q -> k \in S -> k - q \notin Delta ->
   ~ @expresses R n Din.+1 Dh Dout.+1 S Delta (probabilities S A).

@@ -1,6 +1,6 @@
 (** Theorem 2, the converse: position-only attention is a normalised convolution, and back.
 
-    Equation (c1); book/converse.md; attnconv.theory.construction.attention_to_conv. *)
+    Equation (c1); book/converse.md; attnconv.theory.converse.attention_to_conv. *)
 
 From mathcomp Require Import all_ssreflect all_algebra reals sequences exp.
 From AttnConv Require Import Attention.
@@ -88,8 +88,9 @@ Qed.
 
 (** ** Theorem 2, the other direction
 
-    For any positive kernels [kappa_h] over all shifts there are scores [s_h(k - q)] with which the
-    layer is (c1) for these kernels, whatever the values: on every image, at every query. *)
+    For any kernels [kappa_h], positive at all shifts (those between two pixels matter), there are
+    scores [s_h(k - q)] with which the layer is (c1) for these kernels, whatever the values: on
+    every image, at every query. *)
 Theorem theorem_2_converse (kappa : 'I_N -> shift -> R) :
   (forall h delta, 0 < kappa h delta) ->
   exists s : 'I_N -> shift -> R,
@@ -105,9 +106,9 @@ by apply: eq_bigr => k _; rewrite exp_ln.
 Qed.
 End Theorem2.
 
-(** Refuted: that no factor depends on the query.  On an image of two pixels the position-only head
-    with the scores [ln 2] to the right and [0] elsewhere is no zero-padded convolution, with any
-    kernel. *)
+(** Refuted: that the border factor can be left out, or taken into the kernel.  On an image of two
+    pixels the position-only head with the scores [ln 2] to the right and [0] elsewhere is no
+    zero-padded convolution, with any kernel. *)
 Theorem theorem_2_one_factor_refuted (R : realType) :
   ~ (forall s : 'I_1 -> shift -> R, exists kappa : shift -> R,
      forall (X : image R 1) q, q \in grid 1 2 ->

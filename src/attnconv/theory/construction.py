@@ -42,14 +42,15 @@ def hard_alpha(dtype: torch.dtype) -> int:
 def softness_bound(conv: nn.Conv1d | nn.Conv2d, alpha: float, largest: float) -> Tensor:
     """Theorem 1 with a number, without rounding: at most so far from the convolution is each output
     channel `(C_out,)` of `conv_to_attention(conv, alpha)`, for images, padding included, whose
-    pixels are at most `largest` in size: 8 e^-alpha times `largest` times the sum of the channel's
-    weights without their signs. `theorem_1_gap` in proofs/."""
-    return 8 * math.exp(-alpha) * largest * conv.weight.detach().abs().flatten(1).sum(dim=1)
+    pixels are at most `largest` in size: 8 exp(-alpha) times `largest` times the sum of the
+    channel's weights without their signs. `theorem_1_gap` in proofs/."""
+    norms = conv.weight.detach().double().abs().flatten(1).sum(dim=1)
+    return 8 * math.exp(-alpha) * largest * norms
 
 
 def sufficient_alpha(conv: nn.Conv1d | nn.Conv2d, gap: float, largest: float) -> float:
-    """An alpha from which on no output is `gap` > 0 or more from the convolution's; as above.
-    `theorem_1_alpha` in proofs/."""
+    """An alpha from which on no output is `gap` > 0 or more from the convolution's; as above; 0 of
+    a kernel of zeros. `theorem_1_alpha` in proofs/."""
     if not gap > 0:
         raise ValueError(f"gap is {gap!r}, expected a positive number")
     return math.log1p(float(softness_bound(conv, 0.0, largest).max()) / gap)
