@@ -2,13 +2,12 @@
 
 import copy
 import math
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.memory import run_alone
 from helpers.ways import WAYS, force
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -307,23 +306,21 @@ def test_resnet18_cifar_form():
 
 
 RESNET = """
-import resource, torch, torchvision, attnconv
+import torch, torchvision, attnconv
 torch.manual_seed(0)
 model = torchvision.models.resnet18().eval()
 x = torch.randn(1, 3, 224, 224)
 with torch.no_grad():
     logits, ours = model(x), attnconv.convert_network(model)(x)
 print(float((ours - logits).abs().max()), bool(ours.argmax() == logits.argmax()))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """
 
 
 @pytest.mark.slow
 def test_resnet18_at_224_pixels_in_less_than_4_gb():
-    run = subprocess.run([sys.executable, "-c", RESNET], capture_output=True, text=True, check=True)
-    gap, same, peak = run.stdout.split()
+    (gap, same), peak = run_alone(RESNET)
     assert float(gap) < 1e-4 and same == "True"
-    assert float(peak) < 4, f"peak memory {peak} GiB"
+    assert peak < 4, f"peak memory {peak} GiB"
 
 
 def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():

@@ -1,11 +1,9 @@
 """What heads see of an image, and that a layer computes the same from it alone."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from helpers.encodings import sharp
+from helpers.memory import run_alone
 from helpers.ways import WAYS, force
 
 from attnconv import attention_probabilities
@@ -99,7 +97,7 @@ def _one_head(size):
 
 
 LARGE = """
-import resource, torch
+import torch
 from attnconv import conv_to_attention
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.layers import PositionAttention
@@ -111,12 +109,10 @@ with torch.no_grad():
     x = torch.randn(1, 16, 512, 512)
     soft, hard = conv_to_attention(conv, 2.0)(x), conv_to_attention(conv)(x)
     print(float((hard - conv(x)).abs().max()))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """
 
 
 @pytest.mark.slow
 def test_images_of_512_pixels_fit_in_2_gb():
-    run = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
-    gap, peak = map(float, run.stdout.split())
-    assert gap < 1e-4 and peak < 2, f"gap {gap}, peak memory {peak} GiB"
+    (gap,), peak = run_alone(LARGE)
+    assert float(gap) < 1e-4 and peak < 2, f"gap {gap}, peak memory {peak} GiB"
