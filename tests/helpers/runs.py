@@ -21,7 +21,7 @@ def check_record(record, model, epochs):
         and info.versions["torch"]
         and info.hardware["device"]
     )
-    assert bool(record.attention) == (model != "resnet18")
+    assert bool(record.attention) == (model.startswith("sa-"))
     assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
     assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
         "no folder of this machine"

@@ -10,7 +10,7 @@ from helpers.runs import check_record, command_line, results
 from attnconv import build_model
 from attnconv.data import Batches, Dataset, load_dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
-from attnconv.models import MODELS
+from attnconv.models import MODELS, SPECS
 from attnconv.parameters import RunParameters, build_network
 from attnconv.records.select import Records
 from attnconv.records.weights import FILE, load_model, set_weights
@@ -52,7 +52,7 @@ def places(folder):
 
 def two_steps(folder, **values):
     """The tier's own recipe and networks, for one epoch of two batches."""
-    return small(override=True, epochs=1, parent_epochs=1, **places(folder), **values)
+    return small(override=True, epochs=1, batch_size=100, parent_epochs=1, **places(folder), **values)
 
 
 # --- the recipe -----------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_run_of_each_tier_has_a_name_of_its_own():
 
 def test_weights_of_every_model_fit():
     """Float16, as they are written; the largest is the model with content."""
-    for model in MODELS:
+    for model in SPECS:
         parameters = small(model=model)
         network = build_network(parameters.model_dump())
         assert (
@@ -148,7 +148,7 @@ def test_a_narrower_resnet_has_the_shape_of_the_wide_one():
 # --- runs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", sorted(MODELS))
+@pytest.mark.parametrize("model", sorted(SPECS))
 def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_path):
     run = train(two_steps(tmp_path, model=model), noise)
     check_record(run.record, model, epochs=1)
@@ -166,7 +166,7 @@ def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_pa
     assert again.check["first_test_images"] == 60 and 0 <= again.check["accuracy"] <= 1
 
 
-@pytest.mark.parametrize("model", ["resnet18", "sa-quadratic", "sa-learned-content"])
+@pytest.mark.parametrize("model", ["resnet18", "cnn", "sa-quadratic", "sa-learned-content"])
 def test_a_stopped_run_goes_on_bit_for_bit(model, noise, tmp_path, monkeypatch):
     whole = train(two_steps(tmp_path / "whole", model=model), noise)
     step, steps = torch.optim.Optimizer.zero_grad, iter(range(10))

@@ -1,4 +1,5 @@
-"""The models of Table 4: images `(B, C, H, W)` in, logits `(B, classes)` out.
+"""The models of Table 4, and how any model is built: images `(B, C, H, W)` in, logits
+`(B, classes)` out.
 
 Letters: B batch, D hidden dimension, N_h heads.
 """
@@ -16,8 +17,9 @@ from ..theory.encodings import (
     QuadraticEncoding,
 )
 from ..theory.layers import ContentAttention, PositionAttention
+from .cnn import SmallCNN
 from .recipes import PAPER_RECIPE
-from .specs import MODELS
+from .specs import SPECS
 
 
 class Block(nn.Module):
@@ -197,17 +199,20 @@ def _set_width(model: Any, width: int, num_classes: int) -> None:
     model.fc = nn.Linear(8 * width, num_classes)
 
 
-def build_model(name: str, **overrides) -> nn.Module:
-    """A model of Table 4 by name, freshly initialised: images `(B, 3, 32, 32)` in, logits `(B, 10)`
-    out.
+CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallCNN}
 
-    `overrides` are the keyword arguments of `self_attention_net` or `resnet18`. ValueError for an
-    unknown name or override.
+
+def build_model(name: str, **overrides) -> nn.Module:
+    """A model of Table 4, or `cnn`, by name, freshly initialised: images `(B, 3, 32, 32)` in,
+    logits `(B, 10)` out.
+
+    `overrides` are the keyword arguments of `self_attention_net`, `resnet18` or `SmallCNN`.
+    ValueError for an unknown name or override.
     """
-    if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(MODELS))}")
-    spec = MODELS[name]
-    build: Callable[..., nn.Module] = self_attention_net if spec.encoding else resnet18
+    if name not in SPECS:
+        raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
+    spec = SPECS[name]
+    build: Callable[..., nn.Module] = CNNS.get(name, self_attention_net)
     fixed = {"encoding": spec.encoding} if spec.encoding else {}
     allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
     if unknown := sorted(set(overrides) - set(allowed)):

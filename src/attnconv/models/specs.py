@@ -1,4 +1,5 @@
-"""The seven models of the paper: one spec for each, where every fact about it stands."""
+"""The seven models of the paper, and those of the chapters beyond it: one spec for each, where
+every fact about it stands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class ModelSpec:
 
 #: Per layer: of nine heads, [2, 4, 1, 2, 6, 0] were pruned (appendix E).
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
-#: The models by name.
+#: The paper's models by name.
 MODELS = {
     "resnet18": ModelSpec(
         label="ResNet18",
@@ -107,7 +108,30 @@ MODELS = {
     ),
 }
 
+#: The models of chapters 14 and 15 by name.
+BEYOND = {
+    "cnn": ModelSpec(
+        label="CNN",
+        head_label="",
+        encoding=None,
+        published=Published(),
+        curve=("#000000", "--"),
+        # chosen on held-out training images (chapter 14)
+        recipes={
+            "small": {
+                "epochs": 16,
+                "batch_size": 250,
+                "learning_rate": 3e-3,
+                "warm_up": 0.2,
+                "width": 64,
+            }
+        },
+    ),
+}
+#: All models that can be trained, by name.
+SPECS = MODELS | BEYOND
+
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
     """The parameters that a run of this model in this tier has unless told otherwise."""
-    return {**TIERS[tier].recipe, **MODELS[model].recipes.get(tier, {})}
+    return {**TIERS[tier].recipe, **SPECS[model].recipes.get(tier, {})}

@@ -5,12 +5,12 @@ from .chapters import ImitationParameters, ResultsParameters
 from .run import (
     FREE_IN_A_TIER,
     MOMENTUM,
+    Convolutional,
     Folders,
     Network,
     Optimisation,
     Place,
     Pruning,
-    ResNet,
     RunParameters,
     Task,
     build_network,

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from ..data import DATASETS
-from ..models import MODELS, build_model, recipe
+from ..models import SPECS, SmallCNN, build_model, recipe
 from ..models.recipes import TIERS, tiers_of
 from ..store import REPOSITORY
 from .base import Parameters, one_of
@@ -26,8 +26,8 @@ MILESTONES = (80 / 300, 150 / 300, 250 / 300)
 class Task(Parameters):
     """What is trained, on what, for how long."""
 
-    model: Annotated[str, one_of(tuple(MODELS))] = Field(
-        "sa-quadratic", description=f"one of {', '.join(MODELS)}"
+    model: Annotated[str, one_of(tuple(SPECS))] = Field(
+        "sa-quadratic", description=f"one of {', '.join(SPECS)}"
     )
     dataset: Annotated[str, one_of(tuple(DATASETS))] = Field(
         "digits", description="digits or cifar10"
@@ -78,11 +78,11 @@ class Optimisation(Parameters):
     )
 
 
-class ResNet(Parameters):
-    """The ResNet18."""
+class Convolutional(Parameters):
+    """The ResNet18 and the CNN."""
 
     width: int = Field(
-        64, ge=1, description="of resnet18: channels of the first of its four stages"
+        64, ge=1, description="of resnet18 and cnn: channels of the first stage or group"
     )
 
 
@@ -185,7 +185,7 @@ class Place(Folders):
 
 
 # the last base's fields come first
-class RunParameters(Place, Pruning, Network, ResNet, Optimisation, Task):
+class RunParameters(Place, Pruning, Network, Convolutional, Optimisation, Task):
     """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the
     paper's unless told, a quick one for digits. The small tiers' recipe is what their runs are
     compared by: to change it takes `override`.
@@ -207,7 +207,7 @@ class RunParameters(Place, Pruning, Network, ResNet, Optimisation, Task):
             raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
         usual = (
             recipe(str(model), tier)
-            if str(model) in MODELS and tier in TIERS
+            if str(model) in SPECS and tier in TIERS
             else dict(TIERS["quick"].recipe)
         )
         if tier in TIERS and TIERS[tier].fixed and not given.get("override"):
@@ -226,6 +226,12 @@ class RunParameters(Place, Pruning, Network, ResNet, Optimisation, Task):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
+        if self.model == "cnn" and DATASETS[self.dataset].image_size < SmallCNN.SMALLEST:
+            raise ValueError(
+                f"model = 'cnn': expected images of at least {SmallCNN.SMALLEST} pixels a side,"
+                f" those of {self.dataset} have {DATASETS[self.dataset].image_size}; use"
+                " --dataset cifar10"
+            )
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
@@ -272,9 +278,9 @@ class RunParameters(Place, Pruning, Network, ResNet, Optimisation, Task):
     def parent(self) -> Self:
         """Of a pruned run: the run of the generalised model that it starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
-        apart = Pruning.names() | MODELS[self.model].recipes.get(self.tier, {}).keys()
+        apart = Pruning.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
-            "model": MODELS[self.model].parent,
+            "model": SPECS[self.model].parent,
             "epochs": epochs,
             "checkpoint_every": self.checkpoint_every or epochs,
         }
@@ -305,7 +311,7 @@ def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = N
     `heads`: per layer, of a pruned model; None: the model's own.
     """
     model, data = parameters["model"], DATASETS[parameters["dataset"]]
-    if not MODELS[model].encoding:
+    if not SPECS[model].encoding:
         return build_model(model, in_channels=data.channels, width=parameters.get("width", 64))
     overrides = {name: parameters[name] for name in Network.model_fields} | (
         {"num_heads": heads} if heads else {}

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
-from ..models import MODELS
+from ..models import SPECS
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
 from .attention import ContentMaps, PositionHistory
 
@@ -176,7 +176,7 @@ class RunRecord:
     @property
     def has_content(self) -> bool:
         """Whether what its heads attend to depends on the image."""
-        return MODELS[self.info.parameters["model"]].encoding == "content"
+        return SPECS[self.info.parameters["model"]].encoding == "content"
 
 
 def write_run(

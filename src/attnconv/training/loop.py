@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from ..data import Dataset, Split, load_dataset
-from ..models import MODELS
+from ..models import SPECS, SmallCNN
 from ..parameters import RunParameters, build_network
 from ..records.record import RunRecord
 from ..records.weights import named_weights, set_weights
@@ -33,6 +33,8 @@ from .memory import heads_per_layer, keep_freed_memory, micro_batch
 from .optimizer import make_optimizer, restore, set_rate
 from .processes import Interrupted, Processes, stop_signals
 from .recorder import Recorder
+
+WHITENING_IMAGES = 5_000  # what a SmallCNN's first layer is computed from
 
 
 @dataclass(frozen=True)
@@ -276,10 +278,14 @@ class Training:
 
     def _start(self, dataset: Dataset, found: Checkpoint | None) -> nn.Module:
         torch.manual_seed(self.parameters.seed)
-        if MODELS[self.parameters.model].parent and not found:
+        if SPECS[self.parameters.model].parent and not found:
             model, self.progress.parent = pruned_parent(self.parameters, dataset, train)
             return model
-        return build_network(self.parameters.model_dump(), found.heads if found else None)
+        model = build_network(self.parameters.model_dump(), found.heads if found else None)
+        if isinstance(model, SmallCNN) and not found:
+            first = torch.arange(min(WHITENING_IMAGES, len(self.data.train)), device=self.device)
+            model.whiten(self.data.train.plain(first)[0].cpu())
+        return model
 
     def _on_device(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cuda":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
-from ..models import MODELS, SelfAttentionNet, snapshot
+from ..models import SPECS, SelfAttentionNet, snapshot
 from ..parameters import Folders, RunParameters
 from ..records.attention import PositionHistory
 from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
@@ -112,7 +112,7 @@ class Recorder:
     def _attention(self) -> dict[str, Tensor]:
         """What the figures need: the snapshots over the epochs or, with content, maps of test
         images and photographs."""
-        if MODELS[self.parameters.model].encoding != "content":
+        if SPECS[self.parameters.model].encoding != "content":
             return PositionHistory.of_snapshots(self.progress.snapshots).to_tensors()
         images = self.data.test.plain(
             torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device)
