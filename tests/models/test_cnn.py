@@ -48,7 +48,8 @@ def test_it_starts_as_the_identity_where_there_is_one_and_scales_stay(images):
     first = model.groups[0][0].weight
     assert torch.equal(first[:24], nn.init.dirac_(torch.empty_like(first[:24])))
     fixed = {name for name, p in model.named_parameters() if not p.requires_grad}
-    assert fixed == {"whitening.weight"} | {f"groups.{g}.{n}.weight" for g in range(3) for n in (2, 5)}
+    scales = {f"groups.{group}.{norm}.weight" for group in range(3) for norm in (2, 5)}
+    assert fixed == scales | {"whitening.weight"}
 
 
 def test_it_becomes_attention(images):

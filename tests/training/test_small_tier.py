@@ -52,7 +52,8 @@ def places(folder):
 
 def two_steps(folder, **values):
     """The tier's own recipe and networks, for one epoch of two batches."""
-    return small(override=True, epochs=1, batch_size=100, parent_epochs=1, **places(folder), **values)
+    brief = {"epochs": 1, "batch_size": 100, "parent_epochs": 1, "override": True}
+    return small(**brief, **places(folder), **values)
 
 
 # --- the recipe -----------------------------------------------------------------------------------

@@ -183,8 +183,9 @@ def _small_row(records: Records, model: str) -> list[str]:
     minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
     on = sorted(
         {
-            f"{record.info.hardware['device']}, {record.info.hardware['threads']} threads"
+            f"{record.info.hardware['device']}, {threads} thread{'s' if threads > 1 else ''}"
             for record in runs
+            for threads in [record.info.hardware["threads"]]
         }
     )
     costs = [f"{cost.parameters:,}", f"{cost.flops_paper / 1e6:.1f}", f"{cost.flops / 1e6:.1f}"]
