@@ -32,13 +32,26 @@ def main(arguments: list[str] | None = None) -> int:
         "readme", help="write the README's table from the run records, and its picture"
     )
     readme_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
+    convert_parser = commands.add_parser(
+        "convert",
+        help="compare a trained CNN with its attention form on all test images, beside its record",
+    )
+    convert_parser.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
+    convert_parser.add_argument("--tier", default="small")
+    convert_parser.add_argument("--runs", default="", help="default: the repository's data/runs")
+    convert_parser.add_argument("--data_root", default=None, help="as --root of data")
     given, unknown = parser.parse_known_args(arguments)
     try:
         if unknown and given.command != "train":
             raise ValueError(f"unknown argument {unknown[0]}")
-        return {"train": _train, "data": _data, "runs": _runs, "readme": _readme}[given.command](
-            given, unknown
-        )
+        work = {
+            "train": _train,
+            "data": _data,
+            "runs": _runs,
+            "readme": _readme,
+            "convert": _convert,
+        }
+        return work[given.command](given, unknown)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -106,6 +119,23 @@ def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
     changed = update_readme(Records.read(given.runs or ""))
     update_picture()
     print("README.md: " + ("written anew" if changed else "up to date"))
+    return 0
+
+
+def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
+    from .data import load_dataset
+    from .records.conversion import FILE, compare
+    from .records.weights import load_model
+
+    model = load_model(given.model, given.tier, runs=given.runs)
+    folder = model.record.folder
+    found = compare(model, folder, load_dataset("cifar10", given.data_root))
+    print(
+        f"{folder.name}: {found.same_class} of {found.test_images} test images in the same class,"
+        f" largest gap of the logits {found.largest_gap:.1e} of the largest logit;"
+        f" {found.attention.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN;"
+        f" written to {folder / FILE}"
+    )
     return 0
 
 

@@ -16,7 +16,7 @@ from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
 from attnconv.models import MODELS
-from attnconv.parameters import RunParameters
+from attnconv.parameters import RunParameters, build_network
 from attnconv.records.content import content_probabilities, query_pixels, score_parts
 from attnconv.runs import LARGEST_RECORD, load_run
 from attnconv.training.checkpoint import Checkpoints
@@ -154,6 +154,39 @@ def test_other_parameters_are_refused(tmp_path):
         train(small(tmp_path, hidden=16), DIGITS)
     replaced = train(small(tmp_path, hidden=16, resume=False), DIGITS)
     assert replaced.record.info.parameters["hidden"] == 16
+
+
+def test_a_parameter_younger_than_a_record_was_at_its_default(tmp_path, capsys):
+    parameters = small(tmp_path)
+    info = train(parameters, DIGITS).record.info
+    older = {name: value for name, value in info.parameters.items() if name != "label_smoothing"}
+    path = parameters.record_folder / "run.json"
+    path.write_bytes(info.model_copy(update={"parameters": older}).sealed().as_file())
+    for checkpoint in parameters.checkpoint_folder.iterdir():
+        checkpoint.unlink()
+    assert train(parameters, DIGITS).record.info.parameters == older
+    assert "is finished: this is its record" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"label_smoothing = 0.0 \(asked for: 0.2\)"):
+        train(small(tmp_path, label_smoothing=0.2), DIGITS)
+
+
+def test_smoothed_labels_give_every_class_its_share(tmp_path):
+    """The first step's loss: cross-entropy with a target of 1 - s + s/10 at the label, s/10
+    elsewhere."""
+    values = {"epochs": 1, "batch_size": 330, "augment": False}
+    values |= {"dropout": 0.0, "attention_dropout": 0.0}
+    plain, smooth = (
+        train(small(tmp_path / str(s), label_smoothing=s, **values), DIGITS).metrics[0]
+        for s in (0.0, 0.2)
+    )
+    torch.manual_seed(0)
+    model = build_network(small(tmp_path, **values).model_dump()).train()
+    images, labels = DIGITS.normalise(DIGITS.train_images[:330]), DIGITS.train_labels[:330]
+    log_p = model(images).log_softmax(dim=1).detach()
+    right = -log_p.gather(1, labels[:, None]).mean().item()
+    assert plain["train_loss"] == pytest.approx(right, rel=1e-5)
+    mixed = 0.8 * right - 0.2 * log_p.mean().item()
+    assert smooth["train_loss"] == pytest.approx(mixed, rel=1e-5)
 
 
 def test_a_finished_run_is_shown_not_repeated(tmp_path, capsys):

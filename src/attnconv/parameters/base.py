@@ -42,6 +42,12 @@ class Parameters(BaseModel):
         return set(cls.model_fields)
 
     @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Of the fields that have one, by name."""
+        fields = cls.model_fields.items()
+        return {name: field.default for name, field in fields if not field.is_required()}
+
+    @classmethod
     def check(cls, values: Mapping[str, Any]) -> Self:
         """The validated parameters. ValueError: each wrong field with the value given, what was
         expected and the known names."""

@@ -60,6 +60,9 @@ class Optimisation(Parameters):
     weight_decay: float = Field(
         1e-4, ge=0, le=1, description="of everything but centres, spreads and roots"
     )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target that all classes get alike, in training"
+    )
     schedule: Literal["cosine", "multistep", "constant"] = Field(
         description="cosine, multistep or constant, after the warm-up"
     )

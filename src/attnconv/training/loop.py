@@ -175,7 +175,8 @@ class Training:
             with self._gradients_shared(number == len(parts)):
                 with self._autocast():
                     logits = self.network(images).float()
-                loss = F.cross_entropy(logits, labels, reduction="sum")
+                smoothing = self.parameters.label_smoothing
+                loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
                 # the processes' gradients are averaged: together this makes the mean over the whole
                 # batch
                 (loss * (self.processes.count / size)).backward()
