@@ -68,7 +68,7 @@ DRAWINGS = {
         {"a": {8: Cost(1e3, 0.1, 2.0), 16: Cost(4e3, 0.3, 0.0)}, "b": {8: Cost(1e5, 0.2, 1.0)}}
     ),
     "head_maps": lambda: figures.head_maps(torch.rand(5, 7, 8), "kernels", columns=3),
-    "residual_grid": lambda: figures.residual_grid([torch.rand(3, 3)], ["a"]),
+    "shift_grid": lambda: figures.shift_grid([torch.rand(3, 3)], ["a"]),
 }
 
 

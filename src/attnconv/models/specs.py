@@ -121,7 +121,11 @@ BEYOND = {
             "small": {
                 "epochs": 16,
                 "batch_size": 250,
-                "learning_rate": 3e-3,
+                "optimizer": "nesterov",
+                "learning_rate": 0.2,
+                "weight_decay": 5e-4,
+                "norm_rate": 64.0,
+                "label_smoothing": 0.2,
                 "warm_up": 0.2,
                 "width": 64,
             }

@@ -18,7 +18,7 @@ from ..models.recipes import TIERS, tiers_of
 from ..store import REPOSITORY
 from .base import Parameters, one_of
 
-MOMENTUM = 0.9  # of sgd, everywhere
+MOMENTUM = 0.9  # of sgd and nesterov, everywhere
 # of the published ResNet18's schedule, as shares of its 300 epochs
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)
 
@@ -55,7 +55,9 @@ class Optimisation(Parameters):
     """How it is trained."""
 
     batch_size: int = Field(ge=1, description="of all processes together")
-    optimizer: Literal["sgd", "adamw"] = Field(description="sgd (momentum 0.9) or adamw")
+    optimizer: Literal["sgd", "nesterov", "adamw"] = Field(
+        description="sgd (momentum 0.9), nesterov (the same with Nesterov's step) or adamw"
+    )
     learning_rate: float = Field(gt=0, le=1, description="its highest value")
     weight_decay: float = Field(
         1e-4, ge=0, le=1, description="of everything but centres, spreads and roots"
@@ -74,6 +76,11 @@ class Optimisation(Parameters):
     )
     position_rate: float = Field(
         gt=0, description="learning rate of centres, spreads and roots, relative to the others'"
+    )
+    norm_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of batch normalisation's shifts, relative to the others'",
     )
     augment: bool = Field(description="random crops after padding by 4, and mirroring")
     precision: Literal["auto", "float32", "bfloat16"] = Field(

@@ -289,9 +289,9 @@ class Training:
         return model
 
     def _on_device(self, model: nn.Module) -> nn.Module:
-        if self.device.type == "cuda":
-            if self.processes.count > 1:
-                model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if self.device.type == "cuda" and self.processes.count > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if self.device.type == "cuda" or isinstance(model, SmallCNN):
             model = model.to(memory_format=torch.channels_last)
         return model.to(self.device)
 

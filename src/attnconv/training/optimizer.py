@@ -9,20 +9,26 @@ POSITION_PARAMETERS = ("centers", "spread", "root")  # they travel pixels, the w
 
 
 def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
-    """SGD or AdamW, with the parameters of positions in a group of their own: another rate, and no
-    decay."""
+    """SGD or AdamW, with two groups of their own: the parameters of positions, with another rate
+    and no decay, and the shifts of batch normalisation, with another rate and the others' decay."""
     position = [
         p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in POSITION_PARAMETERS
     ]
-    chosen = {id(parameter) for parameter in position}
+    norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    apart = norms if parameters.norm_rate != 1 else []
+    chosen = {id(parameter) for parameter in position + apart}
     weights = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    groups = [{"params": weights, "weight_decay": parameters.weight_decay, "factor": 1.0}]
+    decay, rate = parameters.weight_decay, parameters.norm_rate
+    groups = [{"params": weights, "weight_decay": decay, "factor": 1.0}]
     if position:
         groups.append({"params": position, "weight_decay": 0.0, "factor": parameters.position_rate})
+    if apart:
+        groups.append({"params": apart, "weight_decay": decay / rate, "factor": rate})
     options = {"lr": parameters.learning_rate, "fused": next(model.parameters()).is_cuda}
-    if parameters.optimizer == "sgd":
-        return torch.optim.SGD(groups, momentum=MOMENTUM, **options)
-    return torch.optim.AdamW(groups, **options)
+    if parameters.optimizer == "adamw":
+        return torch.optim.AdamW(groups, **options)
+    nesterov = parameters.optimizer == "nesterov"
+    return torch.optim.SGD(groups, momentum=MOMENTUM, nesterov=nesterov, **options)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

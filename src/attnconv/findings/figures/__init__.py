@@ -13,8 +13,8 @@ from .chapters import (
     head_paths,
     image_grid,
     network,
-    residual_grid,
     score_maps,
+    shift_grid,
 )
 from .heads import (
     figure_3,

@@ -144,10 +144,10 @@ def _chain(
             )
 
 
-def image_grid(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Images, two in a row if there are four: `(H, W, 3)` in colour from 0 to 1, `(H, W)` signed,
-    each on its own scale."""
-    columns = 2 if len(images) == 4 else len(images)
+def image_grid(images: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
+    """Images, `columns` in a row (0: all, two if there are four): `(H, W, 3)` in colour from 0 to
+    1, `(H, W)` signed, each on its own scale."""
+    columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
     aspect = images[0].shape[0] / images[0].shape[1]
     width = 7.5 / columns
@@ -279,13 +279,15 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
     return finish(figure)
 
 
-def residual_grid(residuals: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Lemma 3's residual per shift, `(K_1, K_2)` each, written in its cell: 0 where the heads can
-    be mixed to it."""
-    figure, axes = subplots(1, len(residuals), 2.3 * len(residuals), 2.5)
-    for ax, residual, title in zip(axes.flat, residuals, titles, strict=True):
-        ax.imshow(residual.numpy(), cmap="cividis", vmin=0, vmax=1)
-        for (i, j), value in np.ndenumerate(residual.numpy()):
+def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
+    """A number from 0 to 1 for each shift, `(K_1, K_2)` in each grid, written in its cell: Lemma
+    3's residual, or a head's share. `columns` in a row, 0: all."""
+    columns = columns or len(values)
+    rows = -(-len(values) // columns)
+    figure, axes = subplots(rows, columns, 2.3 * columns, 2.5 * rows)
+    for ax, grid, title in zip(first_of(axes, len(values)), values, titles, strict=True):
+        ax.imshow(grid.numpy(), cmap="cividis", vmin=0, vmax=1)
+        for (i, j), value in np.ndenumerate(grid.numpy()):
             text = f"{value:.0e}" if value < 0.01 else f"{value:.2f}"
             color = "white" if value < 0.5 else "black"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
