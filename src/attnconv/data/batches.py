@@ -76,7 +76,7 @@ class Split:
     @classmethod
     def of(cls, dataset: Dataset, parameters: Any, device: torch.device | str = "cpu") -> "Split":
         """As a run's parameters ask for it: `held_out`, `train_images`, `test_images`, and
-        `augment`, which needs a padding."""
+        `augment` with its `padding`."""
         used = dataset.hold_out(parameters.held_out).subset(
             parameters.train_images, parameters.test_images
         )
@@ -85,6 +85,6 @@ class Split:
             used.train_images,
             used.train_labels,
             device,
-            padding=4 if parameters.augment else 0,
+            padding=parameters.padding if parameters.augment else 0,
         )
         return cls(dataset, train, Batches(used, used.test_images, used.test_labels, device))

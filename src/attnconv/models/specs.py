@@ -119,7 +119,7 @@ BEYOND = {
         # chosen on held-out training images (chapter 14)
         recipes={
             "small": {
-                "epochs": 16,
+                "epochs": 18,
                 "batch_size": 250,
                 "optimizer": "nesterov",
                 "learning_rate": 0.2,
@@ -127,6 +127,7 @@ BEYOND = {
                 "norm_rate": 64.0,
                 "label_smoothing": 0.2,
                 "warm_up": 0.2,
+                "padding": 2,
                 "width": 64,
             }
         },

@@ -82,7 +82,8 @@ class Optimisation(Parameters):
         gt=0,
         description="learning rate of batch normalisation's shifts, relative to the others'",
     )
-    augment: bool = Field(description="random crops after padding by 4, and mirroring")
+    augment: bool = Field(description="random crops after padding, and mirroring")
+    padding: int = Field(4, ge=0, le=16, description="of the random crops, in pixels a side")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
     )
