@@ -13,8 +13,16 @@ from torchvision.transforms import functional
 
 from attnconv import load_dataset
 from attnconv.checks import largest_gap
-from attnconv.data import CIFAR10_FINGERPRINT, Batches, cifar10, load_photograph, whitened
+from attnconv.data import (
+    CIFAR10_FINGERPRINT,
+    Batches,
+    Split,
+    cifar10,
+    load_photograph,
+    whitened,
+)
 from attnconv.data.cifar10 import CIFAR10_CLASSES, read_archive
+from attnconv.parameters import RunParameters
 
 
 def test_digits():
@@ -88,6 +96,14 @@ def test_windows_are_torchvisions_crop_and_flip():
         )
         assert largest_gap(images[n], expected) < 1e-6 and labels[n] == digits.train_labels[i]
     assert largest_gap(batches.plain(index)[0], digits.normalise(digits.train_images[index])) < 1e-6
+
+
+def test_a_run_pads_as_asked():
+    digits = load_dataset("digits")
+    for values, padding in (({}, 0), ({"augment": True}, 4), ({"augment": True, "padding": 2}, 2)):
+        split = Split.of(digits, RunParameters.check(values))
+        assert split.train.padding == padding and split.test.padding == 0
+        assert split.train.images.shape[1:3] == (8 + 2 * padding, 8 + 2 * padding)
 
 
 def test_random_windows_are_uniform_and_repeatable():
