@@ -21,6 +21,7 @@ class SmallCNN(nn.Module):
     """
 
     SMALLEST = 9  # pixels a side, of which one is left in the end
+    WHITENED_BY = 5_000  # training images
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = 64):
         super().__init__()

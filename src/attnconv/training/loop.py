@@ -34,8 +34,6 @@ from .optimizer import make_optimizer, restore, set_rate
 from .processes import Interrupted, Processes, stop_signals
 from .recorder import Recorder
 
-WHITENING_IMAGES = 5_000  # what a SmallCNN's first layer is computed from
-
 
 @dataclass(frozen=True)
 class Run:
@@ -94,7 +92,7 @@ class Training:
         if processes.is_main:
             remove_temporary(checkpoints.folder)
             remove_temporary(parameters.record_folder)
-        self.model = self._on_device(model or self._start(dataset, found))
+        self.model = processes.place(model or self._start(dataset, found))
         self.optimizer = make_optimizer(self.model, parameters)
         if found:
             self._restore(found)
@@ -284,16 +282,10 @@ class Training:
             return model
         model = build_network(self.parameters.model_dump(), found.heads if found else None)
         if isinstance(model, SmallCNN) and not found:
-            first = torch.arange(min(WHITENING_IMAGES, len(self.data.train)), device=self.device)
+            count = min(model.WHITENED_BY, len(self.data.train))
+            first = torch.arange(count, device=self.device)
             model.whiten(self.data.train.plain(first)[0].cpu())
         return model
-
-    def _on_device(self, model: nn.Module) -> nn.Module:
-        if self.device.type == "cuda" and self.processes.count > 1:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        if self.device.type == "cuda" or isinstance(model, SmallCNN):
-            model = model.to(memory_format=torch.channels_last)
-        return model.to(self.device)
 
     def _prepare(self) -> None:
         """Compiled and parallel forms of the model; they share its weights."""

@@ -12,7 +12,9 @@ from typing import cast
 import torch
 from accelerate import PartialState
 from accelerate.utils import is_cuda_available
-from torch import Tensor
+from torch import Tensor, nn
+
+from ..models import SmallCNN
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class Processes:
         values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         values[self.index] = value
         return self.total(values).tolist()
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """The model on this process's device, in the layout that is fast for its convolutions
+        there."""
+        if self.device.type == "cuda" and self.count > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if self.device.type == "cuda" or isinstance(model, SmallCNN):
+            model = model.to(memory_format=torch.channels_last)
+        return model.to(self.device)
 
     def wait(self) -> None:
         """Until all are here."""
