@@ -90,6 +90,8 @@ def grade(amount: float, enough: float, some: float) -> str:
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
+    """Counts of a single run have no digits after the point."""
+    digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
