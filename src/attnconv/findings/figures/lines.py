@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..colors import head_color
 from ..measure import Cost
@@ -58,6 +59,8 @@ def curves(
         xscale="log" if "x" in log else "linear",
         yscale="log" if "y" in log else "linear",
     )
+    if x is None:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(color="0.92")
     if len(series) > 1:
         ax.legend(fontsize=8)
