@@ -128,7 +128,7 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     from .records.weights import load_model
 
     model = load_model(given.model, given.tier, runs=given.runs)
-    folder = model.record.folder
+    folder = vars(model)["record"].folder
     found = compare(model, folder, load_dataset("cifar10", given.data_root))
     print(
         f"{folder.name}: {found.same_class} of {found.test_images} test images in the same class,"

@@ -5,6 +5,7 @@ convolutions, one linear layer.
 """
 
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class SmallCNN(nn.Module):
         self.in_channels, patch = in_channels, 4 * in_channels  # numbers in 2 x 2 pixels
         self.whitening = nn.Conv2d(in_channels, 2 * patch, kernel_size=2)
         self.whitening.weight.requires_grad_(False)
-        nn.init.zeros_(self.whitening.bias)
+        nn.init.zeros_(cast(Tensor, self.whitening.bias))
         widths = (2 * patch, width, 2 * width, 2 * width)
         self.groups = nn.Sequential(
             *(_group(fan_in, fan_out) for fan_in, fan_out in pairwise(widths))
