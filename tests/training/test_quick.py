@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnconv.models import MODELS
+from attnconv.models import SPECS
 from attnconv.models.recipes import TIERS
 from attnconv.runs import load_run
 from attnconv.training import quick
@@ -27,7 +27,7 @@ def fast(tmp_path, monkeypatch):
         ("sa-generalized", {"checkpoint_every": 1}),
         ("sa-generalized-pruned", {"parent_epochs": 1}),
     ):
-        monkeypatch.setitem(MODELS, model, replace(MODELS[model], recipes={"brief": recipe}))
+        monkeypatch.setitem(SPECS, model, replace(SPECS[model], recipes={"brief": recipe}))
     return tmp_path / "data" / "cache"
 
 
