@@ -35,7 +35,7 @@ CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 # of "train"
 CIFAR10_MEAN = (0.49139968, 0.48215841, 0.44653091)
 CIFAR10_STD = (0.24703223, 0.24348513, 0.26158784)
-# mean and std of the published code, which divides by other numbers than the true std
+#: Mean and std of the published code, which divides by other numbers than the true std.
 CIFAR10_NORMALISATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 #: `Dataset.fingerprint` of CIFAR-10 in the order of `find_cifar10`.
 CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"
