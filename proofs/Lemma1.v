@@ -182,20 +182,21 @@ rewrite big_seq big1 1?eq_sym ?oner_neq0 // => k kS; rewrite hard // subr_eq add
 by case: eqP kS => // ->.
 Qed.
 
-(** Refuted: Lemma 1 with the border included and zeros around the image.  Of attention that is
-    fixed before the kernel (its probabilities sum to one, and may depend on the image) an image of
-    one colour becomes one of one colour; not so of the convolution that looks at one shift [d] of
-    its kernel, if [d] leaves the image from one query and not from another. *)
-Theorem lemma_1_border_refuted N Din Dh Dout S Delta d q0 q1
-    (a : image F Din.+1 -> 'I_N -> pixel -> pixel -> F) :
+(** Refuted: Lemma 1 with the border included and zeros around the image.  Let a shift [d] of the
+    kernel leave the image from one query and not from another.  Then there is one kernel that no
+    attention reaches at all queries, though its probabilities, which sum to one, may be made for
+    this kernel and for each image: it makes an image of one colour one of one colour, the
+    convolution does not. *)
+Theorem lemma_1_border_refuted N Din Dh Dout S Delta d q0 q1 :
   uniq Delta -> d \in Delta -> q0 \in S -> q1 \in S -> q0 + d \notin S -> q1 + d \in S ->
+  exists W b, forall (a : image F Din.+1 -> 'I_N -> pixel -> pixel -> F)
+    (Wval : 'I_N -> 'M_(Din.+1, Dh)) (Wout : 'M_(N * Dh, Dout.+1)) bout,
   (forall X h q, q \in S -> \sum_(k <- S) a X h q k = 1) ->
-  ~ (forall W b, exists (Wval : 'I_N -> 'M_(Din.+1, Dh)) (Wout : 'M_(N * Dh, Dout.+1)) bout,
-     forall X q, q \in S ->
+  ~ (forall X q, q \in S ->
      mhsa S (a X) Wval Wout bout X q = conv Delta W b (zero_pad S X) q).
 Proof.
-move=> Delta_uniq dD q0S q1S out0 in1 sum1.
-move=> /(_ (fun e => (e == d)%:R *: const_mx 1) 0) [Wval [Wout [bout same]]].
+move=> Delta_uniq dD q0S q1S out0 in1.
+exists (fun e => (e == d)%:R *: const_mx 1), 0 => a Wval Wout bout sum1 same.
 pose X (k : pixel) : 'rV[F]_Din.+1 := delta_mx 0 0.
 have flat : mhsa S (a X) Wval Wout bout X q0 = mhsa S (a X) Wval Wout bout X q1.
   by rewrite !eq_12; congr (_ + _); apply: eq_bigr => h _; rewrite -!scaler_suml !sum1.

@@ -3,7 +3,7 @@
     book/theorem.md; attnconv.theory.construction.conv_to_attention.  The layer is that of Lemmas 1
     and 2: head [h] has its centre at the shift [f h] and the kernel's matrix of that shift. *)
 
-From mathcomp Require Import all_ssreflect all_algebra reals sequences exp.
+From mathcomp Require Import all_ssreflect all_algebra boolp reals sequences exp.
 From AttnConv Require Import Attention Lemma1 Lemma2.
 Set Implicit Arguments.
 Unset Strict Implicit.
@@ -126,6 +126,27 @@ by rewrite mulr_ge0 ?miss_ge0 // mulr_ge0 ?ler0n.
 Qed.
 End Theorem1.
 
+(** With [v] moved into the key matrix of its head, one row of [Wkeyhat] is enough: keys of any
+    dimension.  For layers without [Wqry] and [Wkey]. *)
+Definition fold_keys (R : realType) N Din Dh Dout Dk' Dk Dp (L : layer R N Din Dh Dout Dk' Dp) :
+    layer R N Din Dh Dout Dk.+1 Dp := {|
+  Wqry := fun _ => 0; Wkey := fun _ => 0; u := fun _ => 0; v := fun _ => delta_mx 0 0;
+  Wkeyhat := fun h => delta_mx 0 0 *m ((v L h)^T *m Wkeyhat L h); r := r L;
+  Wval := Wval L; Wout := Wout L; bout := bout L |}.
+
+Lemma fold_keys_same (R : realType) N Din Dh Dout Dk' Dk Dp (L : layer R N Din Dh Dout Dk' Dp) S X :
+  (forall h, Wqry L h = 0) -> (forall h, Wkey L h = 0) ->
+  apply_layer (fold_keys Dk L) S X = apply_layer L S X.
+Proof.
+move=> qry0 key0; pose A (Dk0 : nat) (L0 : layer R N Din Dh Dout Dk0 Dp) h :=
+  relative_scores (Wqry L0 h) (Wkey L0 h) (Wkeyhat L0 h) (u L0 h) (v L0 h) (r L0) X.
+suff same : A _ (fold_keys Dk L) = A _ L.
+  exact: (congr1 (fun B => mhsa S (probabilities S B) (Wval L) (Wout L) (bout L) X) same).
+apply/funext => h; apply/funext => q; apply/funext => k.
+rewrite /A /relative_scores /= qry0 key0 !trmx0 !mulmx0 !mul0mx !add0r trmx_delta !mulmxA.
+by rewrite mul_delta_mx (_ : delta_mx 0 0 = 1%:M) ?mul1mx //; apply/matrixP=> i j; rewrite !ord1 !mxE.
+Qed.
+
 (** ** Theorem 1, for any list of shifts and any outputs
 
     A kernel over any [N] shifts with at most [D_h] output channels: some layer with [N] heads is
@@ -133,27 +154,28 @@ End Theorem1.
     size with numbers of size at most [B]. *)
 Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
     (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
-  size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (Dp <= Dk)%N ->
+  size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (0 < Dk)%N ->
   0 <= B -> 0 < eps ->
   exists L : layer R N Din Dh Dout Dk Dp,
   forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
   (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
   `|apply_layer L S X q 0 (g o) - conv Delta W b X q 0 o| < eps.
 Proof.
-move=> Delta_N mDh g_inj Dp3 DpDk B0 eps0; pose M := \sum_o kernel_norm Delta W o.
+case: Dk => // Dk Delta_N mDh g_inj Dp3 _ B0 eps0; pose M := \sum_o kernel_norm Delta W o.
 have WM o : kernel_norm Delta W o <= M.
   rewrite /M (bigD1 o) //= ler_addl sumr_ge0 // => ? _.
   by do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
 have f_Delta : perm_eq (codom (fun h : 'I_N => Delta`_h)) Delta by rewrite codom_nth.
 pose alpha := ln (1 + 8%:R * B * M / eps).
-exists (conv_layer Dh Dk Dp (fun h => Delta`_h) g W b alpha).
-exact: (@theorem_1_alpha R N Din Dh Dout Dk Dp m Delta _ g W b mDh g_inj Dp3 DpDk f_Delta alpha
+exists (fold_keys Dk (conv_layer Dh Dp Dp (fun h => Delta`_h) g W b alpha)).
+move=> p H W' X q o S; rewrite fold_keys_same //; move: p H W' X q o @S.
+exact: (@theorem_1_alpha R N Din Dh Dout Dp Dp m Delta _ g W b mDh g_inj Dp3 (leqnn _) f_Delta alpha
   B M eps B0 eps0 WM (lexx _)).
 Qed.
 
 (** ** Theorem 1
 
-    For every kernel size [K], dimensions with [3 <= D_p <= D_k], every [K x K] kernel with
+    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k], every [K x K] kernel with
     [min(D_h, D_out)] output channels, every bound [B] of the images and every [eps > 0] there is a
     self-attention layer with [K^2] heads of dimension [D_h], output dimension [D_out] and a
     relative encoding of dimension [D_p], such that for images of every size and every padding as
@@ -161,7 +183,7 @@ Qed.
     [min(D_h, D_out)] outputs on the padded image are within [eps] of the convolution. *)
 Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
     (W : shift -> 'M[R]_(Din, minn Dh Dout)) (b : 'rV_(minn Dh Dout)) (B eps : R) :
-  (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= B -> 0 < eps ->
+  (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
   exists L : layer R (K * K) Din Dh Dout Dk Dp,
   forall H W' (pad : image R Din -> image R Din) X,
   let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H W' in
@@ -170,9 +192,9 @@ Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
   `|apply_layer L S (pad X) q 0 (widen_ord (geq_minr Dh Dout) o)
     - conv (kernel_shifts K K) W b (pad X) q 0 o| < eps.
 Proof.
-move=> Dp3 DpDk B0 eps0; pose g := widen_ord (geq_minr Dh Dout).
+move=> Dp3 Dk0 B0 eps0; pose g := widen_ord (geq_minr Dh Dout).
 have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
 have [L close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj
-  Dp3 DpDk B0 eps0.
+  Dp3 Dk0 B0 eps0.
 by exists L => H W' pad X S XB q o qI; apply: close => //; apply: interior_padded.
 Qed.

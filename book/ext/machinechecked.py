@@ -4,9 +4,12 @@
 :::
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
-ValueError for one that is not there.
+ValueError for one that is not there. `{statement-graph}` draws all of them, each on a line of its
+own below what it rests on.
 """
 
+import html
+import itertools
 import json
 import re
 from pathlib import Path
@@ -75,6 +78,76 @@ def _text(sentence: str) -> list[nodes.Node]:
     return [nodes.literal("", p) if n % 2 else nodes.Text(p) for n, p in enumerate(parts)]
 
 
+class StatementGraph(SphinxDirective):
+    """All theorems and what each rests on, drawn from the files' own dependencies."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(STATEMENTS))
+        return [nodes.raw("", graph(json.loads(STATEMENTS.read_text())), format="html")]
+
+
+STEP, LINE, MARGIN = 18, 24, 12  # pixels between lanes, between lines, around
+
+
+def graph(theorems: dict[str, dict[str, Any]]) -> str:
+    """An SVG with a line for each theorem: a mark, curves from those that it uses itself, and its
+    name. ValueError where one stands above what it uses."""
+    direct = {
+        name: _used_directly(theorem["theorems"], theorems) for name, theorem in theorems.items()
+    }
+    lanes = _lanes(direct)
+    place = {
+        name: (MARGIN + STEP * lanes[name], MARGIN + LINE * row)
+        for row, name in enumerate(theorems)
+    }
+    column = MARGIN + STEP * (max(lanes.values()) + 1)
+    edges = [_edge(*place[other], *place[name]) for name in theorems for other in direct[name]]
+    marks = [_mark(name, theorem, *place[name], column) for name, theorem in theorems.items()]
+    width = column + 9 * max(map(len, theorems))
+    size = f'viewBox="0 0 {width} {2 * MARGIN + LINE * (len(theorems) - 1)}"'
+    about = f'aria-label="{len(theorems)} theorems, and which uses which"'
+    drawn = "".join(edges + marks)
+    return f'<svg class="statement-graph" role="group" {about} {size} width="{width}">{drawn}</svg>'
+
+
+def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
+    """How far to the right each mark is: right of what it uses, and of no line that passes by."""
+    row = {name: number for number, name in enumerate(direct)}
+    last = {used: row[name] for name, all_used in direct.items() for used in all_used}
+    lanes: dict[str, int] = {}
+    for name, used in direct.items():
+        if late := set(used) - lanes.keys():
+            raise ValueError(f"{name} stands above {', '.join(sorted(late))}, which it uses")
+        taken = {lane for other, lane in lanes.items() if last.get(other, -1) >= row[name]}
+        first = 1 + max((lanes[other] for other in used), default=-1)
+        lanes[name] = next(lane for lane in itertools.count(first) if lane not in taken)
+    return lanes
+
+
+def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list[str]:
+    """Those of `used` that no other of them uses."""
+    return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
+
+
+def _edge(x0: int, y0: int, x1: int, y1: int) -> str:
+    """Straight down from the upper mark, then to the lower one from its left."""
+    return f'<path d="M{x0} {y0} V{y1 - LINE / 2} Q{x0} {y1} {x1} {y1}"/>'
+
+
+def _mark(name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> str:
+    """Full: without axioms; hollow: with those of classical logic; a diamond: a refutation."""
+    kinds = "classical" if theorem["axioms"] else "bare"
+    if name.endswith("_refuted"):
+        kinds += " refuted"
+        mark = f'<path class="mark" d="M{x - 6} {y} l6 -6 6 6 -6 6z"/>'
+    else:
+        mark = f'<circle class="mark" cx="{x}" cy="{y}" r="5"/>'
+    leader = f'<path class="leader" d="M{x + 9} {y} H{column - 6}"/>'
+    text = f'<text x="{column}" y="{y}">{html.escape(name)}</text>'
+    return f'<a class="{kinds}" href="#{name}">{leader}{mark}{text}</a>'
+
+
 def setup(app):
     app.add_directive("machine-checked", MachineChecked)
+    app.add_directive("statement-graph", StatementGraph)
     return {"parallel_read_safe": True}

@@ -6,9 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 
 import pytest
 from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "book" / "ext"))
+import machinechecked
 
 
 @pytest.fixture
@@ -79,3 +83,37 @@ def test_what_is_quoted_is_proved():
             if "proofs/" in line:
                 names |= set(re.findall(r"`((?:theorem|lemma|eq)_\w+)`", line))
     assert {"theorem_1_gap", "theorem_1_alpha"} <= names <= main_theorems()
+
+
+def test_the_graph_has_each_theorem_and_its_lines_lead_to_what_each_rests_on():
+    statements = json.loads((ROOT / "proofs" / "statements.json").read_text())
+    svg = ET.fromstring(machinechecked.graph(statements))
+    names = [link.get("href").removeprefix("#") for link in svg.iter("a")]
+    assert names == [link.find("text").text for link in svg.iter("a")] == list(statements)
+    row = {
+        float(link.find("text").get("y")): name
+        for link, name in zip(svg.iter("a"), names, strict=True)
+    }
+    rests = {name: set() for name in names}
+    for edge in svg.findall("path"):
+        numbers = [float(n) for n in re.findall(r"[\d.]+", edge.get("d"))]
+        used, user = row[numbers[1]], row[numbers[-1]]
+        rests[user] |= {used} | rests[used]
+    assert {name: sorted(used) for name, used in rests.items()} == {
+        name: theorem["theorems"] for name, theorem in statements.items()
+    }
+    marks = [
+        [float(n) for n in re.findall(r"[\d.]+", edge.get("d"))] for edge in svg.findall("path")
+    ]
+    for x, y, passes, *_ in marks:  # a line goes by no other mark
+        assert not any(
+            link.find("circle") is not None
+            and float(link.find("circle").get("cx")) == x
+            and y < float(link.find("circle").get("cy")) < passes
+            for link in svg.iter("a")
+        )
+    lines = sum(len(used) for used in rests.values())
+    assert 20 < len(svg.findall("path")) < lines  # a chain is not drawn twice
+    upside_down = dict(reversed(statements.items()))
+    with pytest.raises(ValueError, match="theorem_2_one_factor_refuted stands above theorem_2"):
+        machinechecked.graph(upside_down)
