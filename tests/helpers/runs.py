@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+from attnconv.models import SPECS
 from attnconv.runs import LARGEST_RECORD
 
 
@@ -21,7 +22,8 @@ def check_record(record, model, epochs):
         and info.versions["torch"]
         and info.hardware["device"]
     )
-    assert bool(record.attention) == (model.startswith("sa-"))
+    spec = SPECS[model]
+    assert bool(record.attention) == bool(spec.encoding or (spec.start and spec.start.heads))
     assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
     assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
         "no folder of this machine"

@@ -6,9 +6,10 @@ from ..records.heads import heads_of, lemma_3_residual
 from ..records.record import RunRecord
 from ..records.select import Note, Records
 from ..training.quick import best_run
-from .claims import CLAIMS, finding
+from .claims import CLAIMS, finding, freed
 from .claims.claim import over_runs
 from .tables import Accuracy, Table
+from .tables.freed import TIER
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
@@ -74,6 +75,19 @@ def long_run_table(records: Records) -> Table:
     ]
     caption = "Short runs and the long one. Source: the run records in data/runs."
     return Table("long-run", caption, header, rows, stacked=True)
+
+
+def freed_table(records: Records) -> Table:
+    """Chapter 15's questions, answered by rules that were written before its runs."""
+    rows = []
+    for claim in freed.CLAIMS:
+        answer = finding(claim, records.at(TIER))
+        rows.append([claim.text, answer.verdict, answer.found, claim.rule, answer.sure])
+    header = ["question", "answer", "found", "rule, fixed before the runs"]
+    header += ["on how much: seeds, epochs, standard deviation of the accuracy"]
+    caption = "A trained CNN, set free (chapter 15). Source: the rules in findings/claims/freed.py"
+    caption += " over the run records in data/runs."
+    return Table("freed", caption, header, rows, stacked=True)
 
 
 def trained_heads(records: Records) -> Note:

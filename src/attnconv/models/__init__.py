@@ -4,9 +4,10 @@ from .cnn import SmallCNN
 from .cost import cost_of
 from .networks import SelfAttentionNet, build_model, snapshot
 from .pruning import PAPER_CRITERION, degenerate_heads, prune_degenerate_heads
-from .specs import BEYOND, MODELS, PUBLISHED_HEADS_LEFT, SPECS, recipe
+from .specs import ARMS, BEYOND, MODELS, PUBLISHED_HEADS_LEFT, SPECS, recipe
 
 __all__ = [
+    "ARMS",
     "BEYOND",
     "MODELS",
     "PAPER_CRITERION",

@@ -6,6 +6,7 @@ Letters: B batch, D hidden dimension, N_h heads.
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -18,8 +19,9 @@ from ..theory.encodings import (
 )
 from ..theory.layers import ContentAttention, PositionAttention
 from .cnn import SmallCNN
+from .freed import START_ALPHA, attention_layers, begin
 from .recipes import PAPER_RECIPE
-from .specs import SPECS
+from .specs import SPECS, Start
 
 
 class Block(nn.Module):
@@ -199,20 +201,35 @@ def _set_width(model: Any, width: int, num_classes: int) -> None:
     model.fc = nn.Linear(8 * width, num_classes)
 
 
+def free_cnn(
+    start: Start,
+    in_channels: int = 3,
+    num_classes: int = 10,
+    width: int = 64,
+    start_alpha: float = START_ALPHA,
+    seed: int = 0,
+) -> nn.Module:
+    """An arm of chapter 15 that starts from an untrained `SmallCNN`; `seed`: of random places."""
+    return begin(SmallCNN(in_channels, num_classes, width), start, start_alpha, seed)
+
+
 CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallCNN}
 
 
 def build_model(name: str, **overrides) -> nn.Module:
-    """A model of Table 4, or `cnn`, by name, freshly initialised: images `(B, 3, 32, 32)` in,
-    logits `(B, 10)` out.
+    """A model of Table 4, `cnn` or an arm of chapter 15, by name, freshly initialised: images
+    `(B, 3, 32, 32)` in, logits `(B, 10)` out.
 
-    `overrides` are the keyword arguments of `self_attention_net`, `resnet18` or `SmallCNN`.
+    `overrides` are the keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN` or
+    `free_cnn`.
     ValueError for an unknown name or override.
     """
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
     spec = SPECS[name]
     build: Callable[..., nn.Module] = CNNS.get(name, self_attention_net)
+    if spec.start:
+        build = partial(free_cnn, spec.start)
     fixed = {"encoding": spec.encoding} if spec.encoding else {}
     allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
     if unknown := sorted(set(overrides) - set(allowed)):
@@ -229,10 +246,10 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
 
     Empty for models whose attention no few numbers describe: with content, or without attention.
     """
-    attentions = model.attentions if isinstance(model, SelfAttentionNet) else []
+    layers = model.attentions if isinstance(model, SelfAttentionNet) else attention_layers(model)
     return {
         f"layer{number}.{name}": value.cpu()
-        for number, attention in enumerate(attentions, start=1)
-        if isinstance(attention, PositionAttention)
-        for name, value in attention.encoding.snapshot().items()
+        for number, layer in enumerate(layers, start=1)
+        if not isinstance(layer, ContentAttention)
+        for name, value in layer.encoding.snapshot().items()
     }

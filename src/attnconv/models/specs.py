@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .recipes import BRIEF_RECIPE, SMALL_RECIPE, TIERS
+from .recipes import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,22 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How an arm of chapter 15 starts from a CNN: after which `share` of its training; with `heads`
+    on the "grid" of the kernels' pixels or at "random" places, or None, where it stays a CNN; and
+    whether centres and alphas are `freed`, that is trained."""
+
+    share: float
+    heads: str | None
+    freed: bool
+
+
+@dataclass(frozen=True)
 class ModelSpec:
-    """What a model is. `encoding`: of its attention, None for the ResNet18. `defaults`: keyword
-    arguments of its network that may be overridden. `parent`: the model that a pruned one starts
-    from. `curve`: colour and line style in Figures 2 and 13. `recipes`: what it has otherwise than
-    its tier's recipe."""
+    """What a model is. `encoding`: of its attention, None for CNNs and what becomes of them.
+    `defaults`: keyword arguments of its network that may be overridden. `parent`: the model that a
+    pruned one, or an arm of chapter 15, starts from, and `start` how that arm does. `curve`: colour
+    and line style in figures. `recipes`: what it has otherwise than its tier's recipe."""
 
     label: str
     head_label: str
@@ -33,6 +44,7 @@ class ModelSpec:
     curve: tuple[str, str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
+    start: Start | None = None
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -129,10 +141,30 @@ BEYOND = {
                 "warm_up": 0.2,
                 "padding": 2,
                 "width": 64,
-            }
+            },
+            "small-free": {"epochs": FREE_RECIPE["parent_epochs"], "parent_epochs": None},
         },
     ),
 }
+
+
+def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
+    return ModelSpec(label, "", None, Published(), curve, parent="cnn", start=start)
+
+
+#: What chapter 15 trains on from a CNN, by name.
+ARMS = {
+    "cnn-on": _arm("CNN, trained on", Start(1.0, None, False), ("#000000", "-")),
+    "grid-0": _arm("grid from the start, fixed", Start(0.0, "grid", False), ("#000000", "--")),
+    "grid-100": _arm("grid after all of it, fixed", Start(1.0, "grid", False), ("#000000", ":")),
+    "freed-0": _arm("freed from the start", Start(0.0, "grid", True), ("#56B4E9", "-")),
+    "freed-25": _arm("freed after a quarter", Start(0.25, "grid", True), ("#0072B2", "--")),
+    "freed-50": _arm("freed after half", Start(0.5, "grid", True), ("#0072B2", "-.")),
+    "freed-100": _arm("freed after all of it", Start(1.0, "grid", True), ("#0072B2", "-")),
+    "random-fixed": _arm("random places, fixed", Start(0.0, "random", False), ("#D55E00", "--")),
+    "random-freed": _arm("random places, freed", Start(0.0, "random", True), ("#D55E00", "-")),
+}
+BEYOND |= ARMS
 #: All models that can be trained, by name.
 SPECS = MODELS | BEYOND
 

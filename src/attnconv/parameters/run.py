@@ -14,6 +14,7 @@ from torch import nn
 
 from ..data import DATASETS
 from ..models import SPECS, SmallCNN, build_model, recipe
+from ..models.freed import START_ALPHA
 from ..models.recipes import TIERS, tiers_of
 from ..store import REPOSITORY
 from .base import Parameters, one_of
@@ -34,8 +35,8 @@ class Task(Parameters):
     )
     tier: Annotated[str, one_of(tuple(TIERS))] = Field(
         description=(
-            "whose recipe: quick (the default) or brief for digits; paper (the default), small or"
-            " small-long for cifar10"
+            "whose recipe: quick (the default) or brief for digits; paper (the default), small,"
+            " small-long or small-free for cifar10"
         )
     )
     seed: int = Field(
@@ -132,13 +133,21 @@ class Pruning(Parameters):
     min_eigenvalue: float = Field(
         1e-5, ge=0, description="heads below this largest eigenvalue are pruned"
     )
+
+
+class Origin(Parameters):
+    """Models that start from another."""
+
     parent_epochs: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description=(
-            "of sa-generalized, where it has to be trained first; None: three times as many"
-        ),
+        description=("of the model that it starts from (see the specs); None: three times as many"),
+    )
+    start_alpha: float = Field(
+        START_ALPHA,
+        gt=0,
+        description="of the heads that a convolution becomes, in the arms of chapter 15",
     )
 
 
@@ -196,7 +205,7 @@ class Place(Folders):
 
 
 # the last base's fields come first
-class RunParameters(Place, Pruning, Network, Convolutional, Optimisation, Task):
+class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation, Task):
     """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the
     paper's unless told, a quick one for digits. The small tiers' recipe is what their runs are
     compared by: to change it takes `override`.
@@ -237,11 +246,16 @@ class RunParameters(Place, Pruning, Network, Convolutional, Optimisation, Task):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if self.model == "cnn" and DATASETS[self.dataset].image_size < SmallCNN.SMALLEST:
+        grown_from = SPECS[self.model].parent if SPECS[self.model].start else self.model
+        if grown_from == "cnn" and DATASETS[self.dataset].image_size < SmallCNN.SMALLEST:
             raise ValueError(
-                f"model = 'cnn': expected images of at least {SmallCNN.SMALLEST} pixels a side,"
-                f" those of {self.dataset} have {DATASETS[self.dataset].image_size}; use"
+                f"model = {self.model!r}: expected images of at least {SmallCNN.SMALLEST} pixels a"
+                f" side, those of {self.dataset} have {DATASETS[self.dataset].image_size}; use"
                 " --dataset cifar10"
+            )
+        if SPECS[self.model].start and self.tier != "small-free":
+            raise ValueError(
+                f"model = {self.model!r}, tier = {self.tier!r}: expected tier = 'small-free'"
             )
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
@@ -287,9 +301,11 @@ class RunParameters(Place, Pruning, Network, Convolutional, Optimisation, Task):
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Of a pruned run: the run of the generalised model that it starts from."""
+        """The run of the model that this one starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
-        apart = Pruning.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
+        apart = (
+            Pruning.names() | Origin.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
+        )
         changed = {
             "model": SPECS[self.model].parent,
             "epochs": epochs,
@@ -323,7 +339,9 @@ def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = N
     """
     model, data = parameters["model"], DATASETS[parameters["dataset"]]
     if not SPECS[model].encoding:
-        return build_model(model, in_channels=data.channels, width=parameters.get("width", 64))
+        begun = ("start_alpha", "seed") if SPECS[model].start else ()
+        sizes = {"width": parameters.get("width", 64)} | {name: parameters[name] for name in begun}
+        return build_model(model, in_channels=data.channels, **sizes)
     overrides = {name: parameters[name] for name in Network.model_fields} | (
         {"num_heads": heads} if heads else {}
     )

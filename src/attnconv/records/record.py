@@ -58,7 +58,7 @@ class RunInfo(BaseModel):
     git_commit: str | None  # None: not known; a commit with "+" had changes on top
     versions: dict[str, str]
     hardware: dict[str, Any]
-    # of a pruned run: what it started from, and what was pruned
+    # of a run that started from another: from which, what was pruned or how it was turned
     parent: dict[str, Any] | None = None
     metrics_sha256: str
     sha256: str | None = None  # of this file without this field
@@ -124,9 +124,8 @@ class RunRecord:
     @property
     def heads_left(self) -> tuple[int, ...] | None:
         """Of a pruned run: how many of nine heads each layer kept. None for any other run."""
-        if self.info.parent is None:
-            return None
-        return tuple(9 - len(removed) for removed in self.info.parent["removed_heads"])
+        removed = (self.info.parent or {}).get("removed_heads")
+        return removed and tuple(9 - len(heads) for heads in removed)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class Progress:
     seconds: float = 0.0
     training_seconds: float = 0.0
     times_resumed: int = 0
-    parent: dict[str, Any] | None = None  # of a pruned run: where it came from
+    parent: dict[str, Any] | None = None  # of a run that started from another: from which, and how
     snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
 
@@ -107,19 +107,34 @@ class Checkpoints:
         """Write one and remove all but the two newest. False, with a warning, when it could not be
         written (a full disk)."""
         path = self.folder / f"step-{steps:09d}.safetensors"
+        written = self._try_to_write(path, *checkpoint.to_file())
+        for old in self.paths()[KEPT:] if written else []:
+            old.unlink(missing_ok=True)
+        return written
+
+    def _try_to_write(self, path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> bool:
         try:
-            write_tensors(path, *checkpoint.to_file())
+            write_tensors(path, tensors, about)
         except OSError as error:
             last = next(iter(self.paths()), None)
             kept = f"the last one stays: {last}" if last else "there is none yet"
             warnings.warn(
-                f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=2
+                f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=3
             )
             return False
-        for old in self.paths()[KEPT:]:
-            old.unlink(missing_ok=True)
         return True
 
+    def weights_path(self, epoch: int) -> Path:
+        """Of the weights after so many epochs, for runs that start from them."""
+        return self.folder / f"epoch-{epoch:04d}.safetensors"
+
+    def keep_weights(
+        self, epoch: int, weights: dict[str, Tensor], parameters: dict[str, Any]
+    ) -> bool:
+        """Write the weights after so many epochs, to stay. False, with a warning, on a full
+        disk."""
+        return self._try_to_write(self.weights_path(epoch), weights, {"parameters": parameters})
+
     def clear(self) -> None:
-        for path in self.paths():
+        for path in [*self.paths(), *self.folder.glob("epoch-*.safetensors")]:
             path.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 """Where a run starts: from nothing, from its own checkpoint or record, or from another run's model,
-pruned."""
+pruned or turned into attention."""
 
 import os
 import warnings
@@ -10,11 +10,13 @@ from typing import Any, cast
 from torch import nn
 
 from ..data import Dataset
-from ..models import SelfAttentionNet, prune_degenerate_heads
+from ..models import SPECS, SelfAttentionNet, prune_degenerate_heads
+from ..models.freed import begin
 from ..parameters import Network, Place, RunParameters, Task, build_network
 from ..records.record import RunRecord, load_run
+from ..records.select import command
 from ..records.weights import set_weights
-from ..store import DamagedFile
+from ..store import DamagedFile, read_tensors
 from .checkpoint import Checkpoint, Checkpoints
 
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()  # must be as asked
@@ -68,6 +70,21 @@ def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Pa
         )
 
 
+def from_another(
+    parameters: RunParameters,
+    dataset: Dataset,
+    train: Callable,
+    measure: Callable[[nn.Module], float],
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model that a run starts with, made of another run's, and where it came from: with the
+    test accuracies before and after, which `measure` gives."""
+    if SPECS[parameters.model].start:
+        model, origin = arm_at_start(parameters, measure)
+        return model, origin | {"test_accuracy_at_start": measure(model)}
+    model, origin = pruned_parent(parameters, dataset, train)
+    return model, origin | {"test_accuracy_after_pruning": measure(model)}
+
+
 def pruned_parent(
     parameters: RunParameters, dataset: Dataset, train: Callable
 ) -> tuple[nn.Module, dict[str, Any]]:
@@ -110,3 +127,41 @@ def pruned_parent(
         "test_accuracy": metrics[-1]["test_accuracy"],
     }
     return pruned, origin | {"removed_heads": removed} | criterion
+
+
+def epochs_to_keep(parameters: RunParameters) -> set[int]:
+    """After how many epochs of a run its weights are kept, for the arms of chapter 15 that start
+    there; none where no arm starts from such a model."""
+    return {
+        round(spec.start.share * parameters.epochs)
+        for spec in SPECS.values()
+        if spec.start and spec.parent == parameters.model and parameters.checkpoint_every
+    }
+
+
+def arm_at_start(
+    parameters: RunParameters, measure: Callable[[nn.Module], float]
+) -> tuple[nn.Module, dict[str, Any]]:
+    """What an arm of chapter 15 trains, made of the CNN as it was at the arm's share of its
+    training; and where it came from, with the CNN's accuracy, which `measure` gives.
+
+    ValueError, with the command that makes it, where the CNN is missing, damaged or another.
+    """
+    parent, start = parameters.parent(), SPECS[parameters.model].start
+    assert start, "only arms start so"
+    epoch = round(start.share * parent.epochs)
+    path = Checkpoints(parent.checkpoint_folder).weights_path(epoch)
+    cnn = build_network(parent.model_dump())
+    try:
+        weights, about = read_tensors(path)
+        _expect_same_run(parent, about["parameters"], path)
+        set_weights(cnn, weights)
+    except (OSError, ValueError) as error:
+        asked = {name: getattr(parameters, name) for name in ("dataset", "tier", "seed")}
+        raise ValueError(
+            f"{parameters.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
+            f" which is not at hand ({error}); this command makes it:"
+            f" {command(model=parent.model, **asked)}"
+        ) from None
+    origin = {"run": parent.name, "epochs": epoch, "test_accuracy": measure(cnn)}
+    return begin(cnn, start, parameters.start_alpha, parameters.seed), origin

@@ -28,7 +28,7 @@ from ..records.weights import named_weights, set_weights
 from ..store import remove_temporary
 from .checkpoint import Checkpoint, Checkpoints, Progress
 from .evaluation import evaluate
-from .lineage import pruned_parent, what_is_there
+from .lineage import from_another, what_is_there
 from .memory import heads_per_layer, keep_freed_memory, micro_batch
 from .optimizer import make_optimizer, restore, set_rate
 from .processes import Interrupted, Processes, stop_signals
@@ -256,8 +256,7 @@ class Training:
             how = how if self.parameters.resume else "resume = True goes on from it"
             written = f"{what} written; {how}"
         self.recorder.partial("stopped")
-        # a process that ends is taken as a failure, and the others are killed
-        self.processes.wait()
+        self.processes.wait()  # one that ends is taken as a failure, and the others are killed
         number = received[0] if received else signal.SIGTERM
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
@@ -278,7 +277,8 @@ class Training:
     def _start(self, dataset: Dataset, found: Checkpoint | None) -> nn.Module:
         torch.manual_seed(self.parameters.seed)
         if SPECS[self.parameters.model].parent and not found:
-            model, self.progress.parent = pruned_parent(self.parameters, dataset, train)
+            model, origin = from_another(self.parameters, dataset, train, self._accuracy)
+            self.progress.parent = origin
             return model
         model = build_network(self.parameters.model_dump(), found.heads if found else None)
         if isinstance(model, SmallCNN) and not found:
@@ -302,9 +302,10 @@ class Training:
             self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
         shared = self.processes.count > 1
         self.network = DistributedDataParallel(self.forward) if shared else self.forward
-        parent = self.progress.parent
-        if parent and "test_accuracy_after_pruning" not in parent:
-            parent["test_accuracy_after_pruning"] = self.evaluate()[1]
+
+    def _accuracy(self, model: nn.Module) -> float:
+        """Of a model that is not trained here, on the test images."""
+        return evaluate(self.processes.place(model), self.data.test, self._autocast)[1]
 
     def _checkpoint(self) -> bool:
         """The first process writes it."""

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
 from ..models import SPECS, SelfAttentionNet, snapshot
+from ..models.freed import as_convolutions
 from ..parameters import Folders, RunParameters
 from ..records.attention import PositionHistory
 from ..records.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..records.provenance import provenance
 from ..records.record import RunRecord, load_run, write_run
-from ..records.weights import write_weights
+from ..records.weights import named_weights, write_weights
 from ..store import DamagedFile
-from .checkpoint import Progress
+from .checkpoint import Checkpoints, Progress
 from .evaluation import evaluate
+from .lineage import epochs_to_keep
 from .processes import Processes
 
 # bytes: where a snapshot every epoch would be more, every second or third is kept
@@ -45,8 +47,12 @@ class Recorder:
         self.snapshot_every = max(1, math.ceil(size * (parameters.epochs + 1) / SNAPSHOTS_SIZE))
 
     def take_snapshot(self) -> None:
-        """Of the heads as they are now, if this epoch's is kept."""
+        """Of the heads as they are now, if this epoch's is kept; and of the weights, if another run
+        may start from them."""
         epoch = self.progress.epoch
+        if self.writes and epoch in epochs_to_keep(self.parameters):
+            kept = Checkpoints(self.parameters.checkpoint_folder)
+            kept.keep_weights(epoch, named_weights(self.model), self.parameters.identity())
         if epoch % self.snapshot_every == 0 or epoch == self.parameters.epochs:
             self.progress.snapshots[epoch] = snapshot(self.model)
 
@@ -74,6 +80,9 @@ class Recorder:
                 record = load_run(self.parameters.record_folder)
                 if record.info.status == "finished":
                     return record
+        start = SPECS[self.parameters.model].start
+        if start and start.heads and self.progress.parent is not None:
+            self.progress.parent |= self._nearest_convolutions()
         if self.parameters.keeps_weights:
             write_weights(self.parameters.record_folder, self.model, self._first_test_images())
         return self._write("finished", self._attention())
@@ -108,6 +117,13 @@ class Recorder:
         count = min(1000, len(self.data.test))
         _, accuracy = evaluate(self.model, self.data.test, first=count)
         return {"first_test_images": count, "accuracy": accuracy}
+
+    def _nearest_convolutions(self) -> dict[str, float | list[float]]:
+        """Of heads that may have moved: how far each layer is from its nearest convolution, and the
+        accuracy with these in their places."""
+        cnn, distances = as_convolutions(self.model)
+        accuracy = evaluate(cnn, self.data.test)[1]
+        return {"distances": distances, "test_accuracy_as_convolutions": accuracy}
 
     def _attention(self) -> dict[str, Tensor]:
         """What the figures need: the snapshots over the epochs or, with content, maps of test

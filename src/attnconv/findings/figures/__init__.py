@@ -16,6 +16,7 @@ from .chapters import (
     score_maps,
     shift_grid,
 )
+from .freed import arm_accuracies, heads_before_and_after, layer_paths, over_training
 from .heads import (
     figure_3,
     figure_4,

@@ -1,0 +1,134 @@
+"""Chapter 15: whether heads stay on the grid of a convolution when they may move. Verdicts are
+words of their own; the rules were written before the runs."""
+
+from itertools import pairwise
+from statistics import mean
+
+from ...models import ARMS
+from ...records.grid import distances_moved, pixels_covered
+from ...records.record import RunRecord
+from .claim import Answer, Claims, Runs, accuracy, gained, grade, listed, over_runs
+
+CLAIMS = Claims()
+PLACE = "chapter 15"
+
+
+def covered_at(record: RunRecord, moment: int) -> float:
+    """The mean over the layers."""
+    return mean(counts[moment] for counts in pixels_covered(record))
+
+
+def median_moved(record: RunRecord) -> float:
+    """Of all heads of the 3 x 3 layers, at the end; the mean of the layers' medians."""
+    return mean(distances[-1].median().item() for distances in distances_moved(record))
+
+
+def _stay(arm: str) -> None:
+    @CLAIMS.claim(
+        PLACE,
+        f"{ARMS[arm].label}: the heads stay on the grid",
+        "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
+        " nearest of some head (some leave: {some})",
+        arm,
+        stay=8.5,
+        some=7.0,
+    )
+    def _(runs: Runs, stay: float, some: float) -> Answer:
+        count = mean(covered_at(record, -1) for record in runs[arm])
+        layers = over_runs(
+            [counts[-1] for counts in pixels_covered(record)] for record in runs[arm]
+        )
+        far = mean(median_moved(record) for record in runs[arm])
+        found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)}); median way {far:.2f} pixels"
+        return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
+
+
+for _arm in ("freed-100", "freed-50", "freed-25", "freed-0"):
+    _stay(_arm)
+
+
+@CLAIMS.claim(
+    PLACE,
+    "the later a network is freed, the nearer its heads stay",
+    "reproduced: the mean way of the heads falls from each relax time to the next (partly: from the"
+    " first to the last)",
+    "freed-0",
+    "freed-25",
+    "freed-50",
+    "freed-100",
+)
+def _later_is_nearer(runs: Runs) -> Answer:
+    ways = [mean(map(median_moved, runs[arm])) for arm in runs]
+    steps = [later < sooner for sooner, later in pairwise(ways)]
+    holds = 2 if all(steps) else int(ways[-1] < ways[0])
+    return f"median way, by relax time: {listed(ways, 2)} pixels", grade(holds, 2, 1)
+
+
+@CLAIMS.claim(
+    PLACE,
+    "heads at random places return to the grid",
+    "return: at least {enough} of the nine pixels are covered in the end (some return: {more} more"
+    " than at the start)",
+    "random-freed",
+    enough=8.5,
+    more=1.0,
+)
+def _return(runs: Runs, enough: float, more: float) -> Answer:
+    start, end = (mean(covered_at(r, moment) for r in runs["random-freed"]) for moment in (0, -1))
+    some = "some return" if end >= start + more else "do not return"
+    return f"{end:.2f} of 9 pixels, at the start {start:.2f}", "return" if end >= enough else some
+
+
+def _compared(text: str, ours: str, other: str, words: tuple[str, str, str]) -> None:
+    better, worse, alike = words
+
+    @CLAIMS.claim(
+        PLACE,
+        text,
+        f"{better}: {ours} is more accurate than {other} by {{enough}}, mean over the seeds;"
+        f" {worse}: less by as much; else {alike}",
+        ours,
+        other,
+        enough=0.01,
+    )
+    def _(runs: Runs, enough: float) -> Answer:
+        more = gained(runs, ours, other)
+        found = f"{accuracy(runs[ours]):.4f} against {accuracy(runs[other]):.4f} ({more:+.4f})"
+        return found, better if more >= enough else worse if more <= -enough else alike
+
+
+_compared(
+    "freedom helps a trained CNN", "freed-100", "grid-100", ("helps", "harms", "no difference")
+)
+_compared("freedom helps from the start", "freed-0", "grid-0", ("helps", "harms", "no difference"))
+_compared("the grid is needed", "grid-0", "random-freed", ("needed", "in the way", "no difference"))
+_compared(
+    "random places must move",
+    "random-freed",
+    "random-fixed",
+    ("must", "must not", "no difference"),
+)
+_compared(
+    "being attention costs a trained CNN accuracy",
+    "cnn-on",
+    "grid-100",
+    ("costs", "gains", "no difference"),
+)
+
+
+@CLAIMS.claim(
+    PLACE,
+    "a CNN that was set free is a convolution no more",
+    "no more: with the nearest convolutions in place of its layers it loses {much} of its accuracy"
+    " (partly: {some})",
+    "freed-100",
+    much=0.1,
+    some=0.01,
+)
+def _no_convolution(runs: Runs, much: float, some: float) -> Answer:
+    origins = [record.info.parent or {} for record in runs["freed-100"]]
+    after = mean(origin["test_accuracy_as_convolutions"] for origin in origins)
+    layers = over_runs([origin["distances"] for origin in origins])
+    lost = accuracy(runs["freed-100"]) - after
+    found = f"{after:.4f} as convolutions; distance by layer, relative: {listed(layers, 2)}"
+    return found, "no more" if lost >= much else "partly" if lost >= some else "still one"

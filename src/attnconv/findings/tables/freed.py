@@ -1,0 +1,57 @@
+"""Chapter 15's arms: what each started from and came to."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from ...models import ARMS, SPECS
+from ...records.grid import distances_moved, own_mass, pixels_covered, residuals
+from ...records.record import RunRecord
+from ...records.select import Records
+from .accuracies import Accuracy
+from .table import Table
+
+TIER = "small-free"
+
+
+def arms_table(records: Records) -> Table:
+    """Every arm: accuracy before, once it is attention, and in the end, over seeds; what its heads
+    did."""
+    records = records.at(TIER)
+    header = ["network", "started after", "CNN then", "as attention", "in the end", "runs"]
+    header += ["as convolutions", "pixels covered", "median way", "own pixel", "Lemma 3"]
+    rows = [_row(records, name) for name in ("cnn", *ARMS)]
+    caption = (
+        "Test accuracy on all of CIFAR-10, mean over the seeds ± standard deviation: of the CNN"
+        " that the arm started from, once its convolutions are soft attention, in the end, and with"
+        " the nearest convolution in place of each layer. Of the 3 × 3 layers, mean over layers and"
+        " seeds: how many of nine pixels are the nearest of some head; the median way of the heads"
+        " in pixels; the mass on a head's own pixel; the largest residual of Lemma 3. Source: the"
+        " run records in data/runs."
+    )
+    return Table("arms", caption, header, rows)
+
+
+def _row(records: Records, name: str) -> list[str]:
+    runs, label = records.of(name), SPECS[name].label
+    if not runs:
+        return [label, records.state(name), *["-"] * 9]
+    ours = Accuracy.of(runs)
+    origins = [record.info.parent for record in runs if record.info.parent]
+    began = f"{origins[0]['epochs']} epochs" if origins else "-"
+
+    def of_origin(key: str) -> str:
+        values = [origin[key] for origin in origins if key in origin]
+        return f"{mean(values):.4f}" if values else "-"
+
+    before = [of_origin("test_accuracy"), of_origin("test_accuracy_at_start")]
+    heads = _heads(runs) if runs[0].history.by_layer else ["-"] * 4
+    as_cnn = of_origin("test_accuracy_as_convolutions")
+    return [label, began, *before, str(ours), ours.conditions, as_cnn, *heads]
+
+
+def _heads(runs: Sequence[RunRecord]) -> list[str]:
+    covered = mean(mean(counts[-1] for counts in pixels_covered(record)) for record in runs)
+    way = mean(mean(d[-1].median().item() for d in distances_moved(record)) for record in runs)
+    mass = mean(mean(m[-1].mean().item() for m in own_mass(record)) for record in runs)
+    residual = mean(mean(residuals(record)) for record in runs)
+    return [f"{covered:.2f}", f"{way:.2f}", f"{mass:.2f}", f"{residual:.2f}"]
