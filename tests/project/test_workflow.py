@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT
 from helpers.runs import check_record
 
-from attnconv.models import MODELS
+from attnconv.models import ARMS, MODELS
 from attnconv.runs import find_runs
 
 pytestmark = pytest.mark.slow
@@ -39,6 +39,14 @@ def test_the_dry_run_plans_every_model(tmp_path):
     planned = set(re.findall(r"wildcards: model=([a-z0-9-]+), seed=0", run.stdout))
     assert planned == set(MODELS) and re.search(r"train +7", run.stdout)
     assert not (tmp_path / "data").exists()
+
+
+def test_an_arm_of_chapter_15_asks_for_the_cnn_that_it_starts_from(tmp_path):
+    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-free", "seeds=[1]")
+    assert run.returncode == 0, run.stderr
+    planned = re.findall(r"wildcards: model=([a-z0-9-]+), seed=1", run.stdout)
+    assert set(planned) == {"cnn", *ARMS} and planned[0] == "cnn"
+    assert "data/runs/freed-25--cifar10-small-free--seed1/attention.safetensors" in run.stdout
 
 
 def test_the_picture_of_the_graph_is_current(tmp_path):
