@@ -54,6 +54,9 @@ def test_the_same_network_twice(cnn, noise, tmp_path):
     assert found.largest_gap == pytest.approx(
         ((one - other).abs().max() / one.abs().max()).item(), rel=0.5
     )
+    first, second = one.sort(dim=1, descending=True).values[:, :2].unbind(dim=1)
+    smallest = ((first - second).min() / one.abs().max()).item()
+    assert found.smallest_margin == pytest.approx(smallest, rel=1e-3)
     expected = [int((Y.argmax(dim=1) == noise.test_labels).sum()) for Y in (one, both)]
     assert [found.cnn.right, found.cnn.right_mirrored] == expected
     assert found.accuracies()["CNN, mirrored"] == expected[1] / 140

@@ -45,6 +45,7 @@ class Conversion(BaseModel):
     same_class: int  # of the test images
     same_class_mirrored: int
     largest_gap: float  # between the logits, relative to the largest logit
+    smallest_margin: float  # between an image's two largest logits, of the CNN, likewise
     cnn: Answers
     attention: Answers
     git_commit: str | None
@@ -89,6 +90,7 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
         same_class=_same_class(*logits),
         same_class_mirrored=_same_class(*mirrored),
         largest_gap=((logits[1] - logits[0]).abs().max() / logits[0].abs().max()).item(),
+        smallest_margin=(-logits[0].topk(2).values.diff().max() / logits[0].abs().max()).item(),
         cnn=answers[0],
         attention=answers[1],
         **provenance(torch.device("cpu"), processes=1),
