@@ -4,7 +4,7 @@ themselves."""
 from collections.abc import Sequence
 
 from ...data import DATASETS
-from ...models import BEYOND, SPECS, cost_of
+from ...models import ARMS, BEYOND, SPECS, cost_of
 from ...models.published import TABLE_4
 from ...parameters import build_network
 from ...records.heads import heads_of, lemma_3_residual
@@ -93,7 +93,7 @@ def pruning_table(record: RunRecord) -> Table:
 def model_cards(records: Records) -> Table:
     """One line for each model whose weights are kept: what it is, its accuracy, and its file."""
     rows = []
-    for model in (*TABLE_4, *BEYOND):
+    for model in (*TABLE_4, *(BEYOND.keys() - ARMS.keys())):
         label, runs = SPECS[model].label, records.of(model)
         kept = [record for record in runs if (record.folder / WEIGHTS).exists()]
         if not kept:
