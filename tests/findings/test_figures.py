@@ -83,7 +83,7 @@ def test_every_figure_is_listed_here():
         if function.__module__.startswith("attnconv.findings.figures")
     }
     chapter_15 = {"arm_accuracies", "heads_before_and_after", "layer_paths", "over_training"}
-    elsewhere = {"mass_threshold"} | chapter_15  # see test_freed.py
+    elsewhere = {"mass_threshold"} | chapter_15  # see test_freed_findings.py
     assert public == set(DRAWINGS) | set(OF_RECORDS) | elsewhere
     assert {f"figure_{number}" for number in range(1, 15)} <= public
 
