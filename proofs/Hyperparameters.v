@@ -148,11 +148,12 @@ by rewrite (inj_eq (addrI _)) (inj_eq f_inj) (negPf hh') scale0r mul0mx.
 Qed.
 End HeadDimension.
 
-(** Refuted: that the rank of [W^(h)] is at most [D_out - D_h], as the paper says. *)
-Theorem rank_printed_refuted (F : fieldType) :
-  ~ (forall Din Dh Dout (Wval : 'I_1 -> 'M[F]_(Din, Dh)) (Wout : 'M_(1 * Dh, Dout)),
-     (Dh < Dout)%N -> (\rank (value_matrix Wval Wout 0%R) <= Dout - Dh)%N).
+(** Refuted: that [W^(h)] is of rank [D_out - D_h], as the paper says where [D_h = D_out / N_h]:
+    with three heads or more that is more than [D_h], which bounds the rank. *)
+Theorem rank_printed_refuted (F : fieldType) N Din Dh (Wval : 'I_N -> 'M[F]_(Din, Dh))
+    (Wout : 'M_(N * Dh, N * Dh)) h :
+  (2 < N)%N -> (0 < Dh)%N -> \rank (value_matrix Wval Wout h) != (N * Dh - Dh)%N.
 Proof.
-move=> /(_ 2%N 2%N 3%N (fun _ => 1%:M) (stack (fun _ => pid_mx 2)) isT).
-by rewrite /value_matrix out_block_stack mul1mx rank_pid_mx.
+move=> N2 Dh0; rewrite neq_ltn (leq_ltn_trans (rank_value_matrix _ _ _)) //.
+by rewrite -[X in (_ - X)%N]mul1n -mulnBl -[X in (X < _)%N]mul1n ltn_mul2r Dh0 /= ltn_subRL.
 Qed.

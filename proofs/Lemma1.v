@@ -119,7 +119,7 @@ Qed.
 (** ** The sign that is printed in (10)
 
     With [f h = q - k], as the paper prints it, and the values [W^(h) = W_{f(h)}], the layer is
-    another convolution: with the mirrored kernel. *)
+    another convolution: with the mirrored kernel, at the queries that are interior for it. *)
 Theorem lemma_1_printed_sign N Din Dh Dout S Delta (f : 'I_N -> shift)
     (a : image F Din -> 'I_N -> _) W b :
   (Dout <= Dh)%N -> uniq S -> perm_eq (codom f) Delta ->
@@ -185,7 +185,7 @@ Qed.
 (** Refuted: Lemma 1 with the border included and zeros around the image.  Let a shift [d] of the
     kernel leave the image from one query and not from another.  Then there is one kernel that no
     attention reaches at all queries, though its probabilities, which sum to one, may be made for
-    this kernel and for each image: it makes an image of one colour one of one colour, the
+    this kernel and for each image: attention makes an image of one colour one of one colour, the
     convolution does not. *)
 Theorem lemma_1_border_refuted N Din Dh Dout S Delta d q0 q1 :
   uniq Delta -> d \in Delta -> q0 \in S -> q1 \in S -> q0 + d \notin S -> q1 + d \in S ->

@@ -242,7 +242,7 @@ Unshelve. all: by end_near.
 Qed.
 
 (** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] the head looks
-    away from its centre: that pixel gets no more than its share [1 / T]. *)
+    away from its centre: that pixel gets no more than its share [1 / T], where by Lemma 2 it would get more. *)
 Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
   let S := rectangle o H W in
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->
@@ -256,7 +256,8 @@ rewrite -(size_rectangle o) -iter_addr_0 -count_predT -big_const_seq ler_sum // 
 by rewrite mulNr opprK -[leLHS]expR0 ler_expR mulr_ge0 ?ler0n.
 Qed.
 
-(** Refuted: Lemma 2 as printed, with probabilities of exactly 1 and 0 for some finite scores. *)
+(** Refuted: Lemma 2 as printed, with probabilities of exactly 1 and 0 for some finite scores, on an
+    image of at least two pixels. *)
 Theorem lemma_2_printed_refuted (S : seq pixel) (A : pixel -> R) c k :
   c \in S -> k \in S -> k != c -> ~ (softmax S A c = 1 /\ softmax S A k = 0).
 Proof. by move=> cS kS kc [_ /eqP]; rewrite gt_eqF // softmax_gt0. Qed.

@@ -118,7 +118,7 @@ rewrite -[X in (X <= _)%N](mxrank1 F) -(one_hot_maps_free qS) (leq_trans (mxrank
 by rewrite mix // (leq_trans (mxrankM_maxr _ _)) // rank_leq_row.
 Qed.
 
-(** Refuted: that one head less will do, of attention that is the same for every kernel and
+(** Refuted: that fewer heads will do, of attention that is the same for every kernel and
     image. *)
 Theorem lemma_3_fewer_heads_refuted a Din Dh Dout q : interior S Delta q -> (N < size Delta)%N ->
   ~ @expresses F N Din.+1 Dh Dout.+1 S Delta a.
@@ -154,9 +154,11 @@ move=> /matrixP/(_ i i)/eqP; rewrite !mxE eqxx tpermL [j == i]eq_sym (negPf ij).
 by rewrite oner_eq0.
 Qed.
 
-(** Refuted: Lemma 3 as printed, with a matrix [Phi] for each query, here for [3 x 3] kernels on
-    [3 x 4] images, and even for heads that attend to one pixel each: such heads can span the
-    one-hot maps at every interior query and yet not express every convolution. *)
+(** Refuted: Lemma 3 as printed, with a matrix [Phi] for each query, for attention that is any array
+    of numbers, here for [3 x 3] kernels on [3 x 4] images, and even for heads that attend to one
+    pixel each: such heads can span the one-hot maps at every interior query and yet not express
+    every convolution.  They are hard, a limit of softmaxes; at finite scores nine heads do not meet
+    the condition on this image at all ([K2_heads_refuted]). *)
 Theorem lemma_3_printed_refuted (F : fieldType) Din Dh Dout :
   let S := grid 3 4 in let Delta := kernel_shifts 3 3 in
   ~ (forall a : 'I_9 -> pixel -> pixel -> F,

@@ -38,8 +38,8 @@ Qed.
 (** ** One more head
 
     With one head more than the kernel has shifts and [D_h >= D_out], finite scores are exact on
-    images of one size, the pixels [S]: let each head raise the
-    score of its own shift by [c <> 0] and the last head be uniform. Then for every kernel the layer
+    images of one size, the pixels [S]: let each head but the last
+    raise the score of its own shift by [c <> 0], and the last be uniform. Then for every kernel the layer
     has values with which it is the convolution, for every image and every interior query. *)
 Theorem one_more_head (c : R) Din Dh Dout : c != 0 -> (Dout <= Dh)%N ->
   @expresses R n.+1 Din Dh Dout S Delta (probabilities S (fun h q k => raised_scores c h (k - q))).

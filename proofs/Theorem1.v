@@ -1,7 +1,8 @@
 (** Theorem 1: self-attention can be a convolution, with a number.
 
     book/theorem.md; attnconv.theory.construction.conv_to_attention.  The layer is that of Lemmas 1
-    and 2: head [h] has its centre at the shift [f h] and the kernel's matrix of that shift. *)
+    and 2: head [h] has its centre at the shift [f h] and the kernel's matrix of that shift; for
+    small [D_k] its key matrices hold [v]. *)
 
 From mathcomp Require Import all_ssreflect all_algebra boolp reals sequences exp.
 From AttnConv Require Import Attention Lemma1 Lemma2.
@@ -69,7 +70,8 @@ Qed.
 (** ** Theorem 1, the gap
 
     Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with
-    [m <= D_h] output channels, which are to appear at the outputs [g] of the layer.  At every
+    [m <= D_h] output channels, which are to appear at the outputs [g] of the layer; let
+    [3 <= D_p <= D_k].  At every
     interior query of an [H x W'] image with numbers of size at most [B], the layer differs from
     the convolution, in output channel [o], by at most
     [2 min(T - 1, 4) e^-alpha B sum_delta sum_i |W_delta,i,o|], with [T = H W']. *)
@@ -105,7 +107,7 @@ Qed.
 
 (** ** Theorem 1, with the [alpha] that suffices
 
-    For every kernel [W], bias [b], bound [B] of the images and [eps > 0]: if no output channel's
+    For every kernel [W], bias [b] and dimensions as above, bound [B] of the images and [eps > 0]: if no output channel's
     weights sum to more than [M] in size, then with any [alpha >= ln (1 + 8 B M / eps)] the layer is
     within [eps] of the convolution, at every interior query of images of every size. *)
 Theorem theorem_1_alpha (alpha B M eps : R) :
@@ -149,8 +151,8 @@ Qed.
 
 (** ** Theorem 1, for any list of shifts and any outputs
 
-    A kernel over any [N] shifts with at most [D_h] output channels: some layer with [N] heads is
-    within [eps] of the convolution at the outputs [g], at every interior query of images of every
+    A kernel over any [N] shifts with at most [D_h] output channels, and [3 <= D_p], [0 < D_k]: some
+    layer with [N] heads is within [eps] of the convolution at the outputs [g], at every interior query of images of every
     size with numbers of size at most [B]. *)
 Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
     (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
@@ -175,11 +177,13 @@ Qed.
 
 (** ** Theorem 1
 
-    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k], every [K x K] kernel with
-    [min(D_h, D_out)] output channels, every bound [B] of the images and every [eps > 0] there is a
+    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k] (the paper asks
+    [D_p <= D_k]; but where each head's own key matrix holds its [v], one row is enough:
+    [fold_keys]), every [K x K] kernel with [min(D_h, D_out)] output channels, every bound [B] of
+    the padded images and every [eps > 0] there is a
     self-attention layer with [K^2] heads of dimension [D_h], output dimension [D_out] and a
     relative encoding of dimension [D_p], such that for images of every size and every padding as
-    wide as the kernel: at every pixel of the image, those at the border included, its first
+    wide as the kernel reaches: at every pixel of the image, those at the border included, its first
     [min(D_h, D_out)] outputs on the padded image are within [eps] of the convolution. *)
 Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
     (W : shift -> 'M[R]_(Din, minn Dh Dout)) (b : 'rV_(minn Dh Dout)) (B eps : R) :

@@ -88,7 +88,7 @@ Qed.
 
 (** ** Theorem 2, the other direction
 
-    For any kernels [kappa_h], positive at all shifts (those between two pixels matter), there are
+    For any kernels [kappa_h], positive at all shifts (the values at others than those between two pixels do not matter), there are
     scores [s_h(k - q)] with which the layer is (c1) for these kernels, whatever the values: on
     every image, at every query. *)
 Theorem theorem_2_converse (kappa : 'I_N -> shift -> R) :
@@ -110,13 +110,12 @@ End Theorem2.
     pixels the position-only head with the scores [ln 2] to the right and [0] elsewhere is no
     zero-padded convolution, with any kernel. *)
 Theorem theorem_2_one_factor_refuted (R : realType) :
-  ~ (forall s : 'I_1 -> shift -> R, exists kappa : shift -> R,
-     forall (X : image R 1) q, q \in grid 1 2 ->
+  let s (_ : 'I_1) (delta : shift) : R := if delta == (0, 1) then ln 2 else 0 in
+  ~ (exists kappa : shift -> R, forall (X : image R 1) q, q \in grid 1 2 ->
      mhsa (grid 1 2) (probabilities (grid 1 2) (fun h q k => s h (k - q)))
        (fun _ => 1%:M) (stack (fun _ => 1%:M)) 0 X q = conv_zero 1 2 kappa X q).
 Proof.
-pose s (_ : 'I_1) (delta : shift) : R := if delta == (0, 1) then ln 2 else 0.
-move=> /(_ s) [kappa same].
+move=> s [kappa same].
 have at_query q : q \in grid 1 2 -> kappa 0 = (\sum_(k <- grid 1 2)
     (if k - q == (0, 1) then 2 else 1))^-1.
   move=> qS; have := same (fun k => (k == q)%:R%:M) q qS.

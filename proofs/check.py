@@ -52,6 +52,9 @@ def main() -> None:
     for theorem in MAIN:
         if not any(statement(text, theorem) for text in sources.values()):
             sys.exit(f"no file states the theorem {theorem}, which MAIN in check.py lists")
+    stated = {t for text in sources.values() for t in re.findall(r"^Theorem (\w+)", text, re.M)}
+    if forgotten := sorted(stated - set(MAIN)):
+        sys.exit(f"MAIN in check.py does not list the theorem {forgotten[0]}, which a file states")
     axioms, types = questions(sources, compile_all(sources))
     for theorem in MAIN:
         print(f"{theorem}: {', '.join(axioms[theorem]) or 'no axioms'}")

@@ -41,6 +41,12 @@ def check(proofs, *words, with_coq=True):
     [
         ("Lemma1.v", "Qed.", "Admitted.", "Lemma1.v contains 'Admitted'"),
         ("Lemma2.v", "Section ", "Axiom free : False.\nSection ", "Lemma2.v contains 'Axiom'"),
+        (
+            "Lemma3.v",
+            "End Lemma3.",
+            "Theorem new : True.\nEnd Lemma3.",
+            "does not list the theorem new",
+        ),
         ("Theorem2.v", "theorem_2_converse", "theorem_3", "no file states the theorem theorem_2_c"),
         ("Lemma3.v", "Qed.", "Qed. (* said anew *)", "this is no proof"),
     ],
