@@ -60,10 +60,10 @@ Qed.
 (** ** Theorem 1 for every hyper-parameter
 
     For every stride, dilation (neither component 0), number of groups, kernel over any list of
-    shifts, bound [B] and [eps > 0] there is a self-attention layer with one head per shift, with
-    [D_h] at least the number of outputs and [3 <= D_p] and [0 < D_k], which, at every [stride]-th query
-    whose (spread) kernel lies in the image, already padded, is within [eps] of the strided,
-    dilated, grouped convolution, on images of every size. *)
+    shifts, bound [B] and [eps > 0] there is a self-attention layer with one head per shift,
+    with [D_h] at least the number of outputs and [3 <= D_p] and [0 < D_k], which, at every
+    [stride]-th query whose (spread) kernel lies in the image, already padded, is within [eps]
+    of the strided, dilated, grouped convolution, on images of every size. *)
 Theorem hyper_parameters (R : realType) stride dilation G Cin Cout Dh Dk Dp Delta
     (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b B eps :
   dilation.1 != 0 -> dilation.2 != 0 -> (G * Cout <= Dh)%N -> (3 <= Dp)%N -> (0 < Dk)%N ->

@@ -242,7 +242,8 @@ Unshelve. all: by end_near.
 Qed.
 
 (** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] the head looks
-    away from its centre: that pixel gets no more than its share [1 / T], where by Lemma 2 it would get more. *)
+    away from its centre: that pixel gets no more than its share [1 / T], where by Lemma 2 it would
+    get more. *)
 Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
   let S := rectangle o H W in
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->

@@ -158,7 +158,8 @@ Qed.
     of numbers, here for [3 x 3] kernels on [3 x 4] images, and even for heads that attend to one
     pixel each: such heads can span the one-hot maps at every interior query and yet not express
     every convolution.  They are hard, a limit of softmaxes; at finite scores nine heads do not meet
-    the condition on this image at all ([K2_heads_refuted]). *)
+    the condition on this image at all ([K2_heads_refuted]), and ten can fail in the same way
+    ([lemma_3_printed_softmax_refuted]). *)
 Theorem lemma_3_printed_refuted (F : fieldType) Din Dh Dout :
   let S := grid 3 4 in let Delta := kernel_shifts 3 3 in
   ~ (forall a : 'I_9 -> pixel -> pixel -> F,

@@ -69,12 +69,11 @@ Qed.
 
 (** ** Theorem 1, the gap
 
-    Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with
-    [m <= D_h] output channels, which are to appear at the outputs [g] of the layer; let
-    [3 <= D_p <= D_k].  At every
-    interior query of an [H x W'] image with numbers of size at most [B], the layer differs from
-    the convolution, in output channel [o], by at most
-    [2 min(T - 1, 4) e^-alpha B sum_delta sum_i |W_delta,i,o|], with [T = H W']. *)
+    Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with [m
+    <= D_h] output channels, which are to appear at the outputs [g] of the layer; let [3 <= D_p
+    <= D_k]. At every interior query of an [H x W'] image with numbers of size at most [B], the
+    layer differs from the convolution, in output channel [o], by at most [2 min(T - 1, 4)
+    e^-alpha B sum_delta sum_i |W_delta,i,o|], with [T = H W']. *)
 Theorem theorem_1_gap (alpha B : R) (o : 'I_m) p H W' (X : image R Din) q :
   let S := rectangle p H W' in
   0 <= alpha -> (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
@@ -107,9 +106,10 @@ Qed.
 
 (** ** Theorem 1, with the [alpha] that suffices
 
-    For every kernel [W], bias [b] and dimensions as above, bound [B] of the images and [eps > 0]: if no output channel's
-    weights sum to more than [M] in size, then with any [alpha >= ln (1 + 8 B M / eps)] the layer is
-    within [eps] of the convolution, at every interior query of images of every size. *)
+    For every kernel [W], bias [b] and dimensions as above, bound [B] of the images and [eps >
+    0]: if no output channel's weights sum to more than [M] in size, then with any [alpha >= ln
+    (1 + 8 B M / eps)] the layer is within [eps] of the convolution, at every interior query of
+    images of every size. *)
 Theorem theorem_1_alpha (alpha B M eps : R) :
   0 <= B -> 0 < eps -> (forall o, kernel_norm o <= M) -> ln (1 + 8%:R * B * M / eps) <= alpha ->
   forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
@@ -146,14 +146,15 @@ suff same : A _ (fold_keys Dk L) = A _ L.
   exact: (congr1 (fun B => mhsa S (probabilities S B) (Wval L) (Wout L) (bout L) X) same).
 apply/funext => h; apply/funext => q; apply/funext => k.
 rewrite /A /relative_scores /= qry0 key0 !trmx0 !mulmx0 !mul0mx !add0r trmx_delta !mulmxA.
-by rewrite mul_delta_mx (_ : delta_mx 0 0 = 1%:M) ?mul1mx //; apply/matrixP=> i j; rewrite !ord1 !mxE.
+rewrite mul_delta_mx (_ : delta_mx 0 0 = 1%:M) ?mul1mx //.
+by apply/matrixP=> i j; rewrite !ord1 !mxE.
 Qed.
 
 (** ** Theorem 1, for any list of shifts and any outputs
 
-    A kernel over any [N] shifts with at most [D_h] output channels, and [3 <= D_p], [0 < D_k]: some
-    layer with [N] heads is within [eps] of the convolution at the outputs [g], at every interior query of images of every
-    size with numbers of size at most [B]. *)
+    A kernel over any [N] shifts with at most [D_h] output channels, and [3 <= D_p], [0 < D_k]:
+    some layer with [N] heads is within [eps] of the convolution at the outputs [g], at every
+    interior query of images of every size with numbers of size at most [B]. *)
 Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
     (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
   size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (0 < Dk)%N ->
@@ -177,14 +178,14 @@ Qed.
 
 (** ** Theorem 1
 
-    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k] (the paper asks
-    [D_p <= D_k]; but where each head's own key matrix holds its [v], one row is enough:
-    [fold_keys]), every [K x K] kernel with [min(D_h, D_out)] output channels, every bound [B] of
-    the padded images and every [eps > 0] there is a
-    self-attention layer with [K^2] heads of dimension [D_h], output dimension [D_out] and a
-    relative encoding of dimension [D_p], such that for images of every size and every padding as
-    wide as the kernel reaches: at every pixel of the image, those at the border included, its first
-    [min(D_h, D_out)] outputs on the padded image are within [eps] of the convolution. *)
+    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k] (the paper asks [D_p <=
+    D_k]; but where each head's own key matrix holds its [v], one row is enough: [fold_keys]),
+    every [K x K] kernel with [min(D_h, D_out)] output channels, every bound [B] of the padded
+    images and every [eps > 0] there is a self-attention layer with [K^2] heads of dimension
+    [D_h], output dimension [D_out] and a relative encoding of dimension [D_p], such that for
+    images of every size and every padding as wide as the kernel reaches: at every pixel of the
+    image, those at the border included, its first [min(D_h, D_out)] outputs on the padded image
+    are within [eps] of the convolution. *)
 Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
     (W : shift -> 'M[R]_(Din, minn Dh Dout)) (b : 'rV_(minn Dh Dout)) (B eps : R) :
   (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
