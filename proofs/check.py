@@ -31,7 +31,8 @@ MAIN = """
     theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1 hyper_parameters
     rank_value_matrix any_Dh_outputs few_inputs head_dimension_refuted rank_printed_refuted
     lemma_3 lemma_3_needs_K2_heads lemma_3_fewer_heads_refuted lemma_3_printed_refuted
-    one_more_head K2_heads_refuted lemma_3_printed_softmax_refuted theorem_2 theorem_2_converse theorem_2_one_factor_refuted
+    one_more_head K2_heads_refuted lemma_3_printed_softmax_refuted
+    theorem_2 theorem_2_converse theorem_2_one_factor_refuted
 """.split()  # noqa: SIM905
 GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
 
