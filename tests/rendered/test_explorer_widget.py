@@ -4,10 +4,11 @@ Needs `make book`."""
 import json
 
 import pytest
+import torch
 from ipywidgets.embed import embed_data
 from playwright.sync_api import expect
 
-from attnconv.explorer.widget import explore_convolution, explore_pixel
+from attnconv.explorer.widget import explore_convolution, explore_maps, explore_pixel
 
 LOADERS = ("require", "widgets-local", "embed-amd")
 # The two ends of a widget's model, as anywidget gives it to the module's `render`.
@@ -21,7 +22,10 @@ NOTEBOOK = """async ([source, view, data, state]) => {
     on: (event, listener) => listeners.push(listener),
   };
   window.fromPython = (state) => { values.state = state; listeners.forEach((listener) => listener()); };
-  window.cleanUp = await module.default.render({ model: window.model, el: document.body });
+  // as a page of the book does, which adds the element when the view may be made already
+  const el = document.createElement("div");
+  window.cleanUp = await module.default.render({ model: window.model, el });
+  document.body.append(el);
 }"""
 
 
@@ -52,6 +56,14 @@ def notebook(browser):
     page, widget = browser.new_page(), explore_convolution(alpha=3, border="as it is")
     page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
     yield page
+    page.close()
+
+
+def test_maps_are_shown_in_an_element_that_is_added_later(browser):
+    page, widget = browser.new_page(), explore_maps(torch.eye(16).view(1, 1, 4, 4, 4, 4))
+    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+    expect(page.locator(".explorer")).not_to_contain_text("could not be shown")
+    expect(page.locator(".explorer canvas, .explorer svg").first).to_be_visible()
     page.close()
 
 

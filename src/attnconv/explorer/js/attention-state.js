@@ -177,7 +177,8 @@ export class AttentionState extends View {
   /** A message in place of the view; none shows the view. */
   message(text) {
     this.broken = text;
-    const shown = [this.stage, this.alert].find((node) => node?.isConnected);
+    // of the two the one that has a place; a widget's root may not be in the document yet
+    const shown = [this.stage, this.alert].find((node) => node?.parentNode);
     if (text) this.alert = element("p", { class: "explorer-message", role: "alert" }, text);
     shown.replaceWith(text ? this.alert : this.stage);
     if (text) this.offer();

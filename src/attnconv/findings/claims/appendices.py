@@ -38,9 +38,7 @@ def _non_isotropic(runs: Runs, ratio: float) -> Answer:
         values = [
             torch.linalg.svdvals(encoding.root.double()) for encoding in record.history.encodings()
         ]
-        by_run.append(
-            [(value[:, 0] / value[:, 1].clamp(min=1e-9)).median().item() for value in values]
-        )
+        by_run.append([(value[:, 0] / value[:, 1]).median().item() for value in values])
     ratios = over_runs(by_run)
     there, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
     return f"median ratio of a head's axes, by layer: {listed(ratios)}", grade(
