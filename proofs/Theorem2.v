@@ -1,6 +1,6 @@
 (** Theorem 2, the converse: position-only attention is a normalised convolution, and back.
 
-    Equation (c1); book/converse.md; attnconv.theory.converse.attention_to_conv. *)
+    Equation (C1); book/converse.md; attnconv.theory.converse.attention_to_conv. *)
 
 From mathcomp Require Import all_ssreflect all_algebra reals sequences exp.
 From AttnConv Require Import Attention.
@@ -66,7 +66,7 @@ move=> qS; rewrite /border_factor conv_zeroE // summxE.
 by apply: eq_bigr => k _; rewrite !mxE mulr1.
 Qed.
 
-(** The right-hand side of (c1). *)
+(** The right-hand side of (C1). *)
 Definition normalised_conv (kappa : 'I_N -> shift -> R) (V : 'I_N -> 'M_(Din, Dout)) bout
     (X : image R Din) : image R Dout :=
   fun q => bout + \sum_h (border_factor (kappa h) q)^-1 *: conv_zero (kappa h) X q *m V h.
@@ -89,7 +89,7 @@ Qed.
 (** ** Theorem 2, the other direction
 
     For any kernels [kappa_h], positive at all shifts (the values at others than those between
-    two pixels do not matter), there are scores [s_h(k - q)] with which the layer is (c1) for
+    two pixels do not matter), there are scores [s_h(k - q)] with which the layer is (C1) for
     these kernels, whatever the values: on every image, at every query. *)
 Theorem theorem_2_converse (kappa : 'I_N -> shift -> R) :
   (forall h delta, 0 < kappa h delta) ->

@@ -53,9 +53,7 @@ def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
         "the quadratic model of the paper tier (1 seed" in text
         and "came near to being every 3 × 3 convolution." in text
     )
-    pattern = (
-        r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+): (none|\d) of the (\d) layers"
-    )
+    pattern = r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+) by layer: (none|\d) of the (\d) layers"
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     covered = [heads.covered(3) for heads in heads_of(record)]
@@ -252,6 +250,18 @@ def test_non_isotropic_heads(ratios, expected, tmp_path):
         )
     write_record(tmp_path, "sa-generalized", attention=attention)
     assert verdict(tmp_path, "become non-isotropic") == expected
+
+
+def test_heads_that_see_everything_alike_have_the_ratio_that_they_have(tmp_path):
+    attention = {"epochs": torch.tensor([0, 3])}
+    for layer in range(1, 7):
+        attention[f"layer{layer}.centers"] = torch.zeros(2, 9, 2)
+        precision = torch.diag(torch.tensor([1e-17, 1e-21])).expand(2, 9, 2, 2).clone()
+        attention[f"layer{layer}.precision"] = precision
+    write_record(tmp_path, "sa-generalized", attention=attention)
+    (claim,) = [claim for claim in CLAIMS if "become non-isotropic" in claim.text]
+    found = finding(claim, Records.read(tmp_path)).found
+    assert found == "median ratio of a head's axes, by layer: " + ", ".join(["100.0"] * 6)
 
 
 def test_every_claim_can_be_judged(paper_records):

@@ -107,9 +107,10 @@ def trained_heads(records: Records) -> Note:
     return Note.of(
         f"Found here, in the quadratic model of the {runs[0].tier} tier"
         f" ({Accuracy.of(runs).conditions}): of the nine shifts of a 3 × 3 kernel, {counts} have a"
-        " head with at least half of its mass there, layer by layer. The residual of Lemma 3 at"
-        " interior queries, 0 for a layer that can be every such convolution and up to about 1"
-        f" where it misses a shift, is {min(residuals):.2f} to {max(residuals):.2f}:"
+        " head with at least half of its mass there, layer by layer, on average over the seeds."
+        " The residual of Lemma 3 at interior queries, 0 for a layer that can be every such"
+        " convolution and up to about 1"
+        f" where it misses a shift, is {min(residuals):.2f} to {max(residuals):.2f} by layer:"
         f" {close or 'none'} of the {len(residuals)} layers came near to being every 3 × 3"
         " convolution."
     )
@@ -133,7 +134,8 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
     rows = rows or [["none", "0", "0", "0.00"]]
     return Table(
         "compute",
-        "Computing time of the runs on CIFAR-10. Source: the run records in data/runs.",
+        "Computing time of the runs on CIFAR-10, without pilots and trials. Source: the run records"
+        " in data/runs.",
         header,
         rows,
     )

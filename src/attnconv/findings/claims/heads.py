@@ -74,8 +74,8 @@ def _no_overlap(runs: Runs, enough: int, some: int) -> Answer:
     "4.3, Figure 5",
     "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
     " pixels",
-    "at least {many}, {many} and {few} heads, fewest in layer 3, put half of their mass on one"
-    " shift (partly: one of these)",
+    "half of their mass on one shift put at least {many} heads of layer 1, {many} of layer 2, and"
+    " {few} of layer 3 and fewer there than in both (partly: one of the three)",
     "sa-learned",
     many=3,
     few=1,
