@@ -53,7 +53,9 @@ def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
         "the quadratic model of the paper tier (1 seed" in text
         and "came near to being every 3 × 3 convolution." in text
     )
-    pattern = r"kernel, ([\d., ]+) have a head .* is ([\d.]+) to ([\d.]+) by layer: (none|\d) of the (\d) layers"
+    number = r"([\d.]+)"
+    count = r"(none|\d) of the (\d)"
+    pattern = rf"kernel, ([\d., ]+) have a head .* is {number} to {number} by layer: {count}"
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     covered = [heads.covered(3) for heads in heads_of(record)]
