@@ -158,7 +158,8 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     # seen on the query's square too
     ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
-    ax.plot(x, y, form if inside else "o", clip_on=False, **mark, **ink)
+    # above the numbers, zorder 3, of other heads
+    ax.plot(x, y, form if inside else "o", clip_on=False, zorder=4, **mark, **ink)
     angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand around it
     offset = (
         (6 * np.cos(angle), 6 * np.sin(angle))
