@@ -50,8 +50,8 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0"):
 @CLAIMS.claim(
     PLACE,
     "the later a network is freed, the nearer its heads stay",
-    "reproduced: the mean way of the heads falls from each relax time to the next (partly: from the"
-    " first to the last)",
+    "reproduced: the median way of the heads, mean over layers and seeds, falls from each relax"
+    " time to the next (partly: from the first to the last)",
     "freed-0",
     "freed-25",
     "freed-50",
