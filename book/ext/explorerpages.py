@@ -12,25 +12,26 @@ from sphinx.util.docutils import SphinxDirective
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
-from attnconv.models import MODELS
+from attnconv.models import ARMS, MODELS
 from attnconv.records.select import Records
 from attnconv.store import write_file
 from attnconv.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 
 def attention_of_runs(place: str) -> Payload:
-    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, and the long
-    one), and the quick tier's."""
+    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, the long one,
+    and the CNNs that were set free), and the quick tier's."""
     quick, records = quick_runs(WITH_ATTENTION), Records.read()
-    tiers = {
-        tier: records.at(tier).of(*WITH_ATTENTION) for tier in ("paper", "small", "small-long")
-    }
-    on_cifar10 = tiers["paper"] + [
-        run for run in tiers["small"] + tiers["small-long"] if run.info.parameters["seed"] == 0
+    small = [
+        run for tier in ("small", "small-long") for run in records.at(tier).of(*WITH_ATTENTION)
     ]
+    small += records.at("small-free").of(*FREED)
+    one_each = [run for run in small if run.info.parameters["seed"] == 0]
+    on_cifar10 = records.at("paper").of(*WITH_ATTENTION) + one_each
     models = {
         record.name: quick_model("sa-learned-content")
         for record in quick

@@ -21,7 +21,7 @@ from attnconv.explorer.payload import (
     pixel_payload,
 )
 from attnconv.explorer.widget import explore, explore_convolution, explore_maps
-from attnconv.models import MODELS
+from attnconv.models import MODELS, SmallCNN
 from attnconv.records.heads import heads_of
 from attnconv.runs import load_run
 from attnconv.training.quick import quick_model, quick_run
@@ -68,6 +68,19 @@ def test_a_page_has_every_model_and_all_its_files(records):
                     torch.equal(tensors[name], values) for name, values in record.attention.items()
                 )
     assert len(page_html("attention", payload, "still").encode()) < 2_000_000
+
+
+def test_a_freed_cnn_is_shown_at_the_size_of_its_middle_group(tmp_path):
+    attention = {"epochs": torch.tensor([0, 5])}
+    for layer, heads in ((1, 4), (2, 9)):
+        attention[f"layer{layer}.centers"] = torch.randn(2, heads, 2)
+        attention[f"layer{layer}.alpha"] = torch.full((2, heads), 4.0)
+    parent = {"run": "cnn--cifar10-small-free--seed0", "epochs": 8}
+    given = {"tier": "small-free", "attention": attention, "parent": parent}
+    record = write_record(tmp_path, "freed-100", **given)
+    (entry,) = attention_payload([record]).data["models"]
+    assert entry["label"] == "CNN, freed after all of it" and entry["size"] == (15, 15)
+    assert SmallCNN().groups[0](torch.zeros(1, 24, 31, 31)).shape[2:] == entry["size"]
 
 
 def test_large_files_lie_beside_the_page():

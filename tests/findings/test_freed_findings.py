@@ -58,7 +58,7 @@ def test_what_is_followed(record):
 
 def test_the_residual_is_lemma_3s(tmp_path):
     record = write(tmp_path, "freed-0", alpha=2.0)
-    maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 2.0), 11, 11)
+    maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 2.0), *record.grid)
     expected = expresses_convolution(maps, 3).residual.max().item()
     assert residuals(record) == pytest.approx([expected] * 2, abs=1e-6)
     assert expected > 0.01

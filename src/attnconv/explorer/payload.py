@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
 from ..findings.colors import HEAD_COLORS
-from ..models import MODELS, SelfAttentionNet
+from ..models import SPECS, SelfAttentionNet
 from ..records.attention import ContentMaps, ScoreParts
 from ..records.content import (
     MEAN_IMAGES,
@@ -102,7 +102,7 @@ def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
 
 def _entry(record: RunRecord) -> dict[str, Any]:
     parameters = record.info.parameters
-    label = MODELS[parameters["model"]].head_label + (
+    label = SPECS[parameters["model"]].head_label + (
         f", seed {parameters['seed']}" if parameters["seed"] else ""
     )
     tier = f"{DATASETS[record.info.dataset['name']].label} ({record.tier} tier)"

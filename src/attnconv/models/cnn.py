@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+MIDDLE = 15  # pixels a side at which the middle group works
 WHITENING_EPS = 5e-4  # added to the eigenvalues, whose smallest are noise
 
 

@@ -149,7 +149,8 @@ BEYOND = {
 
 
 def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
-    return ModelSpec(label, "", None, Published(), curve, parent="cnn", start=start)
+    head_label = f"CNN, {label}" if start.heads else ""
+    return ModelSpec(label, head_label, None, Published(), curve, parent="cnn", start=start)
 
 
 #: What chapter 15 trains on from a CNN, by name.

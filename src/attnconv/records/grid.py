@@ -10,7 +10,7 @@ from ..models.freed import covered, mass_on_own_pixel, moved
 from .heads import lemma_3_residual
 from .record import RunRecord
 
-KERNEL, IMAGE = 3, 11  # pixels a side: of the kernels, and of the image on which Lemma 3 is asked
+KERNEL = 3  # pixels a side
 
 
 def of_kernels(record: RunRecord, name: str) -> list[Tensor]:
@@ -38,7 +38,7 @@ def own_mass(record: RunRecord) -> list[Tensor]:
 def residuals(record: RunRecord) -> list[float]:
     """The largest residual of Lemma 3, of each layer at the end."""
     return [
-        lemma_3_residual(encoding, IMAGE, IMAGE, KERNEL).max().item()
+        lemma_3_residual(encoding, *record.grid, KERNEL).max().item()
         for encoding in record.history.encodings()
         if encoding.num_heads == KERNEL**2
     ]

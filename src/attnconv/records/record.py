@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
 from ..models import SPECS
+from ..models.cnn import MIDDLE
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
 from .attention import ContentMaps, PositionHistory
 
@@ -129,7 +130,10 @@ class RunRecord:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """H, W: the pixels that the attention layers see, after the down-sampling at the input."""
+        """H, W: the pixels that the attention layers see, after the down-sampling at the input. The
+        layers of a network that was a CNN see several sizes: of its middle group's."""
+        if SPECS[self.info.parameters["model"]].start:
+            return MIDDLE, MIDDLE
         size = DATASETS[self.info.dataset["name"]].image_size // self.info.parameters["pooling"]
         return size, size
 
