@@ -427,3 +427,18 @@ def test_half_precision_rounds_no_more_than_one_product_does(dtype):
         (y.double() - exact).abs().mean() for y in (layer(x), by_axes(layer, x, "whole"))
     )
     assert shifted <= 1.2 * separable
+
+
+@pytest.mark.parametrize(("groups", "alpha"), [(1, None), (2, None), (1, 2.0)])
+def test_under_autocast_it_is_the_same_function(groups, alpha):
+    layer = conv_to_attention(nn.Conv2d(64, 64, 3, padding=1, groups=groups), alpha)
+    x = torch.randn(2, 64, 8, 8, requires_grad=True)
+    exact = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = layer(x)
+    assert largest_gap(rounded.detach().float(), exact.detach()) < BOUND[torch.bfloat16]
+    of = [x, layer.weight, layer.bias]
+    for ours, theirs in zip(
+        *(torch.autograd.grad(y.sum(), of) for y in (rounded, exact)), strict=True
+    ):
+        assert largest_gap(ours.float(), theirs) < BOUND[torch.bfloat16]

@@ -90,6 +90,9 @@ def test_tiles_are_taken_where_they_cost_less():
 def test_one_head_is_seen_through_along_one_axis():
     (rows, _), X = _one_head(100).axis_probabilities(100, 1), torch.randn(2, 100, 3).double()
     assert largest_gap(see_through(rows[0], X), torch.einsum("qk,nkd->nqd", rows[0], X)) < 1e-12
+    X = X.requires_grad_()
+    assert torch.autograd.gradcheck(lambda X: see_through(rows[0], X), X)
+    assert torch.autograd.gradgradcheck(lambda X: see_through(rows[0], X).square(), X)
 
 
 def _one_head(size):

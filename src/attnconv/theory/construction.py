@@ -17,7 +17,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from .encodings import QuadraticEncoding, softmax_without_tails
 from .grid import shift_set
-from .layers import attend, seen_by
+from .layers import as_in_autocast, attend, seen_by
 from .shapes import Float
 from .shifts import Shifts, add_shifted, as_shifts, see
 from .windows import best_tiles, in_tiles, worth_a_look
@@ -158,12 +158,15 @@ class ConvAsAttention(nn.Module):
 
     def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
         """Of the padded image, without the bias: what one head sees, shifted to the other heads."""
-        images = see(shifts.views, _as_image(x).permute(2, 0, 3, 1).contiguous())  # (H, B, W, C)
-        blocks = self.weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
+        # both cast here: what is cast inside would meet gradients of another dtype
+        x, weight = as_in_autocast(x), as_in_autocast(self.weight)
+        blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self._queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence is of one row
         stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
-        total = add_shifted(images, blocks, corners, kept, stride).permute(1, 3, 0, 2)
+        with torch.autocast(x.device.type, enabled=False):
+            images = see(shifts.views, _as_image(x).permute(2, 0, 3, 1).contiguous())
+            total = add_shifted(images, blocks, corners, kept, stride).permute(1, 3, 0, 2)
         return total if x.ndim == 4 else total.squeeze(2)
 
     def along_axes(self, x: Tensor) -> Tensor:

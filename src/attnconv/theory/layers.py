@@ -38,7 +38,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
     columns of one matrix.
     """
     width, *each = X.shape[1:]
-    X = _as_in_autocast(X)
+    X = as_in_autocast(X)
     if isinstance(maps, Tensor):
         seen = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
         return seen.view(*maps.shape[:3], *each)
@@ -60,11 +60,11 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
         return (by_query @ V.flatten(0, 2).flatten(1)).view(V.shape[1:])
     rows, columns = maps
-    by_columns = columns.unsqueeze(1) @ _as_in_autocast(V).flatten(3)  # (N_h, H, W, B * D)
+    by_columns = columns.unsqueeze(1) @ as_in_autocast(V).flatten(3)  # (N_h, H, W, B * D)
     return (rows.transpose(0, 1).flatten(1) @ by_columns.view(heads * height, -1)).view(V.shape[1:])
 
 
-def _as_in_autocast(X: Tensor) -> Tensor:
+def as_in_autocast(X: Tensor) -> Tensor:
     """Cast once, where a product would cast each of its broadcast copies."""
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
@@ -170,7 +170,7 @@ class PositionAttention(nn.Module):
             return self._mix(attend(maps, X))
         # the values first: what is averaged has fewer numbers; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
-        V = torch.bmm(_as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
+        V = torch.bmm(as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
         V = V.view(len(by_head), *X.shape[:3], self.dim_out)
         return attend_and_add(maps, V) + self.value.bias
 

@@ -111,7 +111,7 @@ def _seen(images: Tensor, corners, queries, stride) -> list[Tensor]:
 
 def _by_group(X: Tensor, groups: int) -> Tensor:
     """`(Q_1, B, Q_2, C)` -> `(G, Q_1 B Q_2, C_g)`."""
-    return X.unflatten(-1, (groups, -1)).movedim(-2, 0).flatten(1, 3)
+    return X.reshape(-1, groups, X.shape[-1] // groups).transpose(0, 1)
 
 
 def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tuple[int, int]]]:
@@ -148,9 +148,10 @@ def _sum_of_products(seen: list[Tensor], matrices: Tensor) -> Tensor:
 
 
 def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tensor:
-    """`total` `(N, Q, O)` plus the blocks `(N, Q, heads, G, C_g)` times `(heads, G, C_g, O_g)`."""
+    """`total` `(N, Q, O)`, in place, plus the blocks `(N, Q, heads, G, C_g)` times `(heads, G, C_g,
+    O_g)`."""
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
         seen, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)
-        return torch.bmm(seen, matrix) if total is None else torch.baddbmm(total, seen, matrix)
+        return torch.bmm(seen, matrix) if total is None else total.baddbmm_(seen, matrix)
     product = torch.einsum("nqhgc,hgco->nqgo", blocks, matrices).flatten(2)
-    return product if total is None else total + product
+    return product if total is None else total.add_(product)

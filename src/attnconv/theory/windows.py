@@ -82,6 +82,20 @@ def in_tiles(
 def see_through(
     probabilities: Float[Tensor, "Q K"], X: Float[Tensor, "N K D"]
 ) -> Float[Tensor, "N Q D"]:
-    """One head along one axis: the products of `probabilities` with what is not zero of them."""
-    tiles = tiles_of(probabilities != 0, max(SIDES))
-    return torch.cat([probabilities[tile] @ X[:, tile.keys] for tile in tiles], dim=1)
+    """One head along one axis: the products of `probabilities` with what is not zero of them.
+    Differentiable in X alone."""
+    return _SeeThrough.apply(probabilities.to(X.dtype), X)
+
+
+class _SeeThrough(torch.autograd.Function):
+    """With a gradient that has no zeros in it either; autograd's own fills an X for each tile."""
+
+    @staticmethod
+    def forward(ctx, probabilities, X):
+        ctx.save_for_backward(probabilities)
+        tiles = tiles_of(probabilities != 0, max(SIDES))
+        return torch.cat([probabilities[tile] @ X[:, tile.keys] for tile in tiles], dim=1)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, see_through(ctx.saved_tensors[0].mT, *gradients)
