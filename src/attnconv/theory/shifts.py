@@ -152,6 +152,8 @@ def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tens
     O_g)`."""
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
         seen, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)
-        return torch.bmm(seen, matrix) if total is None else total.baddbmm_(seen, matrix)
+        if total is None:
+            return torch.bmm(seen, matrix)
+        return torch.baddbmm(total, seen, matrix, out=total)
     product = torch.einsum("nqhgc,hgco->nqgo", blocks, matrices).flatten(2)
     return product if total is None else total.add_(product)

@@ -18,7 +18,7 @@ export const CONTROLS = {
 };
 export const LEGEND = [
   "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels",
-  "that have it (with content: of the whole score, over test images), and that shift. Pixels and shifts are (row, column), down",
+  "that have it (with content: of the whole score, over test images), and that shift, or none where all are nearly alike. Pixels and shifts are (row, column), down",
   "and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.",
 ].join(" ");
 
