@@ -2,9 +2,11 @@
 alone."""
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from importlib import metadata
 
 import pytest
@@ -85,8 +87,29 @@ def test_no_file_is_long():
         for path in FILES
         if (count := len(path.read_text().splitlines())) > 350
     }
-    theory = sum(len(path.read_text().splitlines()) for path in (SRC / "theory").rglob("*.py"))
-    assert not long and theory <= 1800, (long, theory)
+    assert not long
+    theory = sum(map(lines_of_code, (SRC / "theory").rglob("*.py")))
+    assert theory <= 1100, f"theory/ has {theory} lines of code: it is to be read in an hour"
+
+
+def lines_of_code(path):
+    """Without blank lines, comments and docstrings."""
+    code = path.read_text()
+    texts = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts |= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines_with_tokens(code) - texts)
+
+
+def lines_with_tokens(code):
+    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    return {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(code).readline)
+        if token.type not in (*silent, tokenize.ENDMARKER)
+        for line in range(token.start[0], token.end[0] + 1)
+    }
 
 
 def what_torch_needs():

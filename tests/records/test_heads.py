@@ -8,10 +8,11 @@ import torch
 
 from attnconv import attention_probabilities
 from attnconv.models import MODELS, build_model
+from attnconv.records.attention import from_snapshot
 from attnconv.records.content import mean_by_shift
 from attnconv.records.heads import Heads, heads_of, lemma_3_residual, lost_mass
 from attnconv.runs import load_run
-from attnconv.theory.encodings import QuadraticEncoding, from_snapshot
+from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 
 

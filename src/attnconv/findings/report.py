@@ -11,6 +11,8 @@ from .claims.claim import over_runs
 from .tables import Accuracy, Table
 from .tables.freed import TIER
 
+RULE = "rule, fixed before the runs"
+
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
     """The experimental claims that have been judged, in the small tier or the paper tier; and,
@@ -19,40 +21,36 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
         if small.is_judged or paper.is_judged:
-            cells = [
-                claim.text,
-                small.verdict,
-                paper.verdict,
-                small.found,
-                paper.found if paper.is_judged else "-",
-            ]
-            judged.append([*cells, claim.rule, small.sure, claim.place])
+            row = {
+                "claim": claim.text,
+                "small tier": small.verdict,
+                "paper tier": paper.verdict,
+                "found, small tier": small.found,
+                "found, paper tier": paper.found if paper.is_judged else "-",
+                RULE: claim.rule,
+                "on how much, small tier: seeds, epochs, standard deviation of the accuracy": (
+                    small.sure
+                ),
+                "place": claim.place,
+            }
+            judged.append(row)
         else:
-            why = [
-                f"{tier.verdict}: {tier.found}".replace(": not run", "") for tier in (small, paper)
-            ]
-            others.append([claim.text, *why, claim.rule, claim.place])
-    header = [
-        "claim",
-        "small tier",
-        "paper tier",
-        "found, small tier",
-        "found, paper tier",
-        "rule, fixed before the runs",
-    ]
-    header += [
-        "on how much, small tier: seeds, epochs, standard deviation of the accuracy",
-        "place",
-    ]
+            row = {
+                "claim": claim.text,
+                "small tier": f"{small.verdict}: {small.found}".replace(": not run", ""),
+                "paper tier": f"{paper.verdict}: {paper.found}".replace(": not run", ""),
+                RULE: claim.rule,
+                "place": claim.place,
+            }
+            others.append(row)
     caption = (
         f"{len(judged)} of the {len(CLAIMS)} experimental claims, those that have been judged."
     )
     caption += " Source: the rules in findings/claims over the run records in data/runs."
-    first = Table("claims", caption, header, judged, stacked=True)
-    header = ["claim", "small tier", "paper tier", "rule, fixed before the runs", "place"]
+    first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
     caption = "Claims that no run has judged. Source: the rules in findings/claims."
-    return first, Table("open-claims", caption, header, others, folded, stacked=True)
+    return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
 def long_run_table(records: Records) -> Table:
@@ -62,19 +60,17 @@ def long_run_table(records: Records) -> Table:
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
             short, long = (finding(claim, records.at(tier)) for tier in ("small", "small-long"))
-            rows.append(
-                [claim.text, short.verdict, long.verdict, short.found, long.found, long.sure]
-            )
-    header = [
-        "claim",
-        "short runs",
-        "long run",
-        "found, short runs",
-        "found, long run",
-        "on how much, long run",
-    ]
+            row = {
+                "claim": claim.text,
+                "short runs": short.verdict,
+                "long run": long.verdict,
+                "found, short runs": short.found,
+                "found, long run": long.found,
+                "on how much, long run": long.sure,
+            }
+            rows.append(row)
     caption = "Short runs and the long one. Source: the run records in data/runs."
-    return Table("long-run", caption, header, rows, stacked=True)
+    return Table.of("long-run", caption, rows, stacked=True)
 
 
 def freed_table(records: Records) -> Table:
@@ -82,12 +78,17 @@ def freed_table(records: Records) -> Table:
     rows = []
     for claim in freed.CLAIMS:
         answer = finding(claim, records.at(TIER))
-        rows.append([claim.text, answer.verdict, answer.found, claim.rule, answer.sure])
-    header = ["question", "answer", "found", "rule, fixed before the runs"]
-    header += ["on how much: seeds, epochs, standard deviation of the accuracy"]
+        row = {
+            "question": claim.text,
+            "answer": answer.verdict,
+            "found": answer.found,
+            RULE: claim.rule,
+            "on how much: seeds, epochs, standard deviation of the accuracy": answer.sure,
+        }
+        rows.append(row)
     caption = "A trained CNN, set free (chapter 15). Source: the rules in findings/claims/freed.py"
     caption += " over the run records in data/runs."
-    return Table("freed", caption, header, rows, stacked=True)
+    return Table.of("freed", caption, rows, stacked=True)
 
 
 def trained_heads(records: Records) -> Note:
@@ -122,20 +123,13 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
     for device in sorted({record.info.hardware["device"] for record in runs}):
         mine = [record.info for record in runs if record.info.hardware["device"] == device]
         hours = sum(info.wall_seconds * info.hardware["processes"] for info in mine) / 3600
-        rows.append(
-            [device, str(len(mine)), str(sum(info.epochs_done for info in mine)), f"{hours:.2f}"]
-        )
-    header = [
-        "device",
-        "runs",
-        "epochs",
-        "hours of the runs, several of which may have shared the machine",
-    ]
-    rows = rows or [["none", "0", "0", "0.00"]]
-    return Table(
-        "compute",
-        "Computing time of the runs on CIFAR-10, without pilots and trials. Source: the run records"
-        " in data/runs.",
-        header,
-        rows,
-    )
+        row = {
+            "device": device,
+            "runs": str(len(mine)),
+            "epochs": str(sum(info.epochs_done for info in mine)),
+            "hours of the runs, several of which may have shared the machine": f"{hours:.2f}",
+        }
+        rows.append(row)
+    caption = "Computing time of the runs on CIFAR-10, without pilots and trials."
+    caption += " Source: the run records in data/runs."
+    return Table.of("compute", caption, rows or [{"device": "none", "runs": "0", "epochs": "0"}])

@@ -8,11 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..store import by_prefix
 from ..theory.attention import spatial_softmax
-from ..theory.encodings import PositionEncoding, from_snapshot
+from ..theory.encodings import (
+    GeneralizedQuadraticEncoding,
+    PositionEncoding,
+    QuadraticEncoding,
+    RelativeBias,
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,38 @@ class PositionHistory:
         """One of the snapshots' tensors for each layer, say `centers` `(n, N_h, 2)`; empty where
         the model has no such thing."""
         return [layer[name] for layer in self.by_layer if name in layer]
+
+
+def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
+    """The encoding that a layer's `snapshot` was taken of, with the same scores up to rounding, on
+    its device. Not trained.
+
+    From `centers` and `alpha`, `centers` and `precision`, or `row_scores` and `column_scores`.
+    ValueError for anything else.
+    """
+    names = set(snapshot)
+    if names == {"centers", "alpha"}:
+        encoding = QuadraticEncoding(0, alpha_form="direct")
+        encoding.centers, encoding.spread = (
+            nn.Parameter(snapshot[name].clone()) for name in ("centers", "alpha")
+        )
+    elif names == {"centers", "precision"}:
+        encoding = GeneralizedQuadraticEncoding(0)
+        # a degenerate head's has no Cholesky factor
+        values, vectors = torch.linalg.eigh(snapshot["precision"])
+        encoding.centers = nn.Parameter(snapshot["centers"].clone())
+        encoding.root = nn.Parameter(vectors * values.clamp(min=0).sqrt().unsqueeze(-2))
+    elif names == {"row_scores", "column_scores"}:
+        encoding = RelativeBias(
+            snapshot["row_scores"].unsqueeze(2) + snapshot["column_scores"].unsqueeze(1)
+        )
+    else:
+        raise ValueError(
+            f"got a snapshot of {', '.join(sorted(names)) or 'nothing'}, expected what an"
+            " encoding's snapshot() gives"
+        )
+    encoding.num_heads = len(next(iter(snapshot.values())))
+    return encoding.requires_grad_(False)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,6 @@ def table_4(records: Records) -> Table:
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
-    header = ["model", "published", "replication", "measured", "difference", "best", "conditions"]
-    header += ["parameters", "FLOPs, G", "all FLOPs, G"]
     rows = [_accuracy_row(model, records) for model in models]
     what += "; in brackets as printed, all FLOPs with every product"
     what += (
@@ -77,50 +75,46 @@ def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -
     )
     source = "Source: the paper; the run records in data/runs"
     source += "; the replication of Varma and Prabhu (2020), one seed; cost_of"
-    return Table(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", header, rows)
+    return Table.of(name.lower().replace(" ", "-"), f"{name}. {what}. {source}.", rows)
 
 
-def _accuracy_row(model: str, records: Records) -> list[str]:
+def _accuracy_row(model: str, records: Records) -> dict[str, str]:
     spec, runs = MODELS[model], records.of(model)
     published = spec.published
     ours, state = Accuracy.of(runs) if runs else None, records.state(model)
     cost = cost_in_table(model, runs[0].heads_left if runs and spec.parent else None)
-    accuracy = f"{published.accuracy:.3f}" if published.accuracy else "-"
-    replicated = f"{published.replicated:.4f}" if published.replicated else "-"
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
-    cost_cells = [
-        f"{cost.parameters:,}{size}",
-        f"{cost.flops_paper / 1e9:.3f}{flops}",
-        f"{cost.flops / 1e9:.2f}",
-    ]
-    if not ours:
-        return [spec.label, accuracy, replicated, state, "-", "-", "-", *cost_cells]
-    difference = f"{ours.last - published.accuracy:+.4f}" if published.accuracy else "-"
-    measured = f"{ours} ({state})" if state else str(ours)
-    return [
-        spec.label,
-        accuracy,
-        replicated,
-        measured,
-        difference,
-        f"{ours.best:.4f}",
-        ours.conditions,
-        *cost_cells,
-    ]
+    compared = ours and published.accuracy
+    return {
+        "model": spec.label,
+        "published": f"{published.accuracy:.3f}" if published.accuracy else "-",
+        "replication": f"{published.replicated:.4f}" if published.replicated else "-",
+        "measured": (f"{ours} ({state})" if state else str(ours)) if ours else state,
+        "difference": f"{ours.last - published.accuracy:+.4f}" if compared else "-",
+        "best": f"{ours.best:.4f}" if ours else "-",
+        "conditions": ours.conditions if ours else "-",
+        "parameters": f"{cost.parameters:,}{size}",
+        "FLOPs, G": f"{cost.flops_paper / 1e9:.3f}{flops}",
+        "all FLOPs, G": f"{cost.flops / 1e9:.2f}",
+    }
 
 
 def summary(records: Records) -> Table:
     """The README's table: published accuracy, and measured in the paper and the small tier;
     size."""
-    rows = []
+    paper, small, rows = records.at("paper"), records.at("small"), []
     for model in TABLE_4:
-        label, published = MODELS[model].label, MODELS[model].published.accuracy
-        accuracy = f"{published:.3f}" if published else "-"
-        tiers = [records.at("paper"), records.at("small")]
-        sizes = [f"{_parameter_count(tier, model):,}" for tier in tiers]
-        rows.append(
-            [label, model, accuracy, *(_measured(tier, model) for tier in tiers), " / ".join(sizes)]
-        )
+        published = MODELS[model].published.accuracy
+        sizes = [f"{_parameter_count(tier, model):,}" for tier in (paper, small)]
+        row = {
+            "model": MODELS[model].label,
+            "name": model,
+            "published": f"{published:.3f}" if published else "-",
+            "paper tier": _measured(paper, model),
+            "small tier": _measured(small, model),
+            "parameters, paper / small": " / ".join(sizes),
+        }
+        rows.append(row)
     caption = (
         "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last"
         " epoch, mean ± standard deviation over n seeds. Paper tier: the paper's sizes and recipe."
@@ -128,8 +122,7 @@ def summary(records: Records) -> Table:
         " accuracies with each other, not with the published ones. Source: the run records in"
         " data/runs."
     )
-    header = ["model", "name", "published", "paper tier", "small tier", "parameters, paper / small"]
-    return Table("summary", caption, header, rows)
+    return Table.of("summary", caption, rows)
 
 
 def _measured(records: Records, model: str) -> str:
@@ -160,24 +153,13 @@ def small_table(records: Records) -> Table:
         " standard deviation; FLOPs of one image, as the paper counts them and with every product;"
         " minutes of one run. Source: the run records in data/runs."
     )
-    header = [
-        "model",
-        "test accuracy",
-        "seeds",
-        "epochs",
-        "parameters",
-        "FLOPs, M",
-        "all FLOPs, M",
-        "minutes",
-        "on",
-    ]
-    return Table("table-4-small", caption, header, rows)
+    return Table.of("table-4-small", caption, rows)
 
 
-def _small_row(records: Records, model: str) -> list[str]:
-    runs, label = records.of(model), MODELS[model].label
+def _small_row(records: Records, model: str) -> dict[str, str]:
+    runs, row = records.of(model), {"model": MODELS[model].label}
     if not runs:
-        return [label, records.state(model), *["-"] * 7]
+        return row | {"test accuracy": records.state(model)}
     ours = Accuracy.of(runs)
     cost = cost_of(build_network(runs[0].info.parameters, runs[0].heads_left))
     minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
@@ -188,21 +170,29 @@ def _small_row(records: Records, model: str) -> list[str]:
             for threads in [record.info.hardware["threads"]]
         }
     )
-    costs = [f"{cost.parameters:,}", f"{cost.flops_paper / 1e6:.1f}", f"{cost.flops / 1e6:.1f}"]
-    return [label, str(ours), str(ours.seeds), ours.epochs, *costs, f"{minutes:.0f}", "; ".join(on)]
+    return row | {
+        "test accuracy": str(ours),
+        "seeds": str(ours.seeds),
+        "epochs": ours.epochs,
+        "parameters": f"{cost.parameters:,}",
+        "FLOPs, M": f"{cost.flops_paper / 1e6:.1f}",
+        "all FLOPs, M": f"{cost.flops / 1e6:.1f}",
+        "minutes": f"{minutes:.0f}",
+        "on": "; ".join(on),
+    }
 
 
 def quick_results(runs: Sequence[RunRecord]) -> Table:
     """The quick tier's counterpart of Table 4: what was trained on digits while the book was
     built."""
     rows = [
-        [
-            MODELS[record.info.parameters["model"]].label,
-            f"{record.info.final_test_accuracy:.3f}",
-            str(record.info.epochs_done),
-            f"{record.info.parameter_count:,}",
-            f"{record.info.wall_seconds:.0f} s",
-        ]
+        {
+            "model": MODELS[record.info.parameters["model"]].label,
+            "test accuracy": f"{record.accuracy:.3f}",
+            "epochs": str(record.info.epochs_done),
+            "parameters": f"{record.info.parameter_count:,}",
+            "training": f"{record.info.wall_seconds:.0f} s",
+        }
         for record in runs
     ]
     settings = runs[0].info
@@ -211,9 +201,4 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
         " that the seven models run and learn, nothing about the paper's numbers. Source: trained"
         f" here, on {settings.hardware['device']}."
     )
-    return Table(
-        "quick-results",
-        caption,
-        ["model", "test accuracy", "epochs", "parameters", "training"],
-        rows,
-    )
+    return Table.of("quick-results", caption, rows)

@@ -17,8 +17,6 @@ def arms_table(records: Records) -> Table:
     """Every arm: accuracy before, once it is attention, and in the end, over seeds; what its heads
     did."""
     records = records.at(TIER)
-    header = ["network", "started after", "CNN then", "as attention", "in the end", "runs"]
-    header += ["as convolutions", "pixels covered", "median way", "own pixel", "Lemma 3"]
     rows = [_row(records, name) for name in ("cnn", *ARMS)]
     caption = (
         "Test accuracy on all of CIFAR-10, mean over the seeds ± standard deviation: of the CNN"
@@ -28,13 +26,13 @@ def arms_table(records: Records) -> Table:
         " in pixels; the mass on a head's own pixel; the largest residual of Lemma 3. Source: the"
         " run records in data/runs."
     )
-    return Table("arms", caption, header, rows)
+    return Table.of("arms", caption, rows)
 
 
-def _row(records: Records, name: str) -> list[str]:
-    runs, label = records.of(name), SPECS[name].label
+def _row(records: Records, name: str) -> dict[str, str]:
+    runs, network = records.of(name), {"network": SPECS[name].label}
     if not runs:
-        return [label, records.state(name), *["-"] * 9]
+        return network | {"started after": records.state(name)}
     ours = Accuracy.of(runs)
     origins = [record.info.parent for record in runs if record.info.parent]
     began = f"{origins[0]['epochs']} epochs" if origins else "-"
@@ -43,15 +41,25 @@ def _row(records: Records, name: str) -> list[str]:
         values = [origin[key] for origin in origins if key in origin]
         return f"{mean(values):.4f}" if values else "-"
 
-    before = [of_origin("test_accuracy"), of_origin("test_accuracy_at_start")]
-    heads = _heads(runs) if runs[0].history.by_layer else ["-"] * 4
-    as_cnn = of_origin("test_accuracy_as_convolutions")
-    return [label, began, *before, str(ours), ours.conditions, as_cnn, *heads]
+    cells = {
+        "started after": began,
+        "CNN then": of_origin("test_accuracy"),
+        "as attention": of_origin("test_accuracy_at_start"),
+        "in the end": str(ours),
+        "runs": ours.conditions,
+        "as convolutions": of_origin("test_accuracy_as_convolutions"),
+    }
+    return network | cells | (_heads(runs) if runs[0].history.by_layer else {})
 
 
-def _heads(runs: Sequence[RunRecord]) -> list[str]:
+def _heads(runs: Sequence[RunRecord]) -> dict[str, str]:
     covered = mean(mean(counts[-1] for counts in pixels_covered(record)) for record in runs)
     way = mean(mean(d[-1].median().item() for d in distances_moved(record)) for record in runs)
     mass = mean(mean(m[-1].mean().item() for m in own_mass(record)) for record in runs)
     residual = mean(mean(residuals(record)) for record in runs)
-    return [f"{covered:.2f}", f"{way:.2f}", f"{mass:.2f}", f"{residual:.2f}"]
+    return {
+        "pixels covered": f"{covered:.2f}",
+        "median way": f"{way:.2f}",
+        "own pixel": f"{mass:.2f}",
+        "Lemma 3": f"{residual:.2f}",
+    }

@@ -102,41 +102,29 @@ def _matters(label: str, parameter: str) -> bool:
 def pilot_table(folder: str | Path = "") -> Table:
     """The runs on held-out training images by which the small tier's recipe was chosen: one folder
     each in `data/pilot`."""
-    rows = []
-    for path in sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir()):
-        for record in find_runs(path)[0]:
-            info = record.info
-            names = (
-                "learning_rate",
-                "optimizer",
-                "weight_decay",
-                "hidden",
-                "intermediate",
-                "pooling",
-                "width",
-            )
-            used = [
-                f"{name} {info.parameters[name]}" for name in names if _matters(_kind(record), name)
-            ]
-            accuracies = ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics)
-            epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
-            rows.append(
-                [
-                    path.name,
-                    _kind(record),
-                    ", ".join(used),
-                    epochs,
-                    accuracies,
-                    f"{info.wall_seconds / 60:.0f}",
-                ]
-            )
+    folders = sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir())
+    rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
         "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
         " schedule falls to zero within the epochs asked for. Minutes on one thread, several runs"
         " sharing two cores. Source: the records in data/pilot."
     )
-    header = ["pilot", "of", "parameters", "epochs", "held-out accuracy", "minutes"]
-    return Table("pilot", caption, header, rows)
+    return Table.of("pilot", caption, rows)
+
+
+def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
+    info, kind = record.info, _kind(record)
+    varied = ["learning_rate", "optimizer", "weight_decay", "hidden", "intermediate", "pooling"]
+    varied += ["width"]
+    used = [f"{name} {info.parameters[name]}" for name in varied if _matters(kind, name)]
+    return {
+        "pilot": name,
+        "of": kind,
+        "parameters": ", ".join(used),
+        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}",
+        "held-out accuracy": ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics),
+        "minutes": f"{info.wall_seconds / 60:.0f}",
+    }
 
 
 def _kind(record: RunRecord) -> str:

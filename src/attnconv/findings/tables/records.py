@@ -21,31 +21,22 @@ def lemma_1_table(record: RunRecord) -> Table:
 
     The residual is of attention that does not depend on the image; with content there is none.
     """
-    header = [
-        "layer",
-        "heads with mass ≥ 0.9",
-        "with mass ≥ 0.5",
-        "median mass",
-        "median effective pixels",
-    ]
-    header += [
-        "centre to nearest pixel, median",
-        "of 9 shifts, covered",
-        "largest residual of Lemma 3",
-    ]
-    rows, encodings_then = [], record.history.encodings()
+    encodings = record.history.encodings()
+    residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in encodings]
+    rows = []
     for number, heads in enumerate(heads_of(record)):
         off = f"{heads.off_pixel.median():.2f}" if heads.centers is not None else "-"
-        residual = (
-            f"{lemma_3_residual(encodings_then[number], *record.grid).max():.2f}"
-            if encodings_then
-            else "-"
-        )
-        counts = [
-            f"{int((heads.mass >= share).sum())} of {len(heads.mass)}" for share in (0.9, 0.5)
-        ]
-        middle = [f"{heads.mass.median():.2f}", f"{heads.entropy.exp().median():.1f}", off]
-        rows.append([str(number + 1), *counts, *middle, str(heads.covered(3)), residual])
+        row = {
+            "layer": str(number + 1),
+            "heads with mass ≥ 0.9": f"{int((heads.mass >= 0.9).sum())} of {len(heads.mass)}",
+            "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
+            "median mass": f"{heads.mass.median():.2f}",
+            "median effective pixels": f"{heads.entropy.exp().median():.1f}",
+            "centre to nearest pixel, median": off,
+            "of 9 shifts, covered": str(heads.covered(3)),
+            "largest residual of Lemma 3": residuals[number] if residuals else "-",
+        }
+        rows.append(row)
     caption = (
         "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
         " shift (of those up to half the image), over the queries that have it inside the image; a"
@@ -54,7 +45,7 @@ def lemma_1_table(record: RunRecord) -> Table:
         " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
         f" Source: {record.source}."
     )
-    return Table(f"lemma-1-{record.name}", caption, header, rows)
+    return Table.of(f"lemma-1-{record.name}", caption, rows)
 
 
 def pruning_table(record: RunRecord) -> Table:
@@ -64,14 +55,8 @@ def pruning_table(record: RunRecord) -> Table:
     whole, pruned = (
         cost_of(build_network(parameters, heads), size) for heads in ([9] * len(left), left)
     )
-    rows = [
-        [
-            "test accuracy",
-            f"{parent['test_accuracy']:.4f}",
-            f"{parent['test_accuracy_after_pruning']:.4f}",
-        ]
-    ]
-    rows[0].append(f"{record.accuracy:.4f}")
+    accuracies = parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
+    rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies)]]
     for name, before, after in (
         ("heads", 9 * len(left), sum(left)),
         ("parameters", whole.parameters, pruned.parameters),
@@ -92,99 +77,50 @@ def pruning_table(record: RunRecord) -> Table:
 
 def model_cards(records: Records) -> Table:
     """One line for each model whose weights are kept: what it is, its accuracy, and its file."""
-    rows = []
-    for model in (*TABLE_4, *(BEYOND.keys() - ARMS.keys())):
-        label, runs = SPECS[model].label, records.of(model)
-        kept = [record for record in runs if (record.folder / WEIGHTS).exists()]
-        if not kept:
-            rows.append(
-                [
-                    label,
-                    model,
-                    "no weights yet: " + (records.state(model) or "not kept"),
-                    *["-"] * 5,
-                ]
-            )
-            continue
-        info, ours = kept[0].info, Accuracy.of(runs)
-        size = f"{(kept[0].folder / WEIGHTS).stat().st_size / 1e6:.2f} MB"
-        cells = [
-            f"{info.final_test_accuracy:.4f}",
-            f"{ours} (n = {ours.seeds})",
-            f"{info.parameter_count:,}",
-            size,
-        ]
-        rows.append(
-            [
-                label,
-                model,
-                *cells,
-                str(info.epochs_done),
-                info.git_commit[:10] if info.git_commit else "-",
-            ]
-        )
+    models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
     caption = (
         "The weights that are kept: of seed 0; the accuracy over all seeds beside its own. Source:"
         " the run records in data/runs."
     )
-    header = [
-        "model",
-        "name",
-        "test accuracy",
-        "over the seeds",
-        "parameters",
-        "file",
-        "epochs",
-        "commit",
-    ]
-    return Table("model-cards", caption, header, rows)
+    return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
+
+
+def _model_card(records: Records, model: str) -> dict[str, str]:
+    card, runs = {"model": SPECS[model].label, "name": model}, records.of(model)
+    kept = [record for record in runs if (record.folder / WEIGHTS).exists()]
+    if not kept:
+        why = records.state(model) or "not kept"
+        return card | {"test accuracy": f"no weights yet: {why}"}
+    info, ours = kept[0].info, Accuracy.of(runs)
+    return card | {
+        "test accuracy": f"{info.final_test_accuracy:.4f}",
+        "over the seeds": f"{ours} (n = {ours.seeds})",
+        "parameters": f"{info.parameter_count:,}",
+        "file": f"{(kept[0].folder / WEIGHTS).stat().st_size / 1e6:.2f} MB",
+        "epochs": str(info.epochs_done),
+        "commit": info.git_commit[:10] if info.git_commit else "-",
+    }
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
     """Every run: how it went, on what, and from which code. `select.commands_of` has the commands
     that repeat them."""
-    header = [
-        "record",
-        "epochs",
-        "test accuracy, last (best)",
-        "images/s",
-        "minutes",
-        "on",
-        "data",
-        "commit",
-    ]
-    rows = []
-    for record in runs:
-        info = record.info
-        speed = f"{info.images_per_second:,.0f}" if info.images_per_second else "-"
-        commit = (
-            info.git_commit[:10] + "+" * info.git_commit.endswith("+")
-            if info.git_commit
-            else "not known"
-        )
-        accuracy = (
-            f"{info.final_test_accuracy:.4f} ({info.best_test_accuracy:.4f})"
-            if info.epochs_done
-            else "-"
-        )
-        epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
-        data = f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}"
-        where = f"{info.hardware['device']}, torch {info.versions['torch']}"
-        rows.append(
-            [
-                record.name,
-                epochs,
-                accuracy,
-                speed,
-                f"{info.wall_seconds / 60:.1f}",
-                where,
-                data,
-                commit,
-            ]
-        )
-    return Table(
-        name,
-        "Run records. A commit with + had changes on top. Source: run.json of each.",
-        header,
-        rows,
-    )
+    caption = "Run records. A commit with + had changes on top. Source: run.json of each."
+    return Table.of(name, caption, [_record_row(record) for record in runs])
+
+
+def _record_row(record: RunRecord) -> dict[str, str]:
+    info, commit, best = record.info, record.info.git_commit, record.best_accuracy
+    short = commit[:10] + "+" * commit.endswith("+") if commit else "not known"
+    return {
+        "record": record.name,
+        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}",
+        "test accuracy, last (best)": (
+            f"{record.accuracy:.4f} ({best:.4f})" if info.epochs_done else "-"
+        ),
+        "images/s": f"{info.images_per_second:,.0f}" if info.images_per_second else "-",
+        "minutes": f"{info.wall_seconds / 60:.1f}",
+        "on": f"{info.hardware['device']}, torch {info.versions['torch']}",
+        "data": f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}",
+        "commit": short,
+    }

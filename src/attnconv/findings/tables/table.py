@@ -1,8 +1,9 @@
 """What a table is: HTML in a page, Markdown elsewhere."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,15 @@ class Table:
     rows: Sequence[Sequence[str]]
     folded: str = ""
     stacked: bool = False
+
+    @classmethod
+    def of(
+        cls, name: str, caption: str, rows: Sequence[Mapping[str, str]], **options: Any
+    ) -> "Table":
+        """From rows that name their cells; `-` stands where a row lacks one of the others'."""
+        header = list(dict.fromkeys(column for row in rows for column in row))
+        cells = [[row.get(column, "-") for column in header] for row in rows]
+        return cls(name, caption, header, cells, **options)
 
     def _repr_html_(self) -> str:
         if self.folded:

@@ -33,4 +33,3 @@ from .position import (
     keys_in_reach,
     softmax_without_tails,
 )
-from .snapshot import from_snapshot
