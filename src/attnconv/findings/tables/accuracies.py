@@ -84,13 +84,13 @@ def _accuracy_row(model: str, records: Records) -> dict[str, str]:
     ours, state = Accuracy.of(runs) if runs else None, records.state(model)
     cost = cost_in_table(model, runs[0].heads_left if runs and spec.parent else None)
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
-    compared = ours and published.accuracy
+    difference = ours.last - published.accuracy if ours and published.accuracy else None
     return {
         "model": spec.label,
         "published": f"{published.accuracy:.3f}" if published.accuracy else "-",
         "replication": f"{published.replicated:.4f}" if published.replicated else "-",
         "measured": (f"{ours} ({state})" if state else str(ours)) if ours else state,
-        "difference": f"{ours.last - published.accuracy:+.4f}" if compared else "-",
+        "difference": "-" if difference is None else f"{difference:+.4f}",
         "best": f"{ours.best:.4f}" if ours else "-",
         "conditions": ours.conditions if ours else "-",
         "parameters": f"{cost.parameters:,}{size}",
