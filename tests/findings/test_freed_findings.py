@@ -153,6 +153,7 @@ def test_the_table_and_the_figures(tmp_path, record):
         *("9.00", "0.00", "0.93", "0.03"),
     ]
     assert rows["freed after all of it"][6:8] == ["8.00", "0.00"]
+    assert rows["CNN, trained on"][1:3] == ["0.8100", "-"], "it never becomes attention"
     assert rows["CNN, trained on"][5:] == ["-"] * 5
     paths = figures.layer_paths(record)
     first, second = paths.axes[:2]

@@ -272,6 +272,16 @@ def test_every_claim_can_be_judged(paper_records):
     assert all("1 seed, 3 epochs" in each.sure for each in findings if each.sure != "exact")
 
 
+def test_several_seeds_of_one_model_are_judged_one_by_one_too(tmp_path):
+    near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
+    write_record(tmp_path, "sa-quadratic", seed=0, attention=far)
+    (claim,) = [claim for claim in CLAIMS if "form a grid" in claim.text]
+    assert "alone" not in finding(claim, Records.read(tmp_path)).sure
+    write_record(tmp_path, "sa-quadratic", seed=1, attention=near)
+    sure = finding(claim, Records.read(tmp_path)).sure
+    assert sure.endswith("; each seed alone: reproduced, differs")
+
+
 def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_accuracies(tmp_path):
     write_records(tmp_path, tier="small")
     small, paper = verdicts(tmp_path, "small"), verdicts(tmp_path)

@@ -145,11 +145,16 @@ def finding(claim: Claim, records: Records) -> Finding:
             "; ".join(f"{model}: {records.state(model)}" for model in missing), "-", "not run"
         )
     found, verdict = claim.judge(runs)
-    return Finding(
-        found,
-        "; ".join(f"{model}: {_how_sure(used)}" for model, used in runs.items()) or "exact",
-        verdict,
-    )
+    sure = "; ".join(f"{model}: {_how_sure(used)}" for model, used in runs.items()) or "exact"
+    return Finding(found, sure + _by_seed(claim, runs), verdict)
+
+
+def _by_seed(claim: Claim, runs: Runs) -> str:
+    """What each run alone would answer, where one model is asked and has several."""
+    if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
+        return ""
+    alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]
+    return f"; each seed alone: {', '.join(alone)}"
 
 
 def _how_sure(runs: Sequence[RunRecord]) -> str:

@@ -140,14 +140,14 @@ def _constant_shift(runs: Runs) -> Answer:
     mass=0.3,
 )
 def _content_is_used(runs: Runs, enough: int, some: int, mass: float) -> Answer:
-    counts = []
+    counts, heads, images = [], 0, 0
     for record in runs["sa-learned-content"]:
         assert record.content_maps, "the claim needs a model with content"
         maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
         # total variation, (L, N_h)
         apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2
         counts.append(int((apart >= mass).sum()))
-    return (
-        f"{mean(counts):.1f} heads move at least {mass} of their mass from image to image",
-        grade(mean(counts), enough, some),
-    )
+        heads, images = apart.numel(), len(maps)
+    found = f"{listed([mean(counts)])} of {heads} heads move at least {mass} of their mass"
+    found += f" between {images} test images"
+    return found, grade(mean(counts), enough, some)

@@ -36,6 +36,8 @@ def _row(records: Records, name: str) -> dict[str, str]:
     ours = Accuracy.of(runs)
     origins = [record.info.parent for record in runs if record.info.parent]
     began = f"{origins[0]['epochs']} epochs" if origins else "-"
+    start = SPECS[name].start
+    turned = start and start.heads  # into attention
 
     def of_origin(key: str) -> str:
         values = [origin[key] for origin in origins if key in origin]
@@ -44,7 +46,7 @@ def _row(records: Records, name: str) -> dict[str, str]:
     cells = {
         "started after": began,
         "CNN then": of_origin("test_accuracy"),
-        "as attention": of_origin("test_accuracy_at_start"),
+        "as attention": of_origin("test_accuracy_at_start") if turned else "-",
         "in the end": str(ours),
         "runs": ours.conditions,
         "as convolutions": of_origin("test_accuracy_as_convolutions"),
