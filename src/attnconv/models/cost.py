@@ -5,7 +5,6 @@ and an addition count as two.
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..theory.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
 from ..theory.layers import ContentAttention, PositionAttention
 
+COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention)
 # D_p of equation (9) and of appendix E
 POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
@@ -38,87 +38,44 @@ class Cost:
 def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     """The cost of a model for one square image of `image_size` pixels a side. Leaves the model as
     it was."""
-    weight = next(model.parameters())
-    image = torch.zeros(
-        1,
-        getattr(model, "in_channels", 3),
-        image_size,
-        image_size,
-        dtype=weight.dtype,
-        device=weight.device,
-    )
-    layers, products = [], []
-    hooks = [
-        module.register_forward_hook(_count_layer(layers))
-        for module in model.modules()
-        if _is_layer(module)
-    ]
-    hooks += [
-        module.register_forward_hook(_count_values(layers))
-        for module in model.modules()
-        if isinstance(module, PositionAttention)
-    ]
-    hooks += [
-        module.register_forward_hook(_count_products(products))
-        for module in model.modules()
-        if _attends(module)
-    ]
-    was_training = model.training
+    weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
+
+    def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        flops["layers"] += 2 * _terms(module) * output.numel()
+        if isinstance(module, PositionAttention | ContentAttention):
+            flops["attention"] += 2 * _products(module, *output.shape[1:3])
+
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, COUNTED)]
+    channels, was_training = getattr(model, "in_channels", 3), model.training
     model.eval()
     try:
         with FlopCounterMode(display=False) as counter:
-            model(image)
+            model(weight.new_zeros(1, channels, image_size, image_size))
     finally:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Cost(parameters, sum(layers), sum(layers) + sum(products), counter.get_total_flops())
+    layers, all_flops = flops["layers"], sum(flops.values())
+    return Cost(parameters, layers, all_flops, counter.get_total_flops())
 
 
-def _is_layer(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d)
+def _terms(module: nn.Module) -> int:
+    """Products for one number of what a linear or convolution layer puts out; 0 of another
+    module."""
+    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+        return module.weight[0].numel()
+    # position-only attention multiplies the weights of its layer `value` itself, head by head
+    return module.value.in_features if isinstance(module, PositionAttention) else 0
 
 
-def _attends(module: nn.Module) -> bool:
-    return isinstance(module, PositionAttention | ContentAttention)
-
-
-def _count_layer(counts: list[int]):
-    def hook(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        terms = cast(nn.Linear, module).weight[0].numel()  # products per output number
-        counts.append(2 * terms * output.numel())
-
-    return hook
-
-
-def _count_values(counts: list[int]):
-    """The linear layer `value` of position-only attention, which multiplies its weights head by
-    head."""
-
-    def hook(module: PositionAttention, inputs: tuple[Tensor], output: Tensor) -> None:
-        counts.append(2 * module.value.in_features * output.numel())
-
-    return hook
-
-
-def _count_products(counts: list[int]):
-    """The products of dense attention that no linear layer does."""
-
-    def hook(
-        module: PositionAttention | ContentAttention, inputs: tuple[Tensor], output: Tensor
-    ) -> None:
-        height, width = output.shape[1:3]
-        pixels = height * width
-        if isinstance(module, ContentAttention):
-            pairs = module.num_heads * pixels**2
-            # q . r by row and by column
-            relative = module.num_heads * pixels * (height + width) * module.embedding.dim
-            counts.append(2 * (pairs * (module.dim_key + module.dim_in) + relative))
-        else:  # a learned encoding's v . r_delta are linear layers, counted as such
-            pairs = module.num_heads * pixels**2
-            counts.append(
-                2 * pairs * (module.dim_in + POSITION_DIMENSIONS.get(type(module.encoding), 0))
-            )
-
-    return hook
+def _products(attention: PositionAttention | ContentAttention, height: int, width: int) -> int:
+    """The products of dense attention for one image that no linear layer does."""
+    pixels = height * width
+    pairs = attention.num_heads * pixels**2
+    if isinstance(attention, PositionAttention):
+        # a learned encoding's v . r_delta are linear layers, counted as such
+        dimensions = POSITION_DIMENSIONS.get(type(attention.encoding), 0)
+        return pairs * (attention.dim_in + dimensions)
+    relative = attention.num_heads * pixels * (height + width) * attention.embedding.dim  # q . r
+    return pairs * (attention.dim_key + attention.dim_in) + relative

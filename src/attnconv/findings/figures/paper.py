@@ -60,14 +60,7 @@ def figure_1(
 
 
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
-FIGURE_13 = (
-    "resnet18",
-    "sa-quadratic",
-    "sa-generalized",
-    "sa-generalized-pruned",
-    "sa-learned",
-    "sa-learned-content",
-)
+FIGURE_13 = tuple(model for model in MODELS if model != "sa-quadratic-16")
 
 
 def figure_2(
