@@ -19,7 +19,10 @@ def store(path: Path) -> None:
     """Execute one notebook in its folder and rewrite it, atomically."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}
+        notebook,
+        timeout=600,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
     ).execute()
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:

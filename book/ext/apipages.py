@@ -14,7 +14,10 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
 
 
 def fields_in_full(app, what, name, obj, options, lines):
-    """A class of parameters: the fields that it adds, with what is said of each."""
+    """A class of parameters: the fields that it adds, with what is said of each. Of a named tuple's
+    fields nothing, rather than their numbers."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
     own = [name for name in getattr(obj, "model_fields", {}) if name in obj.__annotations__]
     for field in own:
         if description := obj.model_fields[field].description:

@@ -159,7 +159,9 @@ def image_grid(images: Sequence[Tensor], titles: Sequence[str], columns: int = 0
             limit = float(image.abs().max())
             shown = ax.imshow(image.numpy(), cmap="PuOr", vmin=-(limit or 1), vmax=limit or 1)
             if limit:
-                figure.colorbar(shown, ax=ax, shrink=0.8).ax.tick_params(labelsize=7)
+                bar = figure.colorbar(shown, ax=ax, shrink=0.8).ax
+                bar.tick_params(labelsize=7)
+                bar.yaxis.get_offset_text().set_fontsize(7)
             else:
                 title += ": exactly zero"
         ax.set_title(title, fontsize=9)

@@ -34,7 +34,7 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     layers.
 
     Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11
-    pixels around the query (black square), and at its centre a dot, a square where one pixel holds
+    pixels around the query (grey square), and at its centre a dot, a square where one pixel holds
     over 90 %, a cross where the head is too flat for a contour, or, where the centre lies beyond
     the frame, a ring on the frame.
     """
@@ -137,7 +137,7 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
         _mark_centre(
             ax, head, encoding.num_heads, cast(Tensor, encoding.centers)[head].tolist(), form
         )
-    ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.85, zorder=0.5))
+    ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="0.8", edgecolor="black", zorder=0.5))
     ax.set(
         xlim=(-HALF_WINDOW, HALF_WINDOW),
         ylim=(HALF_WINDOW, -HALF_WINDOW),

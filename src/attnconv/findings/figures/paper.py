@@ -44,7 +44,7 @@ def figure_1(
     for head in range(heads):
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
         ax.plot(column, row, "s", ms=7, mfc="none", mec=head_color(head), mew=2)
-    mark_query(ax, query)
+    ax.plot(query[1], query[0], "s", ms=3, color="black")  # within the ring of a head that is there
     ax.set_title(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )

@@ -95,7 +95,7 @@ def _accuracy_row(model: str, records: Records) -> dict[str, str]:
         "conditions": ours.conditions if ours else "-",
         "parameters": f"{cost.parameters:,}{size}",
         "FLOPs, G": f"{cost.flops_paper / 1e9:.3f}{flops}",
-        "all FLOPs, G": f"{cost.flops / 1e9:.2f}",
+        "all FLOPs, G": f"{cost.flops / 1e9:.3f}",
     }
 
 

@@ -25,17 +25,18 @@ def lemma_1_table(record: RunRecord) -> Table:
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in encodings]
     rows = []
     for number, heads in enumerate(heads_of(record)):
-        off = f"{heads.off_pixel.median():.2f}" if heads.centers is not None else "-"
         row = {
             "layer": str(number + 1),
             "heads with mass ≥ 0.9": f"{int((heads.mass >= 0.9).sum())} of {len(heads.mass)}",
             "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "centre to nearest pixel, median": off,
             "of 9 shifts, covered": str(heads.covered(3)),
-            "largest residual of Lemma 3": residuals[number] if residuals else "-",
         }
+        if heads.centers is not None:
+            row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
+        if residuals:
+            row["largest residual of Lemma 3"] = residuals[number]
         rows.append(row)
     caption = (
         "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
@@ -67,7 +68,7 @@ def pruning_table(record: RunRecord) -> Table:
     caption = (
         f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest"
         f" eigenvalue below {parent['min_eigenvalue']:g}; heads removed per layer:"
-        f" {[9 - kept for kept in left]}. Source: {record.source}."
+        f" {', '.join(str(9 - kept) for kept in left)}. Source: {record.source}."
     )
     after = f"after {record.info.epochs_done} more epochs"
     return Table(
