@@ -20,7 +20,7 @@ from ...records.record import RunRecord
 from ...theory.construction import conv_to_attention
 from ...theory.grid import shift_set
 from ..colors import head_color
-from .style import bare, finish, first_of, halo, mark_query, subplots
+from .style import bare, draw_paths, finish, first_of, halo, mark_query, subplots
 
 
 def head_locality(record: RunRecord) -> Figure:
@@ -193,15 +193,10 @@ def claim() -> Figure:
 
 def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Figure:
     """Signed score maps `(n, H, W)` of one query pixel, each on its own scale, two in a row."""
-    figure, axes = subplots(-(-len(maps) // 2), 2, 7, 2.5 * -(-len(maps) // 2))
-    for ax, scores, title in zip(axes.flat, maps, titles, strict=True):
-        limit = max(float(scores.abs().max()), 1e-12)
-        shown = ax.imshow(scores.numpy(), cmap="PuOr", vmin=-limit, vmax=limit)
-        figure.colorbar(shown, ax=ax, shrink=0.8).ax.tick_params(labelsize=7)
+    figure = image_grid(list(maps), titles, columns=2)
+    for ax in figure.axes[: len(maps)]:
         mark_query(ax, query)
-        ax.set_title(title, fontsize=9)
-        bare(ax)
-    return finish(figure)
+    return figure
 
 
 def attention_maps(
@@ -233,29 +228,11 @@ def head_paths(centers: Tensor) -> Figure:
     pixel shifts."""
     figure, axes = subplots(1, 1, 4.6, 4.4, lines=True)
     ax = axes[0, 0]
-    reach = max(2.5, float(centers.abs().max()) + 0.4)
-    for head in range(centers.shape[1]):
-        color = head_color(head)
-        rows, columns = centers[:, head].T.numpy()
-        ax.plot(columns, rows, color=color, lw=1)
-        ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=6)
-        ax.plot(columns[-1], rows[-1], "o", color=color, ms=7)
-        ax.annotate(
-            str(head + 1),
-            (columns[0], rows[0]),
-            xytext=(5, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color=color,
-        )
-    ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
-    ax.set(
-        xlim=(-reach, reach),
-        ylim=(reach, -reach),
-        aspect="equal",
-        xlabel=r"column shift $\Delta_2$",
-        ylabel=r"row shift $\Delta_1$",
-    )
+    draw_paths(ax, centers, max(2.5, float(centers.abs().max()) + 0.4))
+    for head, (row, column) in enumerate(centers[0].tolist()):
+        place = {"xytext": (5, 4), "textcoords": "offset points"}
+        ax.annotate(str(head + 1), (column, row), fontsize=8, color=head_color(head), **place)
+    ax.set(xlabel=r"column shift $\Delta_2$", ylabel=r"row shift $\Delta_1$")
     ax.xaxis.set_major_locator(MultipleLocator(1))
     ax.yaxis.set_major_locator(MultipleLocator(1))
     ax.grid(color="0.88")

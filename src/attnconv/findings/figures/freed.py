@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MultipleLocator
 
 from ...models import ARMS, SPECS
@@ -13,10 +12,9 @@ from ...records.grid import KERNEL, of_kernels, own_mass
 from ...records.record import RunRecord
 from ...records.select import Records
 from ...theory.layers import attention_probabilities
-from ..colors import head_color
 from ..tables.accuracies import Accuracy
 from ..tables.freed import TIER
-from .style import bare, finish, first_of, mark_query, subplots
+from .style import bare, draw_paths, finish, first_of, mark_query, subplots
 
 
 def layer_paths(record: RunRecord) -> Figure:
@@ -30,14 +28,7 @@ def layer_paths(record: RunRecord) -> Figure:
         zip(first_of(axes, len(layers)), layers, strict=True), start=1
     ):
         ax.plot(*map(np.ravel, np.meshgrid(around, around)), ".", color="0.75", ms=3, zorder=0)
-        ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
-        for head in range(centers.shape[1]):
-            rows, columns = centers[:, head].T.numpy()
-            color = head_color(head)
-            ax.plot(columns, rows, color=color, lw=1)
-            ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=5)
-            ax.plot(columns[-1], rows[-1], "o", color=color, ms=5)
-        ax.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
+        draw_paths(ax, centers, reach)
         ax.set_title(f"3 × 3 layer {number}", fontsize=9)
     return finish(figure, record.source)
 

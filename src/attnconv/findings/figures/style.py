@@ -10,6 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from torch import Tensor
+
+from ..colors import head_color
 
 SHEET = {"dpi": 120, "layout": "constrained", "facecolor": "white"}
 
@@ -70,3 +73,15 @@ def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
 
 def halo(color: str) -> withStroke:
     return withStroke(linewidth=2, foreground=color)
+
+
+def draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
+    """Ways of heads `(moments, N_h, 2)`, in pixels: start as a ring, end as a disc; dashed: the
+    square of a 3 x 3 kernel's pixels."""
+    ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
+    for head in range(centers.shape[1]):
+        color, (rows, columns) = head_color(head), centers[:, head].T.numpy()
+        ax.plot(columns, rows, color=color, lw=1)
+        ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=5)
+        ax.plot(columns[-1], rows[-1], "o", color=color, ms=6)
+    ax.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
