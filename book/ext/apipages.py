@@ -14,14 +14,17 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
 
 
 def fields_in_full(app, what, name, obj, options, lines):
-    """A class of parameters: the fields that it adds, with what is said of each. Of a named tuple's
-    fields nothing, rather than their numbers."""
-    if lines and lines[0].startswith("Alias for field number"):
-        lines.clear()
+    """A class of parameters: the fields that it adds, with what is said of each."""
     own = [name for name in getattr(obj, "model_fields", {}) if name in obj.__annotations__]
     for field in own:
         if description := obj.model_fields[field].description:
             lines += [f"- `{field}`: {description}"]
+
+
+def fields_without_numbers(app, what, name, obj, options, lines):
+    """A named tuple's fields: their names say what they are, Python's own text only their place."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
 
 
 def setup(app):
@@ -29,4 +32,5 @@ def setup(app):
     app.setup_extension("sphinx.ext.viewcode")
     app.connect("autodoc-process-signature", signature_in_short)
     app.connect("autodoc-process-docstring", fields_in_full)
+    app.connect("autodoc-process-docstring", fields_without_numbers)
     return {"parallel_read_safe": True}
