@@ -68,7 +68,7 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "attention_dropout": 0.0,
     "checkpoint_every": 1,
 }
-LONG_RECIPE = SMALL_RECIPE | {"epochs": 150}  # heads need time to settle
+LONG_RECIPE = SMALL_RECIPE | {"epochs": 60}  # heads need time to settle
 # Chapter 15's arms: a small CNN, trained for `parent_epochs`, then what it became for `epochs`.
 # Adam's rates are distances: at the others' rate a centre can go two pixels.
 FREE_RECIPE = SMALL_RECIPE | {
