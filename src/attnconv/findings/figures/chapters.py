@@ -145,21 +145,20 @@ def _chain(
 
 
 def image_grid(
-    images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, one_scale: bool = False
+    images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, scale: float = 0
 ) -> Figure:
     """Images, `columns` in a row (0: all, two if there are four): `(H, W, 3)` in colour from 0 to
-    1, `(H, W)` signed, each on its own scale or all on one."""
+    1, `(H, W)` signed, up to `scale` (0: each to its own largest)."""
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
     aspect = images[0].shape[0] / images[0].shape[1]
     width = 7.5 / columns
     figure, axes = subplots(rows, columns, 7.5, rows * (0.86 * width * aspect + 0.35))
-    largest = max((float(image.abs().max()) for image in images if image.ndim == 2), default=0.0)
     for ax, image, title in zip(axes.flat, images, titles, strict=True):
         if image.ndim == 3:
             ax.imshow(image.numpy().clip(0, 1))
         else:
-            limit = largest if one_scale else float(image.abs().max())
+            limit = scale or float(image.abs().max())
             shown = ax.imshow(image.numpy(), cmap="PuOr", vmin=-(limit or 1), vmax=limit or 1)
             if limit:
                 bar = figure.colorbar(shown, ax=ax, shrink=0.8).ax
@@ -184,15 +183,11 @@ def claim() -> Figure:
     by_conv, by_attention = (
         layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel))
     )
-    titles = [
-        "one query, nine heads",
-        "by convolution",
-        "by self-attention",
-        "difference, same scale",
-    ]
-    # on a scale of its own it would show how a processor rounds, and no two pictures were equal
-    panels = [image, by_conv, by_attention, by_attention - by_conv]
-    figure = image_grid(panels, titles, one_scale=True)
+    difference, scale = by_attention - by_conv, float(by_conv.abs().max())
+    # rounding is the processor's own, and not drawn: the picture is the same everywhere
+    size = "rounding" if difference.abs().max() < 1e-12 * scale else "more than rounding"
+    titles = ["one query, nine heads", "by convolution", "by self-attention", f"difference: {size}"]
+    figure = image_grid([image, by_conv, by_attention, difference], titles, scale=scale)
     ax = figure.axes[0]
     # spread six-fold, to be seen
     for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):
