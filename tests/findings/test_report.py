@@ -304,9 +304,13 @@ def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_a
 def test_short_and_long_runs_side_by_side(tmp_path):
     near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
     write_record(tmp_path, "sa-quadratic", attention=near, tier="small")
-    assert {row[2] for row in report.long_run_table(Records.read(tmp_path)).rows} == {"not run"}
+    table = report.long_run_table(Records.read(tmp_path))
+    assert {row[2] for row in table.rows} == {"not run"} and "disagree" not in table.caption
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-long")
-    rows = {row[0]: row[1:3] for row in report.long_run_table(Records.read(tmp_path)).rows}
+    table = report.long_run_table(Records.read(tmp_path))
+    rows = {row[0]: row[1:3] for row in table.rows}
+    apart = [claim for claim, (short, long) in rows.items() if short != long]
+    assert apart and f"disagree on {len(apart)} of {len(rows)} claims" in table.caption
     assert rows[
         "the heads of layer 4 attend to single pixels that form a grid around the query"
     ] == ["differs", "reproduced"]
