@@ -216,3 +216,12 @@ def test_the_command_of_a_quick_run_has_its_threads_and_a_folder_of_its_own(tmp_
         == "OMP_NUM_THREADS=1 .venv/bin/python -m attnconv train --model sa-learned --dataset"
         " digits --epochs 2 --runs repeated"
     )
+
+
+def test_the_command_names_the_library_that_was_preloaded(tmp_path):
+    parameters = RunParameters.check({"model": "sa-learned", "device": "cpu"}).model_dump()
+    hardware = {"device": "a CPU", "threads": 2, "processes": 1, "preloaded": "mkl-on-amd.so"}
+    record = write_record(tmp_path, "sa-learned", parameters=parameters, hardware=hardware)
+    assert command_of(record).startswith(
+        "OMP_NUM_THREADS=2 LD_PRELOAD=data/cache/mkl-on-amd.so .venv/bin/python"
+    )

@@ -13,7 +13,8 @@ from ..store import REPOSITORY
 
 
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
-    """`git_commit`, `versions` and `hardware` of this process."""
+    """`git_commit`, `versions` and `hardware` of this process; where a library was put before
+    torch's own (book/train.md), its name too, as it may round otherwise."""
     packages = (
         "attnconv",
         "torch",
@@ -23,6 +24,7 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
         "safetensors",
         "pydantic",
     )
+    preloaded = Path(os.environ.get("LD_PRELOAD", "")).name
     return {
         "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
         "versions": (
@@ -33,7 +35,8 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
             "processes": processes,
             "threads": torch.get_num_threads(),
             "system": f"{platform.system()} {platform.machine()}",
-        },
+        }
+        | ({"preloaded": preloaded} if preloaded else {}),
     }
 
 

@@ -57,8 +57,8 @@ def command_of(record: RunRecord) -> str:
     """The command that repeats a run: its model, data and tier, and each parameter that is not the
     recipe's.
 
-    On a CPU with as many threads, so that the numbers are the same; a run on digits goes to a
-    folder of its own.
+    On a CPU with as many threads and the library that was preloaded, so that the numbers are the
+    same; a run on digits goes to a folder of its own.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
@@ -69,12 +69,12 @@ def command_of(record: RunRecord) -> str:
     named |= other
     if parameters["dataset"] == "digits":
         named |= {"runs": "repeated"}
-    threads = (
-        f"OMP_NUM_THREADS={record.info.hardware['threads']} "
-        if parameters["device"] == "cpu"
-        else ""
-    )
-    return threads + command(**named)
+    hardware, environment = record.info.hardware, ""
+    if parameters["device"] == "cpu":
+        environment = f"OMP_NUM_THREADS={hardware['threads']} "
+        if "preloaded" in hardware:
+            environment += f"LD_PRELOAD=data/cache/{hardware['preloaded']} "
+    return environment + command(**named)
 
 
 def command(**parameters: Any) -> str:
