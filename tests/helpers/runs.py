@@ -1,8 +1,12 @@
 """Training runs: started, and looked at."""
 
 import os
+import signal
 import subprocess
 import sys
+from itertools import count
+
+import torch
 
 from attnconv.models import SPECS
 from attnconv.runs import LARGEST_RECORD
@@ -38,6 +42,19 @@ def results(run):
     ]
     weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
     return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
+
+
+def stop_after(monkeypatch, *numbers):
+    """This process gets SIGTERM once the steps with these numbers, from 0, are taken, counted over
+    all its runs."""
+    steps, step = count(), torch.optim.Optimizer.zero_grad
+
+    def interrupted(self, *arguments):
+        step(self, *arguments)
+        if next(steps) in numbers:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
 
 
 def command_line(*words, launcher=("-m", "attnconv"), **options):

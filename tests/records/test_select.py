@@ -218,10 +218,15 @@ def test_the_command_of_a_quick_run_has_its_threads_and_a_folder_of_its_own(tmp_
     )
 
 
-def test_the_command_names_the_library_that_was_preloaded(tmp_path):
+@pytest.mark.parametrize(
+    ("preloaded", "named"),
+    [
+        ("mkl-on-amd.so", "data/cache/mkl-on-amd.so"),
+        ("mkl-on-amd.so:libjemalloc.so.2", "data/cache/mkl-on-amd.so:libjemalloc.so.2"),
+    ],
+)
+def test_the_command_names_the_libraries_that_were_preloaded(preloaded, named, tmp_path):
     parameters = RunParameters.check({"model": "sa-learned", "device": "cpu"}).model_dump()
-    hardware = {"device": "a CPU", "threads": 2, "processes": 1, "preloaded": "mkl-on-amd.so"}
+    hardware = {"device": "a CPU", "threads": 2, "processes": 1, "preloaded": preloaded}
     record = write_record(tmp_path, "sa-learned", parameters=parameters, hardware=hardware)
-    assert command_of(record).startswith(
-        "OMP_NUM_THREADS=2 LD_PRELOAD=data/cache/mkl-on-amd.so .venv/bin/python"
-    )
+    assert command_of(record).startswith(f"OMP_NUM_THREADS=2 LD_PRELOAD={named} .venv/bin/python")

@@ -2,11 +2,10 @@
 the tests themselves."""
 
 import os
-import signal
 
 import pytest
 import torch
-from helpers.runs import check_record, results
+from helpers.runs import check_record, results, stop_after
 
 from attnconv import load_dataset
 from attnconv.models import MODELS
@@ -76,16 +75,9 @@ def test_stopped_and_resumed_it_is_the_same_run(model, tmp_path, monkeypatch):
     """With all that is random, in bfloat16, as CUDA graphs; a GPU may add in another order."""
     values = FAST | {"model": model, "epochs": 2, "dropout": 0.1, "attention_dropout": 0.1}
     whole = train(ten_steps(tmp_path / "whole", **values), DIGITS)
-    steps, step = iter(range(100)), torch.optim.Optimizer.zero_grad
-
-    def interrupted(self, *arguments):
-        step(self, *arguments)
-        if next(steps) == 13:
-            signal.raise_signal(signal.SIGTERM)
-
     parameters = ten_steps(tmp_path / "parts", **values)
     with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
+        stop_after(patch, 13)
         with pytest.raises(Interrupted, match="a checkpoint was written"):
             train(parameters, DIGITS)
     again = train(parameters, DIGITS)

@@ -1,11 +1,10 @@
 """The small tier: its recipe, its runs and the weights that they leave."""
 
 import shutil
-import signal
 
 import pytest
 import torch
-from helpers.runs import check_record, command_line, results
+from helpers.runs import check_record, command_line, results, stop_after
 
 from attnconv import build_model
 from attnconv.data import Batches, Dataset, load_dataset
@@ -174,14 +173,7 @@ def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_pa
 @pytest.mark.parametrize("model", ["resnet18", "cnn", "sa-quadratic", "sa-learned-content"])
 def test_a_stopped_run_goes_on_bit_for_bit(model, noise, tmp_path, monkeypatch):
     whole = train(two_steps(tmp_path / "whole", model=model), noise)
-    step, steps = torch.optim.Optimizer.zero_grad, iter(range(10))
-
-    def interrupted(self, *arguments):
-        step(self, *arguments)
-        if next(steps) == 0:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
+    stop_after(monkeypatch, 0)
     parameters = two_steps(tmp_path / "parts", model=model)
     with pytest.raises(
         Interrupted, match="stopped by SIGTERM in epoch 1, step 1; a checkpoint was written"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from helpers.runs import check_record, command_line, results
+from helpers.runs import check_record, command_line, results, stop_after
 from torch import nn
 
 from attnconv import load_dataset
@@ -73,19 +73,11 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
         and not whole.model.training
     )
 
-    steps = iter(range(100))
-    step = torch.optim.Optimizer.zero_grad
-    interruptions = {random.Random(model).randrange(7), 7 + random.Random(optimizer).randrange(7)}
-
-    def interrupted(self, *arguments):
-        step(self, *arguments)
-        if next(steps) in interruptions:
-            signal.raise_signal(signal.SIGTERM)
-
+    interruptions = random.Random(model).randrange(7), 7 + random.Random(optimizer).randrange(7)
     parameters = small(tmp_path / "parts", **values)
     if model == "sa-generalized-pruned":
         train(parameters.parent(), DIGITS)
-    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", interrupted)
+    stop_after(monkeypatch, *interruptions)
     for _ in interruptions:
         with pytest.raises(
             Interrupted,

@@ -13,8 +13,8 @@ from ..store import REPOSITORY
 
 
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
-    """`git_commit`, `versions` and `hardware` of this process; where a library was put before
-    torch's own (book/train.md), its name too, as it may round otherwise."""
+    """`git_commit`, `versions` and `hardware` of this process; where libraries were put before
+    torch's own (book/train.md), their names too, as they may round otherwise."""
     packages = (
         "attnconv",
         "torch",
@@ -24,7 +24,8 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
         "safetensors",
         "pydantic",
     )
-    preloaded = Path(os.environ.get("LD_PRELOAD", "")).name
+    paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    preloaded = ":".join(Path(path).name for path in paths)
     return {
         "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
         "versions": (

@@ -12,6 +12,8 @@ from ..parameters import FREE_IN_A_TIER, Place, RunParameters
 from ..store import DamagedFile
 from .record import RunRecord, find_runs
 
+ON_AMD = "mkl-on-amd.so"  # book/train.md makes it; other libraries are found by their names
+
 
 @dataclass(frozen=True)
 class Note:
@@ -57,8 +59,8 @@ def command_of(record: RunRecord) -> str:
     """The command that repeats a run: its model, data and tier, and each parameter that is not the
     recipe's.
 
-    On a CPU with as many threads and the library that was preloaded, so that the numbers are the
-    same; a run on digits goes to a folder of its own.
+    On a CPU with as many threads and the libraries that were preloaded, so that the numbers are
+    the same; a run on digits goes to a folder of its own.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
@@ -73,7 +75,8 @@ def command_of(record: RunRecord) -> str:
     if parameters["device"] == "cpu":
         environment = f"OMP_NUM_THREADS={hardware['threads']} "
         if "preloaded" in hardware:
-            environment += f"LD_PRELOAD=data/cache/{hardware['preloaded']} "
+            preloaded = hardware["preloaded"].replace(ON_AMD, f"data/cache/{ON_AMD}")
+            environment += f"LD_PRELOAD={preloaded} "
     return environment + command(**named)
 
 
