@@ -103,7 +103,10 @@ def test_random_places_are_those_of_the_seed_within_the_kernel(cnn):
     one, same, other = (
         as_free_attention(cnn, START_ALPHA, random_places=True, seed=seed) for seed in (1, 1, 2)
     )
-    for a, b, c in zip(*map(attention_layers, (one, same, other)), strict=True):
+    whitening, *layers = zip(*map(attention_layers, (one, same, other)), strict=True)
+    for layer in whitening:  # its values are not trained, and whiten on their own pixels alone
+        assert torch.equal(layer.encoding.centers, shift_set(layer.kernel_size).double())
+    for a, b, c in layers:
         assert torch.equal(a.encoding.centers, b.encoding.centers)
         assert not torch.equal(a.encoding.centers, c.encoding.centers)
         pixels = shift_set(a.kernel_size).double()

@@ -26,14 +26,15 @@ def as_free_attention(
     enough to have gradients.
 
     Heads stand on the pixels of their kernel or, with `random_places`, anywhere in the square that
-    these pixels cover, drawn with `seed`. `trained`: whether centres and alphas are. The values are
-    the kernel's either way.
+    these pixels cover, drawn with `seed`, where a layer's values are trained: frozen ones fit their
+    own pixels alone. `trained`: whether centres and alphas are. The values are the kernel's either
+    way.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
     for layer in attention_layers(model):
         centers = layer.encoding.centers
-        if random_places:
+        if random_places and layer.weight.requires_grad:
             lowest, highest = centers.amin(dim=0) - 0.5, centers.amax(dim=0) + 0.5
             share = torch.rand(centers.shape, generator=generator)
             centers = lowest + share.to(centers) * (highest - lowest)
