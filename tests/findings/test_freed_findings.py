@@ -9,7 +9,14 @@ from attnconv import attention_probabilities, expresses_convolution, figures, ta
 from attnconv.findings import report
 from attnconv.findings.claims import finding, freed
 from attnconv.models import ARMS
-from attnconv.records.grid import distances_moved, own_mass, pixels_covered, residuals
+from attnconv.records.grid import (
+    distances_moved,
+    grown,
+    own_mass,
+    pixels_covered,
+    pixels_taken,
+    residuals,
+)
 from attnconv.records.select import Records
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
@@ -54,6 +61,19 @@ def test_what_is_followed(record):
     assert len(mass) == 2 and mass[0].shape == (2, 9)
     maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 4.0), 17, 17)
     assert torch.allclose(mass[0][0].double(), maps[:, 8, 8].flatten(1).amax(dim=1), atol=1e-9)
+
+
+def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path):
+    record = write(tmp_path, "freed-0", ends=1.6 * GRID)
+    assert pixels_covered(record)[0] == [9, 1] and pixels_taken(record) == [9, 9]
+    factor, share = grown(record)[1]
+    assert factor.tolist() == pytest.approx([1, 1.6]) and share[-1] == pytest.approx(1)
+    write(tmp_path, "freed-0", seed=1, ends=1.2 * GRID + 0.2)
+    write(tmp_path, "random-freed", ends=2 * GRID)  # no grid at the start
+    table = tables.growth_table(Records.read(tmp_path))
+    shares = 1, 12 / (12 + 18)  # of 0.2 squared: the pixels' squares, and nine times two
+    assert table.header == ["network", "layer 1", "layer 2"]
+    assert table.rows == [["freed from the start", *[f"1.40, {sum(shares) / 2:.0%}, 9.0"] * 2]]
 
 
 def test_the_residual_is_lemma_3s(tmp_path):
@@ -115,7 +135,7 @@ def test_the_later_the_nearer(tmp_path, ways, answer):
         ("helps a trained CNN", "freed-100", "grid-100", ("helps", "harms")),
         ("helps from the start", "freed-0", "grid-0", ("helps", "harms")),
         ("the grid is needed", "grid-0", "random-freed", ("needed", "in the way")),
-        ("random places must move", "random-freed", "random-fixed", ("must", "must not")),
+        ("random places must be freed", "random-freed", "random-fixed", ("must", "must not")),
         ("being attention costs", "cnn-on", "grid-100", ("costs", "gains")),
     ],
 )
@@ -132,7 +152,7 @@ def test_comparisons(tmp_path, text, ours, other, words):
 )
 def test_a_convolution_no_more(tmp_path, as_cnn, answer):
     write(tmp_path, "freed-100", as_cnn=as_cnn)
-    assert verdict(tmp_path, "is a convolution no more") == answer
+    assert verdict(tmp_path, "is a 3 × 3 convolution no more") == answer
 
 
 def test_what_is_not_run_says_so(tmp_path):

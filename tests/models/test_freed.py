@@ -15,6 +15,7 @@ from attnconv.models.freed import (
     attention_layers,
     covered,
     effective_kernel,
+    growth,
     mass_on_own_pixel,
     moved,
     nearest_convolution,
@@ -184,6 +185,19 @@ def test_how_far_and_how_many_pixels():
     assert covered(shift_set((2, 2)).double(), 2) == 4
     step = torch.tensor([3.0, -4.0])
     assert torch.equal(moved(grid + step, grid), torch.full((9,), 5.0, dtype=torch.float64))
+
+
+def test_growth_is_the_least_squares_factor():
+    grid = shift_set((3, 3)).double()
+    centers = 1.3 * grid + 0.2 * torch.randn(5, 9, 2, dtype=torch.float64)
+    factors, shares = growth(centers, grid)
+    for factor, share, ours in zip(factors, shares, centers, strict=True):
+        found = torch.linalg.lstsq(grid.view(-1, 1), ours.view(-1, 1))
+        assert factor == pytest.approx(found.solution.item())
+        left = (ours - found.solution * grid).square().sum() / (ours - grid).square().sum()
+        assert share == pytest.approx(1 - left.item())
+    factor, share = growth(grid, grid)
+    assert factor == 1 and share.isnan()
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0, 30.0])

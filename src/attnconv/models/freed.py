@@ -104,6 +104,15 @@ def moved(centers: Tensor, at_first: Tensor) -> Tensor:
     return (centers - at_first).norm(dim=-1)
 
 
+def growth(centers: Tensor, at_first: Tensor) -> tuple[Tensor, Tensor]:
+    """How far a grid only grew or shrank: the factor by which the places `at_first` `(N_h, 2)` come
+    nearest to `centers` `(..., N_h, 2)`, and the share of the squared distances moved that it
+    explains (1: all; nan where nothing moved): `(...)` each."""
+    factor = (centers * at_first).sum(dim=(-2, -1)) / at_first.square().sum()
+    left = (centers - factor[..., None, None] * at_first).square().sum(dim=(-2, -1))
+    return factor, 1 - left / (centers - at_first).square().sum(dim=(-2, -1))
+
+
 def covered(centers: Tensor, kernel_size: int) -> int:
     """How many of a kernel's K x K pixels are the nearest pixel of some head's centre `(N_h, 2)`,
     the kernel being where `grid.shift_set` has it."""

@@ -6,7 +6,7 @@ Letters: n moments, N_h heads. The layers of 3 x 3 kernels are counted; the firs
 
 from torch import Tensor
 
-from ..models.freed import covered, mass_on_own_pixel, moved
+from ..models.freed import covered, growth, mass_on_own_pixel, moved
 from .heads import lemma_3_residual
 from .record import RunRecord
 
@@ -22,6 +22,18 @@ def pixels_covered(record: RunRecord) -> list[list[int]]:
     """How many of the nine pixels are the nearest of some head, by layer and moment."""
     layers = of_kernels(record, "centers")
     return [[covered(centers, KERNEL) for centers in moments] for moments in layers]
+
+
+def pixels_taken(record: RunRecord) -> list[int]:
+    """How many different pixels, of the kernel or not, are the nearest of some head in the end, by
+    layer."""
+    return [len(centers[-1].round().unique(dim=0)) for centers in of_kernels(record, "centers")]
+
+
+def grown(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
+    """The factor by which the grid has grown and the share of the motion that this explains, `(n,)`
+    each, by layer."""
+    return [growth(centers, centers[0]) for centers in of_kernels(record, "centers")]
 
 
 def distances_moved(record: RunRecord) -> list[Tensor]:

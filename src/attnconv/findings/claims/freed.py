@@ -39,7 +39,8 @@ def _stay(arm: str) -> None:
             [counts[-1] for counts in pixels_covered(record)] for record in runs[arm]
         )
         far = mean(median_moved(record) for record in runs[arm])
-        found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)}); median way {far:.2f} pixels"
+        found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
+        found += f"; median distance moved {far:.2f} pixels"
         return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
 
 
@@ -50,18 +51,19 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0"):
 @CLAIMS.claim(
     PLACE,
     "the later a network is freed, the nearer its heads stay",
-    "reproduced: the median way of the heads, mean over layers and seeds, falls from each relax"
-    " time to the next (partly: from the first to the last)",
+    "reproduced: the median distance moved, mean over layers and seeds, falls from each relax time"
+    " to the next (partly: from the first to the last)",
     "freed-0",
     "freed-25",
     "freed-50",
     "freed-100",
 )
 def _later_is_nearer(runs: Runs) -> Answer:
-    ways = [mean(map(median_moved, runs[arm])) for arm in runs]
-    steps = [later < sooner for sooner, later in pairwise(ways)]
-    holds = 2 if all(steps) else int(ways[-1] < ways[0])
-    return f"median way, by relax time: {listed(ways, 2)} pixels", grade(holds, 2, 1)
+    distances = [mean(map(median_moved, runs[arm])) for arm in runs]
+    steps = [later < sooner for sooner, later in pairwise(distances)]
+    holds = 2 if all(steps) else int(distances[-1] < distances[0])
+    found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
+    return found, grade(holds, 2, 1)
 
 
 @CLAIMS.claim(
@@ -103,7 +105,7 @@ _compared(
 _compared("freedom helps from the start", "freed-0", "grid-0", ("helps", "harms", "no difference"))
 _compared("the grid is needed", "grid-0", "random-freed", ("needed", "in the way", "no difference"))
 _compared(
-    "random places must move",
+    "heads at random places must be freed",
     "random-freed",
     "random-fixed",
     ("must", "must not", "no difference"),
@@ -118,9 +120,9 @@ _compared(
 
 @CLAIMS.claim(
     PLACE,
-    "a CNN that was set free is a convolution no more",
-    "no more: with the nearest convolutions in place of its layers it loses {much} of its accuracy"
-    " (partly: {some})",
+    "a CNN that was set free is a 3 × 3 convolution no more",
+    "no more: with the nearest convolutions of the same kernel sizes in place of its layers it"
+    " loses {much} of its accuracy (partly: {some})",
     "freed-100",
     much=0.1,
     some=0.01,

@@ -15,7 +15,7 @@ from .accuracies import (
     table_4,
 )
 from .encodings import table_3
-from .freed import arms_table
+from .freed import arms_table, growth_table
 from .recipes import pilot_table, table_2, tier_recipe
 from .records import lemma_1_table, model_cards, pruning_table, records_table
 from .table import Table
