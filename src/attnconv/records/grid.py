@@ -4,6 +4,8 @@ of its layers.
 Letters: n moments, N_h heads. The layers of 3 x 3 kernels are counted; the first, of 2 x 2, is not.
 """
 
+from statistics import mean
+
 from torch import Tensor
 
 from ..models.freed import covered, growth, mass_on_own_pixel, moved
@@ -24,6 +26,11 @@ def pixels_covered(record: RunRecord) -> list[list[int]]:
     return [[covered(centers, KERNEL) for centers in moments] for moments in layers]
 
 
+def covered_at(record: RunRecord, moment: int = -1) -> float:
+    """How many of the nine pixels are covered, mean over the layers."""
+    return mean(counts[moment] for counts in pixels_covered(record))
+
+
 def pixels_taken(record: RunRecord) -> list[int]:
     """How many different pixels, of the kernel or not, are the nearest of some head in the end, by
     layer."""
@@ -39,6 +46,11 @@ def grown(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
 def distances_moved(record: RunRecord) -> list[Tensor]:
     """How far each head is from where it began, in pixels, `(n, 9)` by layer."""
     return [moved(centers, centers[0]) for centers in of_kernels(record, "centers")]
+
+
+def median_moved(record: RunRecord) -> float:
+    """How far the heads are from where they began in the end: the mean of the layers' medians."""
+    return mean(distances[-1].median().item() for distances in distances_moved(record))
 
 
 def own_mass(record: RunRecord) -> list[Tensor]:

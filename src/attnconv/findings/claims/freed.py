@@ -5,22 +5,11 @@ from itertools import pairwise
 from statistics import mean
 
 from ...models import ARMS
-from ...records.grid import distances_moved, pixels_covered
-from ...records.record import RunRecord
+from ...records.grid import covered_at, median_moved, pixels_covered
 from .claim import Answer, Claims, Runs, accuracy, gained, grade, listed, over_runs
 
 CLAIMS = Claims()
 PLACE = "chapter 15"
-
-
-def covered_at(record: RunRecord, moment: int) -> float:
-    """The mean over the layers."""
-    return mean(counts[moment] for counts in pixels_covered(record))
-
-
-def median_moved(record: RunRecord) -> float:
-    """Of all heads of the 3 x 3 layers, at the end; the mean of the layers' medians."""
-    return mean(distances[-1].median().item() for distances in distances_moved(record))
 
 
 def _stay(arm: str) -> None:

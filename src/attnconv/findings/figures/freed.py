@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from ...models import ARMS, SPECS
-from ...records.grid import KERNEL, of_kernels, own_mass
+from ...records.grid import KERNEL, distances_moved, of_kernels, own_mass
 from ...records.record import RunRecord
 from ...records.select import Records
 from ...theory.layers import attention_probabilities
@@ -79,18 +79,14 @@ def over_training(records: Records, arms: Sequence[str]) -> Figure:
             continue
         epochs, (color, style) = runs[0].history.epochs.numpy(), SPECS[arm].curve
         mass = [torch.stack(own_mass(record)).mean(dim=(0, 2)) for record in runs]
-        away = [
-            torch.stack([(c - c[0]).norm(dim=-1) for c in of_kernels(record, "centers")])
-            for record in runs
-        ]
-        ways = [layers.mean(dim=(0, 2)) for layers in away]
-        for ax, values in zip(axes[0], (mass, ways), strict=True):
+        away = [torch.stack(distances_moved(record)).mean(dim=(0, 2)) for record in runs]
+        for ax, values in zip(axes[0], (mass, away), strict=True):
             by_seed = torch.stack(values).numpy()
             ax.plot(epochs, by_seed.mean(axis=0), style, color=color, label=SPECS[arm].label)
             ax.fill_between(
                 epochs, by_seed.min(axis=0), by_seed.max(axis=0), color=color, alpha=0.15
             )
-    labels = ("mass on the own pixel", "way from the start, pixels")
+    labels = ("mass on the own pixel", "distance from the start, pixels")
     for ax, label in zip(axes[0], labels, strict=True):
         ax.set(xlabel="epochs", ylabel=label, ylim=(0, None))
         ax.xaxis.set_major_locator(MultipleLocator(1))

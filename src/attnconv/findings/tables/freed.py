@@ -7,10 +7,10 @@ import torch
 
 from ...models import ARMS, SPECS
 from ...records.grid import (
-    distances_moved,
+    covered_at,
     grown,
+    median_moved,
     own_mass,
-    pixels_covered,
     pixels_taken,
     residuals,
 )
@@ -91,8 +91,8 @@ def _row(records: Records, name: str) -> dict[str, str]:
 
 
 def _heads(runs: Sequence[RunRecord]) -> dict[str, str]:
-    covered = mean(mean(counts[-1] for counts in pixels_covered(record)) for record in runs)
-    far = mean(mean(d[-1].median().item() for d in distances_moved(record)) for record in runs)
+    covered = mean(map(covered_at, runs))
+    far = mean(map(median_moved, runs))
     mass = mean(mean(m[-1].mean().item() for m in own_mass(record)) for record in runs)
     residual = mean(mean(residuals(record)) for record in runs)
     return {
