@@ -34,12 +34,17 @@ def check_record(record, model, epochs):
     )
 
 
+def untimed(record):
+    """Its metrics, without the time that each epoch took."""
+    return [
+        {name: value for name, value in entry.items() if name != "seconds"}
+        for entry in record.metrics
+    ]
+
+
 def results(run):
     """Everything that must not depend on when a run was interrupted."""
-    metrics = [
-        {name: value for name, value in entry.items() if name != "seconds"}
-        for entry in run.record.metrics
-    ]
+    metrics = untimed(run.record)
     weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
     return metrics, weights, {name: value.tolist() for name, value in run.record.attention.items()}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.runs import untimed
 
 from attnconv.models import SPECS
 from attnconv.models.recipes import TIERS
@@ -33,15 +34,19 @@ def fast(tmp_path, monkeypatch):
 
 def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
     first = quick.quick_run("sa-quadratic")
+    written = (first.folder / "run.json").stat().st_mtime_ns
     again = quick.quick_run("sa-quadratic")
-    assert again.metrics == first.metrics and again.info == first.info, "not trained a second time"
-    assert quick.quick_run("sa-quadratic", seed=1).metrics != first.metrics
+    assert again.metrics == first.metrics and again.info == first.info
+    assert (again.folder / "run.json").stat().st_mtime_ns == written, "not trained a second time"
+    assert untimed(quick.quick_run("sa-quadratic", seed=1)) != untimed(first)
     assert capsys.readouterr().out == "", "what a run says names folders of this machine"
     (first.folder / "attention.safetensors").write_bytes(b"damaged")
     with pytest.warns(UserWarning, match="attention.safetensors is damaged"):
         assert quick.quick_run("sa-quadratic").attention, "made anew"
+    assert (first.folder / "run.json").stat().st_mtime_ns > written
     monkeypatch.setattr(quick, "DIGEST", "other")
-    assert quick.quick_run("sa-quadratic").info.wall_seconds != first.info.wall_seconds
+    other = quick.quick_run("sa-quadratic")
+    assert other.folder != first.folder and untimed(other) == untimed(first)
     old = fast / f"quick-{DIGEST}"
     assert old.exists(), "another build may be using it"
     os.utime(old, (0, 0))
