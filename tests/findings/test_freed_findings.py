@@ -25,12 +25,12 @@ GRID = shift_set((3, 3)).float()
 
 
 def attention(ends=GRID, start=GRID, alpha=4.0):
-    """A layer of 2 x 2 and two of 3 x 3, whose heads go from `start` to `ends`."""
+    """A layer of 2 x 2 and two of 3 x 3, whose heads go from `start` to `ends`, of one or each."""
     first = torch.stack([shift_set((2, 2)).float()] * 2)
     tensors = {"epochs": torch.tensor([0, 5]), "layer1.centers": first}
     tensors["layer1.alpha"] = torch.full((2, 4), alpha)
-    for layer in (2, 3):
-        tensors[f"layer{layer}.centers"] = torch.stack([start, ends])
+    for layer, end in zip((2, 3), ends.expand(2, 9, 2), strict=True):
+        tensors[f"layer{layer}.centers"] = torch.stack([start, end])
         tensors[f"layer{layer}.alpha"] = torch.full((2, 9), alpha)
     return tensors
 
@@ -133,6 +133,7 @@ def test_the_later_the_nearer(tmp_path, ways, answer):
     ("text", "ours", "other", "words"),
     [
         ("helps a trained CNN", "freed-100", "grid-100", ("helps", "harms")),
+        ("widths help a trained CNN", "freed-100", "places-100", ("help", "harm")),
         ("helps from the start", "freed-0", "grid-0", ("helps", "harms")),
         ("the grid is needed", "grid-0", "random-freed", ("needed", "in the way")),
         ("random places must be freed", "random-freed", "random-fixed", ("must", "must not")),
@@ -155,9 +156,19 @@ def test_a_convolution_no_more(tmp_path, as_cnn, answer):
     assert verdict(tmp_path, "is a 3 × 3 convolution no more") == answer
 
 
+@pytest.mark.parametrize(
+    ("factors", "answer"),
+    [((1.11, 1.3), "grow"), ((1.09, 1.11), "some grow"), ((0.9, 1.09), "do not grow")],
+)
+def test_grids_grow_without_wider_heads(tmp_path, factors, answer):
+    write(tmp_path, "freed-100", ends=1.2 * GRID)
+    write(tmp_path, "places-100", ends=torch.tensor(factors).view(2, 1, 1) * GRID)
+    assert verdict(tmp_path, "grids grow without wider heads") == answer
+
+
 def test_what_is_not_run_says_so(tmp_path):
     table = report.freed_table(Records.read(tmp_path))
-    assert len(table.rows) == len(freed.CLAIMS) == 12
+    assert len(table.rows) == len(freed.CLAIMS) == 15
     assert {row[1] for row in table.rows} == {"not run"}
     assert {row[1] for row in tables.arms_table(Records.read(tmp_path)).rows} == {"not run"}
 

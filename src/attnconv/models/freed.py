@@ -5,6 +5,7 @@ Letters: N_h heads, K x K kernel, C channels.
 """
 
 import copy
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +21,19 @@ REACH = 8  # pixels, beyond which a head's mass is not followed
 
 
 def as_free_attention(
-    cnn: nn.Module, alpha: float, random_places: bool = False, trained: bool = True, seed: int = 0
+    cnn: nn.Module,
+    alpha: float,
+    random_places: bool = False,
+    trained: Collection[str] = ("centers", "spread"),
+    seed: int = 0,
 ) -> nn.Module:
     """A copy of a CNN in which each convolution is self-attention with heads of this alpha, soft
     enough to have gradients.
 
     Heads stand on the pixels of their kernel or, with `random_places`, anywhere in the square that
     these pixels cover, drawn with `seed`, where a layer's values are trained: frozen ones fit their
-    own pixels alone. `trained`: whether centres and alphas are. The values are the kernel's either
-    way.
+    own pixels alone. `trained`: which parameters of their encoding are. The values are the kernel's
+    either way.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
@@ -39,7 +44,8 @@ def as_free_attention(
             share = torch.rand(centers.shape, generator=generator)
             centers = lowest + share.to(centers) * (highest - lowest)
         layer.encoding = QuadraticEncoding.from_alpha(centers.detach(), alpha)
-        layer.encoding.requires_grad_(trained)
+        for name, parameter in layer.encoding.named_parameters():
+            parameter.requires_grad_(name in trained)
     return model
 
 

@@ -23,11 +23,11 @@ class Published:
 class Start:
     """How an arm of chapter 15 starts from a CNN: after which `share` of its training; with `heads`
     on the "grid" of the kernels' pixels or at "random" places, or None, where it stays a CNN; and
-    whether centres and alphas are `freed`, that is trained."""
+    which parameters of their encoding are `freed`, that is trained."""
 
     share: float
     heads: str | None
-    freed: bool
+    freed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,21 @@ def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
     return ModelSpec(label, head_label, None, Published(), curve, parent="cnn", start=start)
 
 
+FIXED, PLACES, FREED = (), ("centers",), ("centers", "spread")
 #: What chapter 15 trains on from a CNN, by name.
 ARMS = {
-    "cnn-on": _arm("CNN, trained on", Start(1.0, None, False), ("#000000", "-")),
-    "grid-0": _arm("grid from the start, fixed", Start(0.0, "grid", False), ("#000000", "--")),
-    "grid-100": _arm("grid after all of it, fixed", Start(1.0, "grid", False), ("#000000", ":")),
-    "freed-0": _arm("freed from the start", Start(0.0, "grid", True), ("#56B4E9", "-")),
-    "freed-25": _arm("freed after a quarter", Start(0.25, "grid", True), ("#0072B2", "--")),
-    "freed-50": _arm("freed after half", Start(0.5, "grid", True), ("#0072B2", "-.")),
-    "freed-100": _arm("freed after all of it", Start(1.0, "grid", True), ("#0072B2", "-")),
-    "random-fixed": _arm("random places, fixed", Start(0.0, "random", False), ("#D55E00", "--")),
-    "random-freed": _arm("random places, freed", Start(0.0, "random", True), ("#D55E00", "-")),
+    "cnn-on": _arm("CNN, trained on", Start(1.0, None, FIXED), ("#000000", "-")),
+    "grid-0": _arm("grid from the start, fixed", Start(0.0, "grid", FIXED), ("#000000", "--")),
+    "grid-100": _arm("grid after all of it, fixed", Start(1.0, "grid", FIXED), ("#000000", ":")),
+    "freed-0": _arm("freed from the start", Start(0.0, "grid", FREED), ("#56B4E9", "-")),
+    "freed-25": _arm("freed after a quarter", Start(0.25, "grid", FREED), ("#0072B2", "--")),
+    "freed-50": _arm("freed after half", Start(0.5, "grid", FREED), ("#0072B2", "-.")),
+    "freed-100": _arm("freed after all of it", Start(1.0, "grid", FREED), ("#0072B2", "-")),
+    "places-100": _arm(
+        "places alone freed, after all of it", Start(1.0, "grid", PLACES), ("#009E73", "-")
+    ),
+    "random-fixed": _arm("random places, fixed", Start(0.0, "random", FIXED), ("#D55E00", "--")),
+    "random-freed": _arm("random places, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
 }
 BEYOND |= ARMS
 #: All models that can be trained, by name.

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import mean
 
 from ...models import ARMS
-from ...records.grid import covered_at, median_moved, pixels_covered
+from ...records.grid import covered_at, grown, median_moved, pixels_covered
 from .claim import Answer, Claims, Runs, accuracy, gained, grade, listed, over_runs
 
 CLAIMS = Claims()
@@ -33,7 +33,7 @@ def _stay(arm: str) -> None:
         return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
 
 
-for _arm in ("freed-100", "freed-50", "freed-25", "freed-0"):
+for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
     _stay(_arm)
 
 
@@ -91,6 +91,12 @@ def _compared(text: str, ours: str, other: str, words: tuple[str, str, str]) -> 
 _compared(
     "freedom helps a trained CNN", "freed-100", "grid-100", ("helps", "harms", "no difference")
 )
+_compared(
+    "freed widths help a trained CNN",
+    "freed-100",
+    "places-100",
+    ("help", "harm", "no difference"),
+)
 _compared("freedom helps from the start", "freed-0", "grid-0", ("helps", "harms", "no difference"))
 _compared("the grid is needed", "grid-0", "random-freed", ("needed", "in the way", "no difference"))
 _compared(
@@ -105,6 +111,28 @@ _compared(
     "grid-100",
     ("costs", "gains", "no difference"),
 )
+
+
+@CLAIMS.claim(
+    PLACE,
+    "grids grow without wider heads",
+    "grow: where places alone are freed, each of the last {last} layers grows by at least {share}"
+    " of what it grows by where widths are too, mean over seeds (some grow: one at least)",
+    "places-100",
+    "freed-100",
+    last=4,
+    share=0.5,
+)
+def _grow(runs: Runs, last: int, share: float) -> Answer:
+    alone, both = (
+        over_runs([factor[-1].item() - 1 for factor, _ in grown(record)] for record in runs[arm])
+        for arm in ("places-100", "freed-100")
+    )
+    pairs = list(zip(alone, both, strict=True))
+    grow = [a >= share * b for a, b in pairs[-last:]]
+    found = "; ".join(f"{100 * a:+.0f} against {100 * b:+.0f}" for a, b in pairs)
+    answer = "grow" if all(grow) else "some grow" if any(grow) else "do not grow"
+    return f"growth by layer, in percent: {found}", answer
 
 
 @CLAIMS.claim(

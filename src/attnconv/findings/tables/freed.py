@@ -44,7 +44,7 @@ def growth_table(records: Records) -> Table:
     rows = []
     for name, spec in ARMS.items():
         runs = records.at(TIER).of(name)
-        if spec.start and (spec.start.heads, spec.start.freed) == ("grid", True) and runs:
+        if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
             rows.append({"network": spec.label} | _growth(runs))
     caption = (
         "How the grid of each 3 × 3 layer changed, mean over seeds: the factor by which it grew,"
