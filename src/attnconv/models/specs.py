@@ -164,7 +164,7 @@ ARMS = {
     "freed-50": _arm("freed after half", Start(0.5, "grid", FREED), ("#0072B2", "-.")),
     "freed-100": _arm("freed after all of it", Start(1.0, "grid", FREED), ("#0072B2", "-")),
     "places-100": _arm(
-        "places alone freed, after all of it", Start(1.0, "grid", PLACES), ("#009E73", "-")
+        "places alone freed, after all of it", Start(1.0, "grid", PLACES), ("#009E73", ":")
     ),
     "random-fixed": _arm("random places, fixed", Start(0.0, "random", FIXED), ("#D55E00", "--")),
     "random-freed": _arm("random places, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
