@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..theory.construction import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from ..theory.grid import all_shifts, pixels
-from .specs import Start
+from .specs import FREED, Start
 
 #: Of the heads that a convolution becomes, one over pixels squared: they give 93 % to their pixel.
 START_ALPHA = 4.0
@@ -24,7 +24,7 @@ def as_free_attention(
     cnn: nn.Module,
     alpha: float,
     random_places: bool = False,
-    trained: Collection[str] = ("centers", "spread"),
+    trained: Collection[str] = FREED,
     seed: int = 0,
 ) -> nn.Module:
     """A copy of a CNN in which each convolution is self-attention with heads of this alpha, soft
@@ -44,8 +44,8 @@ def as_free_attention(
             share = torch.rand(centers.shape, generator=generator)
             centers = lowest + share.to(centers) * (highest - lowest)
         layer.encoding = QuadraticEncoding.from_alpha(centers.detach(), alpha)
-        for name, parameter in layer.encoding.named_parameters():
-            parameter.requires_grad_(name in trained)
+        for name in trained:
+            layer.encoding.get_parameter(name).requires_grad_()
     return model
 
 

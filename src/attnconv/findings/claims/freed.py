@@ -125,8 +125,8 @@ _compared(
 )
 def _grow(runs: Runs, last: int, share: float) -> Answer:
     alone, both = (
-        over_runs([factor[-1].item() - 1 for factor, _ in grown(record)] for record in runs[arm])
-        for arm in ("places-100", "freed-100")
+        over_runs([factor[-1].item() - 1 for factor, _ in grown(record)] for record in records)
+        for records in runs.values()
     )
     pairs = list(zip(alone, both, strict=True))
     grow = [a >= share * b for a, b in pairs[-last:]]
