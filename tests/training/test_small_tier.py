@@ -87,11 +87,11 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
         ({"tier": ["small"]}, r"tier = \['small'\]: Input should be a valid string"),
         (
             {"tier": "tiny"},
-            r"tier = 'tiny': expected one of quick, brief, paper, small, small-long, small-free",
+            r"tier = 'tiny': expected one of quick, brief, paper, small, small-long, small-free, ",
         ),
         (
             {"tier": "quick"},
-            r"tier = 'quick': expected paper or small or small-long or small-free for cifar10",
+            r"tier = 'quick': expected paper or small or small-long or small-free or ",
         ),
         ({"model": "freed-0"}, r"model = 'freed-0', tier = 'small': expected tier = 'small-free'"),
     ]:
@@ -101,6 +101,35 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
     assert small(hidden=60, seed=3, train_images=500, device="cpu", micro_batch=7).hidden == 60, (
         "the tier's own, and what is free"
     )
+
+
+@pytest.mark.parametrize("model", ["sa-quadratic", "resnet18"])
+def test_a_scaled_variant_changes_one_thing_of_the_small_tiers_recipe(model):
+    usual = small(model=model).identity()
+
+    def changed(tier):
+        other = small(model=model, tier=tier).identity()
+        return {name: other[name] for name in other if other[name] != usual[name]}
+
+    assert changed("small-long") == {"tier": "small-long", "epochs": 60}
+    for tier, factor in [("third", 0.3), ("half", 0.5), ("double", 2), ("quadruple", 4)]:
+        widths = {name: factor * usual[name] for name in ("hidden", "intermediate", "width")}
+        assert changed(f"small-{tier}") == {"tier": f"small-{tier}"} | widths
+    assert changed("small-double-long").keys() == changed("small-double").keys() | {"epochs"}
+    with pytest.raises(ValueError, match="expected sa-quadratic or resnet18 in this tier"):
+        small(model="cnn", tier="small-half")
+
+
+def test_both_models_have_about_the_same_size_at_each_width():
+    for tier in ("small-third", "small-half", "small", "small-double", "small-quadruple"):
+        ours, theirs = (
+            sum(
+                p.numel()
+                for p in build_network(small(model=m, tier=tier).model_dump()).parameters()
+            )
+            for m in ("sa-quadratic", "resnet18")
+        )
+        assert ours == pytest.approx(theirs, rel=0.06)
 
 
 def test_a_run_of_each_tier_has_a_name_of_its_own():

@@ -2,7 +2,7 @@
 otherwise."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..theory.encodings import CENTER_STD
@@ -68,7 +68,6 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "attention_dropout": 0.0,
     "checkpoint_every": 1,
 }
-LONG_RECIPE = SMALL_RECIPE | {"epochs": 60}  # heads need time to settle
 # Chapter 15's arms: a small CNN, trained for `parent_epochs`, then what it became for `epochs`.
 # Adam's rates are distances: at the others' rate a centre can go two pixels.
 FREE_RECIPE = SMALL_RECIPE | {
@@ -87,13 +86,32 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 
 @dataclass(frozen=True)
 class Tier:
-    """`fixed`: its runs are compared by the recipe, so that to change it takes `override`.
-    `may_differ`: what its tables allow, since each page prints it beside the number."""
+    """One recipe on one data set.
+
+    `fixed`: runs are compared by the recipe, so changing a parameter requires `override`.
+    `may_differ`: the parameters that may vary within a table, because each page prints them beside
+    the number. `variant_of`: the tier whose models' own settings apply here too, before `changes`.
+    `models`: the models that may be trained in this tier; empty means all. `keeps_weights`: commit
+    the weights of seed 0.
+    """
 
     dataset: str
     recipe: Mapping[str, Any]
     fixed: bool = False
     may_differ: tuple[str, ...] = ("seed", "precision")
+    variant_of: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    keeps_weights: bool = False
+
+
+def _scaled(width: float = 1.0, **changes: Any) -> Tier:
+    """Return a variant of the small tier with all widths multiplied by `width`, for the chapter on
+    scaling."""
+    widths = ("hidden", "intermediate", "width")
+    changes |= {name: round(width * SMALL_RECIPE[name]) for name in widths}
+    models = ("sa-quadratic",) if "pooling" in changes else ("sa-quadratic", "resnet18")
+    return Tier("cifar10", SMALL_RECIPE, True, variant_of="small", changes=changes, models=models)
 
 
 TIERS = {
@@ -102,9 +120,24 @@ TIERS = {
     "paper": Tier(
         "cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")
     ),
-    "small": Tier("cifar10", SMALL_RECIPE, fixed=True),
-    "small-long": Tier("cifar10", LONG_RECIPE, fixed=True),
-    "small-free": Tier("cifar10", FREE_RECIPE, fixed=True),
+    "small": Tier("cifar10", SMALL_RECIPE, fixed=True, keeps_weights=True),
+    # heads need time to settle
+    "small-long": Tier(
+        "cifar10",
+        SMALL_RECIPE,
+        True,
+        variant_of="small",
+        changes={"epochs": 60},
+        keeps_weights=True,
+    ),
+    "small-free": Tier("cifar10", FREE_RECIPE, fixed=True, keeps_weights=True),
+    # 0.3 rather than a quarter of the width: a quarter of the ResNet's 10 channels is no integer
+    "small-third": _scaled(0.3),
+    "small-half": _scaled(0.5),
+    "small-double": _scaled(2.0),
+    "small-quadruple": _scaled(4.0),
+    "small-tokens": _scaled(pooling=2),
+    "small-double-long": _scaled(2.0, epochs=60),
 }
 
 

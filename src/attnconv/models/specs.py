@@ -175,5 +175,7 @@ SPECS = MODELS | BEYOND
 
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
-    """The parameters that a run of this model in this tier has unless told otherwise."""
-    return {**TIERS[tier].recipe, **SPECS[model].recipes.get(tier, {})}
+    """Return the parameters of a run of this model in this tier, unless told otherwise."""
+    chosen = TIERS[tier]
+    own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
+    return {**chosen.recipe, **own, **chosen.changes}

@@ -35,8 +35,8 @@ class Task(Parameters):
     )
     tier: Annotated[str, one_of(tuple(TIERS))] = Field(
         description=(
-            "whose recipe: quick (the default) or brief for digits; paper (the default), small,"
-            " small-long or small-free for cifar10"
+            "whose recipe: quick (the default) or brief for digits; paper (the default) or one of"
+            f" {', '.join(tiers_of('cifar10')[1:])} for cifar10"
         )
     )
     seed: int = Field(
@@ -257,6 +257,11 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
             raise ValueError(
                 f"model = {self.model!r}, tier = {self.tier!r}: expected tier = 'small-free'"
             )
+        if (models := TIERS[self.tier].models) and self.model not in models:
+            raise ValueError(
+                f"model = {self.model!r}, tier = {self.tier!r}: expected {' or '.join(models)} in"
+                " this tier"
+            )
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
@@ -277,7 +282,7 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
     def keeps_weights(self) -> bool:
         """Whether its weights are kept beside the record: one seed of each model of the small
         tiers."""
-        return TIERS[self.tier].fixed and self.seed == 0
+        return TIERS[self.tier].keeps_weights and self.seed == 0
 
     @property
     def record_folder(self) -> Path:

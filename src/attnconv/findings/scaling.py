@@ -1,0 +1,214 @@
+"""Does attention catch up with the ResNet18? The questions, the rules that answer them, and the
+prediction for the paper's networks.
+
+Everything here was committed before the first run of a scaling tier. All accuracies are on the
+10,000 test images after the last epoch. A setting is a tier; its runs differ in the seed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Accuracies of the runs of one model, by tier.
+Accuracies = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One way in which the networks approach the paper's, with everything else as in the small
+    tier."""
+
+    name: str
+    question: str
+    tiers: tuple[str, ...]  # from small to large
+    resnet_tiers: tuple[str, ...]  # the baseline of each, where the axis does not exist for it
+
+
+SIZES = ("small-third", "small-half", "small", "small-double")
+AXES = (
+    Axis(
+        "size",
+        "Does the gap between ResNet18 and attention shrink from the small tier's width to twice"
+        " that width?",
+        ("small", "small-double"),
+        ("small", "small-double"),
+    ),
+    Axis(
+        "epochs",
+        "Does the gap shrink when both are trained for 60 epochs instead of 20?",
+        ("small", "small-long"),
+        ("small", "small-long"),
+    ),
+    Axis(
+        "tokens",
+        "Does the gap shrink when attention sees 16 x 16 tokens instead of 8 x 8?",
+        ("small", "small-tokens"),
+        ("small", "small"),
+    ),
+)
+#: The rule in words; `Change.verdict` is the rule in code.
+RULE = (
+    "The gap is the mean test accuracy of resnet18 minus that of sa-quadratic. It narrows if it"
+    " falls from the first to the last setting by more than two standard errors of the difference,"
+    " widens if it rises by more than two, and otherwise no change is shown. The standard error"
+    " uses one standard deviation per model, pooled over all settings with at least two seeds."
+)
+STANDARD_ERRORS = 2.0
+
+
+def pooled_deviation(accuracies: Accuracies) -> float:
+    """Return the standard deviation between seeds, pooled over all settings of a model.
+
+    ValueError if no setting has two seeds.
+    """
+    several = [np.asarray(values) for values in accuracies.values() if len(values) > 1]
+    if not several:
+        raise ValueError("expected at least one setting with two seeds, got none")
+    squares = sum(((values - values.mean()) ** 2).sum() for values in several)
+    return float(np.sqrt(squares / sum(len(values) - 1 for values in several)))
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the gap differs between the two ends of an axis: `first` and `last` gap, and the standard
+    error of their difference."""
+
+    first: float
+    last: float
+    standard_error: float
+
+    @property
+    def verdict(self) -> str:
+        """Apply `RULE`: narrows, widens or no change shown."""
+        fall = self.first - self.last
+        if abs(fall) <= STANDARD_ERRORS * self.standard_error:
+            return "no change shown"
+        return "narrows" if fall > 0 else "widens"
+
+
+def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Change:
+    """Compare the gap at the two ends of an axis (`RULE`)."""
+    ours, theirs = pooled_deviation(attention), pooled_deviation(resnet)
+    ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
+    gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
+    variance = sum(ours**2 / len(attention[a]) for a, _ in ends)
+    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # else the same runs cancel
+        variance += sum(theirs**2 / len(resnet[r]) for _, r in ends)
+    return Change(float(gaps[0]), float(gaps[1]), float(np.sqrt(variance)))
+
+
+# --- the prediction for the paper's networks ---
+
+PREDICTION = (
+    "For each model, log(test error) is fitted by least squares, over all runs, as a linear"
+    " function of log(parameters), log(epochs) and, for attention, log(tokens): a power law. The"
+    " fit is extrapolated to the paper's parameters, 300 epochs and 256 tokens. Its 95 % interval"
+    " is a bootstrap over seeds within each setting. The check: the same fit without the setting of"
+    " the largest training compute predicts that setting's mean test error within 5 % of it, for"
+    " both models. If the check fails for either model, no prediction is made."
+)
+TOLERANCE = 0.05
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a power law is fitted to: the runs of one tier and the quantities that it scales with.
+
+    `scale`: for example `(parameters, epochs, tokens)`. `compute`: floating-point operations of the
+    whole training.
+    """
+
+    tier: str
+    scale: tuple[float, ...]
+    compute: float
+    accuracies: tuple[float, ...]
+
+    @property
+    def errors(self) -> np.ndarray:
+        return 1 - np.asarray(self.accuracies)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """Test error = exp(coefficients[0]) * product of scale[i] ** coefficients[i + 1]."""
+
+    coefficients: np.ndarray
+
+    def error_at(self, scale: Sequence[float]) -> float:
+        return float(np.exp(self.coefficients @ [1.0, *np.log(scale)]))
+
+
+def fit(settings: Sequence[Setting], errors: Sequence[np.ndarray] | None = None) -> PowerLaw:
+    """Fit a power law to all runs by least squares on log(test error).
+
+    `errors`: in place of the settings' own. ValueError if the settings do not determine the
+    exponents.
+    """
+    errors = [s.errors for s in settings] if errors is None else errors
+    rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
+    if np.linalg.matrix_rank(rows) < rows.shape[1]:
+        raise ValueError(
+            f"the settings {', '.join(s.tier for s in settings)} do not determine"
+            f" {rows.shape[1]} coefficients; each quantity must vary by itself"
+        )
+    inputs = np.repeat(rows, [len(e) for e in errors], axis=0)
+    return PowerLaw(np.linalg.lstsq(inputs, np.log(np.concatenate(errors)), rcond=None)[0])
+
+
+def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
+    """Predict the setting of the largest training compute from the others.
+
+    Returns that setting and its predicted test error. Settings without which the exponents are not
+    determined are passed over, as they cannot be predicted by any fit.
+    """
+    for left_out in sorted(settings, key=lambda s: s.compute, reverse=True):
+        try:
+            law = fit([s for s in settings if s is not left_out])
+        except ValueError:
+            continue
+        return left_out, law.error_at(left_out.scale)
+    raise ValueError("no setting can be left out: the fit has no spare setting")
+
+
+def check_holds(settings: Sequence[Setting]) -> bool:
+    """Say whether the check in `PREDICTION` holds for one model."""
+    left_out, predicted = leave_largest_out(settings)
+    measured = left_out.errors.mean()
+    return bool(abs(predicted - measured) <= TOLERANCE * measured)
+
+
+def interval(
+    settings: Sequence[Setting], scale: Sequence[float], seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the test error that the fit predicts at `scale`."""
+    generator = np.random.default_rng(seed)
+    predicted = [
+        fit(settings, [generator.choice(s.errors, len(s.errors)) for s in settings]).error_at(scale)
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(predicted, [0.025, 0.975])
+    return float(low), float(high)
+
+
+# --- the learning rate ---
+
+RATES = (0.5, 1.0, 2.0)  # times the small tier's
+RATE_RULE = (
+    "For each model, at the smallest and at the largest width that is run: seed 0, 3 epochs, the"
+    " last 5,000 training images held out, at half, one and two times the small tier's learning"
+    " rate. The small tier's rate stays unless another one is better by more than 0.03 in held-out"
+    " accuracy. Where it is, the rate of a width is the small tier's times (relative width) ** p on"
+    " that side of the small tier's width, with p chosen so that the best of the three rates is"
+    " used at that end."
+)
+CLEARLY_BETTER = 0.03
+
+
+def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
+    """Apply `RATE_RULE` at one end: `held_out` accuracy by multiple of the rate gives p."""
+    best = max(held_out, key=lambda multiple: held_out[multiple])
+    if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
+        return 0.0
+    return float(np.log(best) / np.log(relative_width))
