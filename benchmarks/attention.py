@@ -18,9 +18,9 @@ import torch.nn.functional as F
 
 from attnconv import conv_to_attention
 from attnconv.checks import largest_gap
-from attnconv.findings.measure import cost
+from attnconv.layers.attention import attend
+from attnconv.measures.cost import cost
 from attnconv.theory import attention
-from attnconv.theory.layers import attend
 
 SIDES = (8, 16, 32, 64, 128)
 WAYS = ("dense", "separable", "shifts", "soft shifts", "soft tiles", "convolution")

@@ -29,14 +29,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnconv import build_model
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
-from attnconv.findings.measure import added_memory, peak_rate, seconds
+from attnconv.layers.attention import ContentAttention
+from attnconv.measures.cost import added_memory, peak_rate, seconds
 from attnconv.models import MODELS
-from attnconv.parameters import RunParameters
-from attnconv.runs import provenance
+from attnconv.runs.parameters import RunParameters
+from attnconv.runs.provenance import provenance
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.encodings import learned_content_scores
 from attnconv.theory.grid import relative_shifts
-from attnconv.theory.layers import ContentAttention
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.loop import Training
 from attnconv.training.processes import Processes

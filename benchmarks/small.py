@@ -24,13 +24,13 @@ import torch
 from models import counted_flops, noise
 from torch import nn
 
-from attnconv.findings.measure import peak_rate, seconds
-from attnconv.parameters import RunParameters
-from attnconv.runs import provenance
+from attnconv.layers.attention import ContentAttention
+from attnconv.measures.cost import peak_rate, seconds
+from attnconv.runs.parameters import RunParameters
+from attnconv.runs.provenance import provenance
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.encodings import SeparableEncoding
 from attnconv.theory.grid import axis_shifts
-from attnconv.theory.layers import ContentAttention
 from attnconv.training import loop
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.loop import Training

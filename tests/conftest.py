@@ -8,7 +8,7 @@ import pytest
 
 # The shapes in the theory's annotations are checked at each call: before anything imports it.
 sys.modules["attnconv.theory.shapes"] = jaxtyping
-jaxtyping.install_import_hook("attnconv.theory", "helpers.shapes.check_shapes")
+jaxtyping.install_import_hook(["attnconv.theory", "attnconv.layers"], "helpers.shapes.check_shapes")
 pytest.register_assert_rewrite("helpers.runs")
 
 import torch

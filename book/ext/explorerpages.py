@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
 from attnconv.models import ARMS, MODELS
-from attnconv.records.select import Records
+from attnconv.runs.select import Records
 from attnconv.store import write_file
 from attnconv.training.quick import quick_model, quick_runs
 

@@ -1,7 +1,7 @@
 """From a statement to its code: the function's source, its test and its chapter, one click each,
 and all of them there.
 
-:::{in-code} theory.attention.convolution theory.layers.attend
+:::{in-code} theory.attention.convolution layers.attention.attend
 :test: test_attention.py::test_convolution_equals_torch
 :proof: eq_12
 :chapter: 01-attention-and-convolution
@@ -27,7 +27,7 @@ TESTS = Path(__file__).parents[2] / "tests"
 
 
 def find_object(name: str) -> tuple[str, str]:
-    """`theory.layers.attend` as its file, without the ending, and its name in there."""
+    """`layers.attention.attend` as its file, without the ending, and its name in there."""
     module, _, inside = f"attnconv.{name}".rpartition(".")
     found = getattr(importlib.import_module(module), inside, None)
     if found is None:
@@ -36,7 +36,7 @@ def find_object(name: str) -> tuple[str, str]:
 
 
 def find_test(name: str) -> tuple[str, str]:
-    """`theory/test_layers.py::test_x` as its file, without the ending, and the test."""
+    """`layers/test_attention_layers.py::test_x` as its file, without the ending, and the test."""
     file, _, test = name.partition("::")
     if test not in tests_in(TESTS / file):
         raise ValueError(f"a page names the test {name}, but tests/{file} has no {test}")

@@ -7,15 +7,15 @@ imported when asked for.
 
 from typing import TYPE_CHECKING
 
+from .layers.attention import attention_probabilities
+from .layers.conv import conv_to_attention, convert_network, hard_alpha
+from .layers.converse import attention_to_conv
 from .models import build_model, cost_of, prune_degenerate_heads
-from .theory.construction import conv_to_attention, convert_network, hard_alpha
-from .theory.converse import attention_to_conv
 from .theory.expressivity import expresses_convolution
-from .theory.layers import attention_probabilities
 
 if TYPE_CHECKING:
     from .data import load_dataset
-    from .records.weights import load_model
+    from .runs.weights import load_model
 
 __all__ = [
     "attention_probabilities",
@@ -40,7 +40,7 @@ def __getattr__(name: str):
             from .data import load_dataset
 
             return load_dataset
-        from .records.weights import load_model
+        from .runs.weights import load_model
 
         return load_model
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@
 import argparse
 import sys
 
-from .parameters import RunParameters
+from .runs.parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def _data(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .records.record import find_runs, results_table
+    from .runs.record import find_runs, results_table
 
     records, problems = find_runs(given.runs)
     print(results_table(records), end="")
@@ -113,8 +113,8 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .findings.readme import update_picture, update_readme
-    from .records.select import Records
+    from .report.readme import update_picture, update_readme
+    from .runs.select import Records
 
     changed = update_readme(Records.read(given.runs or ""))
     update_picture()
@@ -124,8 +124,8 @@ def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
 
 def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     from .data import load_dataset
-    from .records.conversion import FILE, compare
-    from .records.weights import load_model
+    from .measures.conversion import FILE, compare
+    from .runs.weights import load_model
 
     model = load_model(given.model, given.tier, runs=given.runs)
     folder = vars(model)["record"].folder

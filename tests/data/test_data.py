@@ -22,7 +22,7 @@ from attnconv.data import (
     whitened,
 )
 from attnconv.data.cifar10 import CIFAR10_CLASSES, read_archive
-from attnconv.parameters import RunParameters
+from attnconv.runs.parameters import RunParameters
 
 
 def test_digits():

@@ -21,9 +21,9 @@ from attnconv.explorer.payload import (
     pixel_payload,
 )
 from attnconv.explorer.widget import explore, explore_convolution, explore_maps
+from attnconv.measures.heads import heads_of
 from attnconv.models import MODELS, SmallCNN
-from attnconv.records.heads import heads_of
-from attnconv.runs import load_run
+from attnconv.runs.record import load_run
 from attnconv.training.quick import quick_model, quick_run
 
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]

@@ -9,7 +9,7 @@ from itertools import count
 import torch
 
 from attnconv.models import SPECS
-from attnconv.runs import LARGEST_RECORD
+from attnconv.runs.record import LARGEST_RECORD
 
 
 def check_record(record, model, epochs):

@@ -4,10 +4,10 @@ tabulate."""
 import torch
 
 from attnconv.data import CIFAR10_FINGERPRINT
+from attnconv.measures.content import query_pixels
 from attnconv.models import MODELS, build_model, snapshot
-from attnconv.parameters import Folders, RunParameters
-from attnconv.records.content import query_pixels
-from attnconv.runs import write_run
+from attnconv.runs.parameters import Folders, RunParameters
+from attnconv.runs.record import write_run
 
 SMALL = {"hidden": 16, "intermediate": 16}
 CIFAR10 = {

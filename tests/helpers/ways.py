@@ -1,6 +1,6 @@
 """The ways in which a layer can multiply, each forced."""
 
-from attnconv.theory.windows import tiles_of
+from attnconv.layers.windows import tiles_of
 
 WAYS = ("whole", "tiles")
 
@@ -11,6 +11,6 @@ def force(patch, way):
     def best_tiles(seen, products, separable):
         return [tiles_of(mask, 3) for mask in seen] if way == "tiles" else None
 
-    for module in ("layers", "construction"):
-        patch.setattr(f"attnconv.theory.{module}.worth_a_look", lambda *sizes: True)
-        patch.setattr(f"attnconv.theory.{module}.best_tiles", best_tiles)
+    for module in ("attention", "conv"):
+        patch.setattr(f"attnconv.layers.{module}.worth_a_look", lambda *sizes: True)
+        patch.setattr(f"attnconv.layers.{module}.best_tiles", best_tiles)

@@ -8,7 +8,7 @@ from attnconv import build_model, convert_network
 from attnconv.checks import largest_gap
 from attnconv.models import SmallCNN
 from attnconv.models.cnn import WHITENING_EPS
-from attnconv.parameters import RunParameters
+from attnconv.runs.parameters import RunParameters
 
 
 @pytest.fixture

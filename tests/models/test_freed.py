@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from attnconv import attention_probabilities, build_model, convert_network
+from attnconv.layers.conv import ConvAsAttention, hard_alpha
 from attnconv.models import ARMS, SmallCNN, snapshot
 from attnconv.models.freed import (
     START_ALPHA,
@@ -20,7 +21,6 @@ from attnconv.models.freed import (
     moved,
     nearest_convolution,
 )
-from attnconv.theory.construction import ConvAsAttention, hard_alpha
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 

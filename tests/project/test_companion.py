@@ -13,8 +13,9 @@ import nbformat
 import pytest
 from helpers import ROOT
 
-from attnconv import figures, tables
-from attnconv.records.select import Records
+from attnconv import figures
+from attnconv.report import tables
+from attnconv.runs.select import Records
 
 pytestmark = pytest.mark.slow
 

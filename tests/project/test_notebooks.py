@@ -11,7 +11,7 @@ from helpers import ROOT
 from helpers.runs import check_record
 
 from attnconv.models import MODELS
-from attnconv.runs import load_run
+from attnconv.runs.record import load_run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CHECKED = "nbval-check-output"

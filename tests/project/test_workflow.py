@@ -10,7 +10,7 @@ from helpers import ROOT
 from helpers.runs import check_record
 
 from attnconv.models import ARMS, MODELS
-from attnconv.runs import find_runs
+from attnconv.runs.record import find_runs
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from torch import nn
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
 from attnconv.explorer import script
 from attnconv.explorer.payload import content_files_of_model, maps_payload
+from attnconv.measures.content import content_probabilities, mean_by_shift, score_parts
+from attnconv.measures.heads import Heads
 from attnconv.models import build_model
-from attnconv.records.attention import from_snapshot
-from attnconv.records.content import content_probabilities, mean_by_shift, score_parts
-from attnconv.records.heads import Heads
+from attnconv.runs.history import from_snapshot
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 

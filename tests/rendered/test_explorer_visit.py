@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import attention_payload
-from attnconv.runs import load_run
+from attnconv.runs.record import load_run
 
 HEADS = "book/explorer.html"
 CONVOLUTION = "book/explorer-convolution.html"

@@ -9,7 +9,7 @@ from helpers.runs import check_record, results, stop_after
 
 from attnconv import load_dataset
 from attnconv.models import MODELS
-from attnconv.parameters import RunParameters
+from attnconv.runs.parameters import RunParameters
 from attnconv.training.loop import train
 from attnconv.training.processes import Interrupted
 

@@ -9,9 +9,9 @@ from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.models import ARMS
 from attnconv.models.freed import attention_layers
-from attnconv.parameters import RunParameters
-from attnconv.records.weights import load_model
-from attnconv.runs import load_run
+from attnconv.runs.parameters import RunParameters
+from attnconv.runs.record import load_run
+from attnconv.runs.weights import load_model
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.lineage import epochs_to_keep
 from attnconv.training.loop import train

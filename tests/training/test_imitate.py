@@ -2,9 +2,9 @@ import torch
 from torch import nn
 
 from attnconv.data import load_photograph, whitened
-from attnconv.parameters import ImitationParameters
+from attnconv.layers.attention import PositionAttention
+from attnconv.runs.parameters import ImitationParameters
 from attnconv.theory.encodings import QuadraticEncoding
-from attnconv.theory.layers import PositionAttention
 from attnconv.training.imitate import imitate_convolution, imitate_convolutions
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from attnconv.parameters import RunParameters
+from attnconv.layers.attention import PositionAttention
+from attnconv.runs.parameters import RunParameters
 from attnconv.theory.encodings import QuadraticEncoding
-from attnconv.theory.layers import PositionAttention
 from attnconv.training.optimizer import make_optimizer, set_rate
 
 DECAY, RATE = 0.01, 0.1

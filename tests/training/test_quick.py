@@ -9,7 +9,7 @@ from helpers.runs import untimed
 
 from attnconv.models import SPECS
 from attnconv.models.recipes import TIERS
-from attnconv.runs import load_run
+from attnconv.runs.record import load_run
 from attnconv.training import quick
 from attnconv.training.quick import DIGEST
 

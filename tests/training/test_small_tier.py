@@ -10,10 +10,10 @@ from attnconv import build_model
 from attnconv.data import Batches, Dataset, load_dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.models import ARMS, MODELS, SPECS
-from attnconv.parameters import RunParameters, build_network
-from attnconv.records.select import Records
-from attnconv.records.weights import FILE, load_model, set_weights
-from attnconv.runs import load_run
+from attnconv.runs.parameters import RunParameters, build_network
+from attnconv.runs.record import load_run
+from attnconv.runs.select import Records
+from attnconv.runs.weights import FILE, load_model, set_weights
 from attnconv.store import REPOSITORY, DamagedFile
 from attnconv.training.evaluation import evaluate
 from attnconv.training.loop import train

@@ -15,10 +15,10 @@ from torch import nn
 from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
+from attnconv.measures.content import content_probabilities, query_pixels, score_parts
 from attnconv.models import MODELS
-from attnconv.parameters import RunParameters, build_network
-from attnconv.records.content import content_probabilities, query_pixels, score_parts
-from attnconv.runs import LARGEST_RECORD, load_run
+from attnconv.runs.parameters import RunParameters, build_network
+from attnconv.runs.record import LARGEST_RECORD, load_run
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.evaluation import evaluate
 from attnconv.training.loop import Training, train
@@ -585,7 +585,7 @@ def test_a_notebook_launches_two_processes(tmp_path):
     """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies
     this one's threads."""
     parameters = small(tmp_path, processes=2)
-    program = "from attnconv.parameters import *; from attnconv.training.launch import *\n"
+    program = "from attnconv.runs.parameters import *; from attnconv.training.launch import *\n"
     program += f"print(launch(RunParameters.check({parameters.model_dump()!r})))"
     shell = command_line("-c", program, launcher=())
     assert shell.returncode == 0, shell.stderr[-3000:]

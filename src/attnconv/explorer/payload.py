@@ -18,18 +18,18 @@ import torch
 from torch import Tensor
 
 from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
-from ..findings.colors import HEAD_COLORS
-from ..models import SPECS, SelfAttentionNet
-from ..records.attention import ContentMaps, ScoreParts
-from ..records.content import (
+from ..measures.content import (
     MEAN_IMAGES,
     SINGLE_IMAGES,
     content_probabilities,
     mean_by_shift,
     score_parts,
 )
-from ..records.heads import Heads, heads_of
-from ..records.record import RunRecord
+from ..measures.heads import Heads, heads_of
+from ..models import SPECS, SelfAttentionNet
+from ..models.specs import HEAD_COLORS
+from ..runs.history import ContentMaps, ScoreParts
+from ..runs.record import RunRecord
 from ..theory.expressivity import expect_probabilities
 from ..theory.grid import pixels
 from . import source

@@ -8,7 +8,7 @@ import anywidget
 import traitlets
 from torch import Tensor
 
-from ..records.record import RunRecord
+from ..runs.record import RunRecord
 from . import script, source
 from .payload import Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..layers.attention import ContentAttention, PositionAttention
 from ..theory.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
-from ..theory.layers import ContentAttention, PositionAttention
 
 COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention)
 # D_p of equation (9) and of appendix E

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from ..theory.construction import ConvAsAttention, convert_network
+from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from ..theory.grid import all_shifts, pixels
 from .specs import FREED, Start

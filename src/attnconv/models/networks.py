@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from ..layers.attention import ContentAttention, PositionAttention
 from ..theory.encodings import (
     GeneralizedQuadraticEncoding,
     LearnedRelativeEncoding,
     LearnedShiftEmbedding,
     QuadraticEncoding,
 )
-from ..theory.layers import ContentAttention, PositionAttention
 from .cnn import SmallCNN
 from .freed import START_ALPHA, attention_layers, begin
 from .recipes import PAPER_RECIPE

@@ -6,8 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ..layers.attention import PositionAttention
 from ..theory.encodings import GeneralizedQuadraticEncoding
-from ..theory.layers import PositionAttention
 from .networks import SelfAttentionNet
 
 #: Of appendix E; the defaults are the published code's.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ..parameters import ImitationParameters
+from ..layers.attention import PositionAttention, attend
+from ..runs.parameters import ImitationParameters
 from ..theory.encodings import QuadraticEncoding
-from ..theory.layers import PositionAttention, attend
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from accelerate import notebook_launcher
 from torch.distributed.elastic.multiprocessing.api import SignalException
 
 from ..data import Dataset
-from ..parameters import RunParameters
-from ..records.record import load_run
+from ..runs.parameters import RunParameters
+from ..runs.record import load_run
 from .loop import Run, train
 from .processes import Interrupted, device_type
 

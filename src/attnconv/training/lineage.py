@@ -12,10 +12,10 @@ from torch import nn
 from ..data import Dataset
 from ..models import SPECS, SelfAttentionNet, prune_degenerate_heads
 from ..models.freed import begin
-from ..parameters import Network, Place, RunParameters, Task, build_network
-from ..records.record import RunRecord, load_run
-from ..records.select import command
-from ..records.weights import set_weights
+from ..runs.parameters import Network, Place, RunParameters, Task, build_network
+from ..runs.record import RunRecord, load_run
+from ..runs.select import command
+from ..runs.weights import set_weights
 from ..store import DamagedFile, read_tensors
 from .checkpoint import Checkpoint, Checkpoints
 

@@ -22,9 +22,9 @@ from tqdm import tqdm
 
 from ..data import Dataset, Split, load_dataset
 from ..models import SPECS, SmallCNN
-from ..parameters import RunParameters, build_network
-from ..records.record import RunRecord
-from ..records.weights import named_weights, set_weights
+from ..runs.parameters import RunParameters, build_network
+from ..runs.record import RunRecord
+from ..runs.weights import named_weights, set_weights
 from ..store import remove_temporary
 from .checkpoint import Checkpoint, Checkpoints, Progress
 from .evaluation import evaluate

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..data import DATASETS
 from ..models import SelfAttentionNet
-from ..parameters import RunParameters
+from ..runs.parameters import RunParameters
 from .processes import Processes
 
 LARGEST_BLOCK = 32 * 2**20  # bytes

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ..parameters import MOMENTUM, RunParameters
+from ..runs.parameters import MOMENTUM, RunParameters
 
 POSITION_PARAMETERS = ("centers", "spread", "root")  # they travel pixels, the weights fractions
 

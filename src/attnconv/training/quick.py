@@ -19,10 +19,10 @@ from filelock import FileLock
 from torch import nn
 
 from ..models import MODELS
-from ..parameters import RunParameters
-from ..records.provenance import processor
-from ..records.record import RunRecord
-from ..records.select import Records
+from ..runs.parameters import RunParameters
+from ..runs.provenance import processor
+from ..runs.record import RunRecord
+from ..runs.select import Records
 from ..store import REPOSITORY
 from .launch import launch
 

@@ -1,0 +1,303 @@
+"""The paper's figures of what heads attend to, 3 to 10, 12 and 14; each takes a run record."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from ..data import PHOTOGRAPHS, dataset_at_hand, load_photograph
+from ..measures.heads import heads_of
+from ..models.specs import head_color
+from ..runs.history import ContentMaps, PositionHistory
+from ..runs.record import RunRecord
+from ..theory.encodings import PositionEncoding
+from .style import bare, beside, finish, first_of, halo, mark_query, subplots
+
+HALF_WINDOW = 4.5  # pixels shown on each side of the query
+SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
+
+
+def mass_threshold(probabilities: np.ndarray, share: float) -> float:
+    """The level above which the largest probabilities hold `share` of the mass: the border of a
+    highest-density region."""
+    ordered = np.sort(probabilities.ravel())[::-1]
+    return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
+
+
+def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
+    """Figure 3: one layer's heads at several moments of training; by default the fourth of six
+    layers.
+
+    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11
+    pixels around the query (grey square), and at its centre a dot, a square where one pixel holds
+    over 90 %, a cross where the head is too flat for a contour, or, where the centre lies beyond
+    the frame, a ring on the frame.
+    """
+    history = _with_centers(record)
+    epochs = history.epochs.tolist()
+    wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # early epochs move more
+    moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
+    layer = layer or len(history.by_layer) // 2 + 1
+    encodings = [history.encodings(moment)[layer - 1] for moment in moments]
+    return _head_panels(
+        encodings,
+        [f"epoch {epochs[moment]}" for moment in moments],
+        f"layer {layer}, {record.source}",
+    )
+
+
+def figure_4(record: RunRecord) -> Figure:
+    """Figure 4: the heads of each layer at the end of training; contours as in `figure_3`."""
+    encodings = _with_centers(record).encodings()
+    return _head_panels(
+        encodings, [f"layer {layer + 1}" for layer in range(len(encodings))], record.source
+    )
+
+
+def figure_12(record: RunRecord) -> Figure:
+    """Figure 12: as Figure 4, of the generalised quadratic encoding, whose heads may be
+    ellipses."""
+    return figure_4(record)
+
+
+def figure_14(record: RunRecord) -> Figure:
+    """Figure 14: as Figure 4, of the network with 16 heads a layer; the contours at 50 % alone, 90
+    % would cover each other."""
+    return figure_4(record)
+
+
+def _with_centers(record: RunRecord) -> PositionHistory:
+    if not record.history.layers("centers"):
+        raise ValueError(
+            f"{record.name} has no centres of attention; expected a run with a quadratic encoding"
+        )
+    return record.history
+
+
+def _head_panels(
+    encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
+) -> Figure:
+    crowded = encodings[0].num_heads > 9
+    columns = 2 if crowded else min(3, len(encodings))
+    rows = -(-len(encodings) // columns)
+    side = 3.9 if crowded else 2.7
+    figure, axes = subplots(
+        rows,
+        columns,
+        side * columns,
+        (side + 0.3) * rows + 0.5,
+        lines=True,
+        sharex=True,
+        sharey=True,
+    )
+    for ax in axes.flat[len(encodings) :]:
+        ax.set_axis_off()
+    for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
+        _draw_heads(ax, encoding, shares=(0.5,) if crowded else (0.5, 0.9))
+        ax.set_title(title, fontsize=9)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(r"row shift $\delta_1$", fontsize=8)
+    for ax in axes.flat[max(0, len(encodings) - columns) : len(encodings)]:
+        ax.set_xlabel(r"column shift $\delta_2$", fontsize=8)
+        ax.tick_params(labelbottom=True)
+    return finish(figure, source)
+
+
+def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> None:
+    """Per head the contours holding these shares, 50 % (solid) or 90 % (dotted), of the softmax
+    mass on 11 x 11 pixels around the query, and a mark at its centre."""
+    encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
+    fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
+    with torch.no_grad():
+        on_pixels = encoding.scores(_mesh(torch.arange(-5, 6))).flatten(1)
+        on_fine = encoding.scores(_mesh(fine))
+    norm = on_pixels.logsumexp(dim=1)
+    for head, log_mass in enumerate(on_pixels - norm[:, None]):
+        density, mass = (on_fine[head] - norm[head]).numpy(), log_mass.exp().numpy()
+        levels = {share: np.log(max(mass_threshold(mass, share), 1e-300)) for share in shares}
+        seen = {
+            share: level
+            for share, level in levels.items()
+            if density.min() < level <= density.max()
+        }
+        for share, level in seen.items():
+            lines = {
+                "colors": [head_color(head)],
+                "linestyles": SHARE_STYLES[share],
+                "linewidths": 1.4,
+            }
+            ax.contour(fine, fine, density, levels=[level], **lines)
+        # one pixel; a blob; too flat for a contour
+        form = "s" if mass.max() > 0.9 else "o" if seen else "x"
+        _mark_centre(
+            ax, head, encoding.num_heads, cast(Tensor, encoding.centers)[head].tolist(), form
+        )
+    ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="0.8", edgecolor="black", zorder=0.5))
+    ax.set(
+        xlim=(-HALF_WINDOW, HALF_WINDOW),
+        ylim=(HALF_WINDOW, -HALF_WINDOW),
+        aspect="equal",
+        xticks=range(-4, 5, 2),
+        yticks=range(-4, 5, 2),
+    )
+    ax.tick_params(labelsize=6)
+    ax.grid(color="0.9", lw=0.5)
+
+
+def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:
+    """A head's number and, at its centre, a mark of this form; or a ring on the frame towards it
+    where it lies beyond."""
+    row, column = centre
+    inside = max(abs(row), abs(column)) <= HALF_WINDOW
+    x, y = (min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row))
+    # seen on the query's square too
+    ink = {"color": head_color(head), "path_effects": [halo("white")]}
+    mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
+    # above the numbers, zorder 3, of other heads
+    ax.plot(x, y, form if inside else "o", clip_on=False, zorder=4, **mark, **ink)
+    angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand around it
+    offset = (
+        (6 * np.cos(angle), 6 * np.sin(angle))
+        if inside
+        else (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)
+    )
+    middle = {"ha": "center", "va": "center"} if inside else {}
+    ax.annotate(
+        str(head + 1),
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        fontsize=8,
+        **middle,
+        **ink,
+    )
+
+
+def _mesh(axis: Tensor) -> Tensor:
+    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+
+
+def figure_5(record: RunRecord) -> Figure:
+    """Figure 5: learned position-only attention, layers below one another, heads side by side with
+    the most local first.
+
+    The 7 x 7 pixels around the middle query pixel, as in the paper, or the whole map if it is at
+    most 9 x 9. Each map on its own scale, above it the head's number and the mean probability of
+    its best shift.
+    """
+    layers = heads_of(record)
+    rows = [[heads.maps[head] for head in heads.by_locality()] for heads in layers]
+    titles = [
+        [f"{head + 1}: {heads.mass[head]:.2f}" for head in heads.by_locality()] for heads in layers
+    ]
+    (row, column), reach = layers[0].query, 3 if max(record.grid) > 9 else 9
+    window = (
+        slice(max(row - reach, 0), row + reach + 1),
+        slice(max(column - reach, 0), column + reach + 1),
+    )
+    query = row - window[0].start, column - window[1].start
+    return _map_table(
+        [[full[window] for full in line] for line in rows], query, record.source, titles
+    )
+
+
+def figure_6(record: RunRecord) -> Figure:
+    """Figure 6: attention with content, averaged over test images, from the query pixel in the
+    middle."""
+    return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
+
+
+def figure_7(record: RunRecord) -> Figure:
+    """Figure 7: as Figure 6, from another query pixel."""
+    return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
+
+
+def _with_content(record: RunRecord) -> ContentMaps:
+    if not record.content_maps:
+        raise ValueError(
+            f"{record.name} has no maps of single images; expected a run of sa-learned-content"
+        )
+    return record.content_maps
+
+
+def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
+    content = _with_content(record)
+    maps = content.mean_maps[:, :, content.query_number(row, column)].float()
+    return _map_table(maps, (row, column), record.source)
+
+
+def figure_8(record: RunRecord) -> Figure:
+    """Figure 8: attention with content on a single image, the first of the test set, or else a
+    photograph; see `figure_10`."""
+    return _single_image(record, 0, "china", 4)
+
+
+def figure_9(record: RunRecord) -> Figure:
+    """Figure 9: as Figure 8, on the second image of the test set, or else another photograph."""
+    return _single_image(record, 1, "flower", 4)
+
+
+def figure_10(record: RunRecord) -> Figure:
+    """Figure 10: as Figure 8, on the third image of the test set, or else a photograph from a query
+    pixel in its background.
+
+    The data set's own images are shown where this machine has the data that the record names; they
+    are no part of the project.
+    """
+    return _single_image(record, 2, "china", 1)
+
+
+def _single_image(record: RunRecord, number: int, photograph: str, query: int) -> Figure:
+    content, dataset = _with_content(record), dataset_at_hand(record.info.dataset["name"])
+    if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
+        image, query = dataset.test_images[number] / 255, 4
+        scores = content.single["image"].of(number)
+        name = f"test image {number + 1} of {dataset.name}"
+    else:
+        image = load_photograph(photograph, (32, 32))
+        scores = content.single["photograph"].of(PHOTOGRAPHS.index(photograph))
+        name = (
+            f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is"
+            " not on this machine"
+        )
+    maps, position = scores.maps()[:, :, query], content.queries[query].tolist()
+    ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
+    scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
+    ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")
+    mark_query(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
+    ax.set_title("the image and\nthe query pixel", fontsize=8)
+    bare(ax)
+    _fill_maps(right.subplots(len(maps), maps.shape[1], squeeze=False), maps, position, None)
+    return finish(right.figure, f"{name} | {record.source}")
+
+
+def _map_table(
+    rows: Sequence[Sequence[Tensor]] | Tensor,
+    query: Sequence[int],
+    source: str,
+    titles: Sequence[Sequence[str]] | None = None,
+) -> Figure:
+    """Maps of layers (rows) and heads (columns), each on its own scale."""
+    columns = max(len(line) for line in rows)
+    figure, axes = subplots(
+        len(rows), columns, 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(rows) + 0.3
+    )
+    _fill_maps(axes, rows, query, titles)
+    return finish(figure, source)
+
+
+def _fill_maps(
+    axes: np.ndarray, rows: Sequence[Sequence[Tensor]] | Tensor, query: Sequence[int], titles
+) -> None:
+    for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
+        for head, ax in enumerate(first_of(line, len(maps))):
+            ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
+            mark_query(ax, query)
+            if titles:
+                ax.set_title(titles[layer][head], fontsize=7, pad=2)
+        line[0].set_ylabel(f"layer {layer + 1}", fontsize=8)

@@ -1,1 +1,0 @@
-"""What the runs came to: the claims judged, tables, figures, the README's part."""

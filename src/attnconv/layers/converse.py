@@ -1,0 +1,84 @@
+"""The converse of Theorem 1 as code: position-only attention as convolutions.
+
+Letters: B batch, D channels, H x W pixels, N_h heads. Images are `(B, H, W, D)`.
+"""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..theory.encodings import PositionEncoding
+from .attention import PositionAttention
+
+
+class AttentionAsConv(nn.Module):
+    """A position-only layer on images of one size as convolutions: `(B, H, W, D_in)` ->
+    `(B, H, W, D_out)`.
+
+    Head h is the zero-padded convolution with `kernels[h]` `(2H - 1, 2W - 1)`, the exponentials of
+    its scores, divided by the border factor `border_factor[h]` `(H, W)`, which is the same
+    convolution of an image of ones: Z_h(q). Then `value` mixes the heads, as in the layer.
+    """
+
+    kernels: Tensor
+    border_factor: Tensor
+
+    def __init__(self, kernels: Tensor, value: nn.Linear):
+        super().__init__()
+        self.register_buffer("kernels", kernels)
+        self.size = tuple((extent + 1) // 2 for extent in kernels.shape[1:])
+        self.register_buffer(
+            "border_factor", self.convolve(kernels.new_ones(1, *self.size)).squeeze(0)
+        )
+        self.value = value
+
+    def convolve(self, images: Tensor) -> Tensor:
+        """Each head's kernel applied to images `(N, H, W)`: `(N, N_h, H, W)`."""
+        height, width = self.size
+        return F.conv2d(
+            images.unsqueeze(1), self.kernels.unsqueeze(1), padding=(height - 1, width - 1)
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        height, width = self.size
+        if X.ndim != 4 or tuple(X.shape[1:3]) != self.size:
+            raise ValueError(
+                f"got an input of shape {tuple(X.shape)}, expected (batch, {height}, {width},"
+                " channels)"
+            )
+        batch, channels = X.shape[0], X.shape[-1]
+        # (B * D_in, N_h, H, W)
+        heads = self.convolve(X.movedim(-1, 1).flatten(0, 1)) / self.border_factor
+        heads = heads.unflatten(0, (batch, channels)).permute(0, 3, 4, 2, 1)  # (B, H, W, N_h, D_in)
+        return self.value(heads.flatten(-2))
+
+
+def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
+    """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with
+    zero-padded convolutions.
+
+    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where
+    a head is so sharp that its border factor leaves the range of the dtype (at that border it
+    attends by ratios of numbers that are all zero).
+    """
+    if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
+        raise TypeError(
+            f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend"
+            " on positions only"
+        )
+    with torch.no_grad():
+        scores = layer.encoding.shift_scores(height, width)
+        kernels = (scores - scores.amax(dim=(1, 2), keepdim=True)).exp()
+        module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
+    info = torch.finfo(kernels.dtype)
+    smallest = module.border_factor.amin(dim=(1, 2))
+    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
+        head = int(smallest.argmin())
+        raise ValueError(
+            f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"
+            f" for {kernels.dtype}; use a smaller alpha, or centres nearer to the query"
+            + (", or float64" if kernels.dtype != torch.float64 else "")
+        )
+    return module

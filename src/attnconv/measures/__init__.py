@@ -1,0 +1,1 @@
+"""What is measured of heads, grids, content, cost and conversions."""

@@ -1,0 +1,135 @@
+"""A trained CNN and what `convert_network` makes of it, on all test images: chapter 14's numbers,
+kept beside the record of the CNN's run."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn
+
+from ..data import Batches, Dataset
+from ..layers.conv import convert_network
+from ..runs.provenance import provenance
+from ..runs.record import RunRecord
+from ..runs.weights import FILE as WEIGHTS
+from ..store import DamagedFile, write_file
+
+FILE = "conversion.json"
+
+
+class Answers(BaseModel):
+    """Of one network: how many test images it gets right, in how many seconds. `right_mirrored`:
+    by the sum of its logits for the image and its mirror image."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    right: int
+    right_mirrored: int
+    seconds: float  # for the images as they are
+
+
+class Conversion(BaseModel):
+    """The CNN of a run's `weights.safetensors` and the same network with attention for its
+    convolutions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = 1
+    weights_sha256: str
+    dataset: dict[str, Any]  # name, fingerprint
+    test_images: int
+    convolutions_left: int
+    same_class: int  # of the test images
+    same_class_mirrored: int
+    largest_gap: float  # between the logits, relative to the largest logit
+    smallest_margin: float  # between an image's two largest logits, of the CNN, likewise
+    cnn: Answers
+    attention: Answers
+    git_commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+
+    def accuracies(self) -> dict[str, float]:
+        """On the test images, of the two networks, without and with the mirror images."""
+        right = {
+            "CNN": self.cnn.right,
+            "CNN, mirrored": self.cnn.right_mirrored,
+            "attention": self.attention.right,
+            "attention, mirrored": self.attention.right_mirrored,
+        }
+        return {name: count / self.test_images for name, count in right.items()}
+
+
+def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
+    """A trained CNN, in evaluation mode, of the record in `folder`, and its attention form, on the
+    test images of a data set; also written beside the record."""
+    recast = convert_network(model)
+    convolution = nn.modules.conv._ConvNd
+    images = Batches(dataset, dataset.test_images, dataset.test_labels)
+    logits, seconds = zip(*(_logits(network, images) for network in (model, recast)), strict=True)
+    mirrored = [
+        plain + _logits(network, images, mirrored=True)[0]
+        for network, plain in zip((model, recast), logits, strict=True)
+    ]
+    right, right_mirrored = (
+        [int((values.argmax(dim=1) == images.labels).sum()) for values in each]
+        for each in (logits, mirrored)
+    )
+    answers = [
+        Answers(right=plain, right_mirrored=both, seconds=round(took, 3))
+        for plain, both, took in zip(right, right_mirrored, seconds, strict=True)
+    ]
+    found = Conversion(
+        weights_sha256=_sha256(folder),
+        dataset={"name": dataset.name, "fingerprint": dataset.fingerprint},
+        test_images=len(images),
+        convolutions_left=sum(isinstance(module, convolution) for module in recast.modules()),
+        same_class=_same_class(*logits),
+        same_class_mirrored=_same_class(*mirrored),
+        largest_gap=((logits[1] - logits[0]).abs().max() / logits[0].abs().max()).item(),
+        smallest_margin=(-logits[0].topk(2).values.diff().max() / logits[0].abs().max()).item(),
+        cnn=answers[0],
+        attention=answers[1],
+        **provenance(torch.device("cpu"), processes=1),
+    )
+    write_file(folder / FILE, (found.model_dump_json(indent=2) + "\n").encode())
+    return found
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, images: Batches, mirrored: bool = False) -> tuple[Tensor, float]:
+    """Of all images, `(N, classes)`, and the seconds it took."""
+    start, logits = time.perf_counter(), []
+    for index in torch.arange(len(images)).split(100):
+        X, _ = images.plain(index)
+        logits.append(model(X.flip(3) if mirrored else X))
+    return torch.cat(logits), time.perf_counter() - start
+
+
+def _same_class(one: Tensor, other: Tensor) -> int:
+    return int((one.argmax(dim=1) == other.argmax(dim=1)).sum())
+
+
+def _sha256(folder: Path) -> str:
+    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+
+
+def load_conversion(record: RunRecord) -> Conversion | None:
+    """What `compare` wrote beside a record; None where it was not run. DamagedFile where it is
+    damaged or of other weights."""
+    path = record.folder / FILE
+    if not path.exists():
+        return None
+    mend = f"repeat it: python -m attnconv convert --model {record.info.parameters['model']}"
+    try:
+        found = Conversion.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
+    if found.weights_sha256 != _sha256(record.folder):
+        raise DamagedFile(f"{path} is of other weights than those beside it; {mend}")
+    return found

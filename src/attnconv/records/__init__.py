@@ -1,1 +1,0 @@
-"""Run records: written and read, chosen for a page, and what is measured of their heads."""

@@ -1,0 +1,1 @@
+"""Claims, tables and pages generated from the run records."""

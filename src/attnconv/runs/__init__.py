@@ -1,0 +1,1 @@
+"""Runs: parameters, records, weights and the selection of records for a page."""

@@ -1,0 +1,452 @@
+"""The parameters of a run.
+
+What each means is the class that it stands in: the task, its optimisation, the network, pruning,
+the place. On the command line and for papermill they are flat, by name.
+"""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import nn
+
+from ..data import DATASETS
+from ..models import SPECS, SmallCNN, build_model, recipe
+from ..models.freed import START_ALPHA
+from ..models.recipes import TIERS, tiers_of
+from ..store import REPOSITORY
+
+RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
+
+
+def one_of(allowed: tuple[str, ...]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _from_text(text: str) -> Any:
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+class Parameters(BaseModel):
+    """A notebook's parameters: no unknown names, no silent conversions, one message that names what
+    was wrong."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """Of its fields, those of its bases too."""
+        return set(cls.model_fields)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Of the fields that have one, by name."""
+        fields = cls.model_fields.items()
+        return {name: field.default for name, field in fields if not field.is_required()}
+
+    @classmethod
+    def check(cls, values: Mapping[str, Any]) -> Self:
+        """The validated parameters. ValueError: each wrong field with the value given, what was
+        expected and the known names."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ValueError(cls._message(error)) from None
+
+    @classmethod
+    def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
+        """The parameters from a notebook's `globals()`: every name defined since `before`, so that
+        a mistyped one is found."""
+        new = set(namespace) - set(before) - RESERVED
+        return cls.check(
+            {name: namespace[name] for name in new if not name.startswith("_") and name != "before"}
+        )
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Self:
+        """The parameters from a command line, read as papermill reads its own: numbers, True, False
+        and None, else text."""
+        return cls.check({name: _from_text(text) for name, text in texts.items()})
+
+    @classmethod
+    def _message(cls, error: ValidationError) -> str:
+        lines = []
+        for problem in error.errors():
+            name = ".".join(map(str, problem["loc"]))
+            if not name:  # of several parameters together
+                lines.append(problem["msg"].removeprefix("Value error, "))
+            elif problem["type"] == "extra_forbidden":
+                lines.append(f"unknown parameter {name} = {problem['input']!r}")
+            else:
+                lines.append(
+                    f"{name} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
+                )
+        return "; ".join(lines) + f". Known parameters: {', '.join(cls.model_fields)}"
+
+
+MOMENTUM = 0.9  # of sgd and nesterov, everywhere
+# of the published ResNet18's schedule, as shares of its 300 epochs
+MILESTONES = (80 / 300, 150 / 300, 250 / 300)
+
+
+class Task(Parameters):
+    """What is trained, on what, for how long."""
+
+    model: Annotated[str, one_of(tuple(SPECS))] = Field(
+        "sa-quadratic", description=f"one of {', '.join(SPECS)}"
+    )
+    dataset: Annotated[str, one_of(tuple(DATASETS))] = Field(
+        "digits", description="digits or cifar10"
+    )
+    tier: Annotated[str, one_of(tuple(TIERS))] = Field(
+        description=(
+            "whose recipe: quick (the default) or brief for digits; paper (the default) or one of"
+            f" {', '.join(tiers_of('cifar10')[1:])} for cifar10"
+        )
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout"
+    )
+    epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
+    train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+    test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
+    held_out: int = Field(
+        0,
+        ge=0,
+        description="so many training images, the last, are tested on instead of the test images",
+    )
+
+
+class Optimisation(Parameters):
+    """How it is trained."""
+
+    batch_size: int = Field(ge=1, description="of all processes together")
+    optimizer: Literal["sgd", "nesterov", "adamw"] = Field(
+        description="sgd (momentum 0.9), nesterov (the same with Nesterov's step) or adamw"
+    )
+    learning_rate: float = Field(gt=0, le=1, description="its highest value")
+    weight_decay: float = Field(
+        1e-4, ge=0, le=1, description="of everything but centres, spreads and roots"
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target that all classes get alike, in training"
+    )
+    schedule: Literal["cosine", "multistep", "constant"] = Field(
+        description="cosine, multistep or constant, after the warm-up"
+    )
+    schedule_every: Literal["epoch", "step"] = Field(
+        description="epoch (as published: the first epoch's rate is 0) or step"
+    )
+    warm_up: float = Field(
+        ge=0, lt=1, description="share of the run over which the rate rises linearly from 0"
+    )
+    position_rate: float = Field(
+        gt=0, description="learning rate of centres, spreads and roots, relative to the others'"
+    )
+    norm_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of batch normalisation's shifts, relative to the others'",
+    )
+    augment: bool = Field(description="random crops after padding, and mirroring")
+    padding: int = Field(4, ge=0, le=16, description="of the random crops, in pixels a side")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+
+
+class Convolutional(Parameters):
+    """The ResNet18 and the CNN."""
+
+    width: int = Field(
+        64, ge=1, description="of resnet18 and cnn: channels of the first stage or group"
+    )
+
+
+class Network(Parameters):
+    """The attention networks."""
+
+    num_layers: int = Field(ge=1, description="attention layers")
+    hidden: int = Field(ge=2, description="hidden dimension D")
+    intermediate: int = Field(ge=1, description="hidden dimension of each block's perceptron")
+    pooling: int = Field(ge=1, description="pixels a side that become one token")
+    dropout: float = Field(ge=0, lt=1, description="of each block's two outputs")
+    attention_dropout: float = Field(ge=0, lt=1, description="of the attention probabilities")
+    center_std: float = Field(
+        ge=0,
+        description=(
+            "standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)"
+        ),
+    )
+    alpha_form: Literal["square", "direct"] = Field(
+        "square", description="alpha = spread^2 / 2 (square), or trained itself (direct)"
+    )
+    learned_dim: int | None = Field(
+        None, ge=1, description="numbers per row and column shift; None: hidden, with content half"
+    )
+    share_encoding: bool = Field(
+        False, description="one r_delta for all layers, as the text says (2.3)"
+    )
+
+
+class Pruning(Parameters):
+    """sa-generalized-pruned: which heads of the trained sa-generalized go."""
+
+    max_condition: float = Field(
+        1e3, gt=0, description="heads above this condition number are pruned; the text's is 1e5"
+    )
+    min_eigenvalue: float = Field(
+        1e-5, ge=0, description="heads below this largest eigenvalue are pruned"
+    )
+
+
+class Origin(Parameters):
+    """Models that start from another."""
+
+    parent_epochs: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description=("of the model that it starts from (see the specs); None: three times as many"),
+    )
+    start_alpha: float = Field(
+        START_ALPHA,
+        gt=0,
+        description="of the heads that a convolution becomes, in the arms of chapter 15",
+    )
+
+
+class Folders(Parameters):
+    """Of one machine: not for the record."""
+
+    runs: str = Field("", description="folder of the records; empty: the repository's data/runs")
+    checkpoints: str = Field(
+        "", description="folder of the checkpoints; empty: the repository's data/cache/checkpoints"
+    )
+    data_root: str = Field(
+        "",
+        description="folder of the data; empty: that of ATTNCONV_DATA, else the repository's data",
+    )
+
+
+class Place(Folders):
+    """Where and how it is computed: the same run, up to rounding and to which numbers dropout
+    draws."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU if there is one"
+    )
+    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
+        "auto",
+        description=(
+            "torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on"
+            " a CPU"
+        ),
+    )
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="images at a time within a batch; None: as fit the processor's memory",
+    )
+    processes: int = Field(
+        1,
+        ge=1,
+        description="of this machine, training together; or use torchrun or accelerate launch",
+    )
+    checkpoint_every: int = Field(
+        ge=0, description="epochs between checkpoints; 0: none, not even when stopped"
+    )
+    resume: bool = Field(
+        description=(
+            "go on from a checkpoint of this run; False: start afresh and replace what is there"
+        )
+    )
+    override: bool = Field(
+        False,
+        description=(
+            "allow other parameters than a small tier's recipe; the tables leave such runs out"
+        ),
+    )
+
+
+# the last base's fields come first
+class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation, Task):
+    """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the
+    paper's unless told, a quick one for digits. The small tiers' recipe is what their runs are
+    compared by: to change it takes `override`.
+
+    Where the paper's text and the published code differ the default is the code's, since it made
+    the paper's numbers.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_recipe(cls, values: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in values.items() if value is not None}
+        model, dataset = (
+            given.get(name, cls.model_fields[name].default) for name in ("model", "dataset")
+        )
+        tiers = tiers_of(str(dataset))
+        tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
+        if tiers and tier in TIERS and tier not in tiers:
+            raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
+        usual = (
+            recipe(str(model), tier)
+            if str(model) in SPECS and tier in TIERS
+            else dict(TIERS["quick"].recipe)
+        )
+        if tier in TIERS and TIERS[tier].fixed and not given.get("override"):
+            cls._expect_the_recipe(tier, usual, given)
+        return usual | given
+
+    @classmethod
+    def _expect_the_recipe(cls, tier: str, usual: dict[str, Any], given: dict[str, Any]) -> None:
+        for name in sorted(given.keys() & cls.model_fields.keys() - FREE_IN_A_TIER):
+            expected = usual.get(name, cls.model_fields[name].default)
+            if given[name] != expected:
+                raise ValueError(
+                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; leave it"
+                    " out, or set override to True for a run that its tables leave out"
+                )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        grown_from = SPECS[self.model].parent if SPECS[self.model].start else self.model
+        if grown_from == "cnn" and DATASETS[self.dataset].image_size < SmallCNN.SMALLEST:
+            raise ValueError(
+                f"model = {self.model!r}: expected images of at least {SmallCNN.SMALLEST} pixels a"
+                f" side, those of {self.dataset} have {DATASETS[self.dataset].image_size}; use"
+                " --dataset cifar10"
+            )
+        if SPECS[self.model].start and self.tier != "small-free":
+            raise ValueError(
+                f"model = {self.model!r}, tier = {self.tier!r}: expected tier = 'small-free'"
+            )
+        if (models := TIERS[self.tier].models) and self.model not in models:
+            raise ValueError(
+                f"model = {self.model!r}, tier = {self.tier!r}: expected {' or '.join(models)} in"
+                " this tier"
+            )
+        if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
+            raise ValueError(
+                f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folders."""
+        data = (
+            self.dataset
+            if self.tier == tiers_of(self.dataset)[0]
+            else f"{self.dataset}-{self.tier}"
+        )
+        return f"{self.model}--{data}--seed{self.seed}"
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether its weights are kept beside the record: one seed of each model of the small
+        tiers."""
+        return TIERS[self.tier].keeps_weights and self.seed == 0
+
+    @property
+    def record_folder(self) -> Path:
+        return Path(self.runs or REPOSITORY / "data" / "runs") / self.name
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return Path(self.checkpoints or REPOSITORY / "data" / "cache" / "checkpoints") / self.name
+
+    def on(self, device: str) -> Self:
+        """With `auto` resolved for a device type, cuda or cpu."""
+        automatic = {"device": device}
+        if self.precision == "auto":
+            automatic["precision"] = "bfloat16" if device == "cuda" else "float32"
+        if self.compile == "auto":
+            automatic["compile"] = "reduce-overhead" if device == "cuda" else "off"
+        return self.model_copy(update=automatic)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it this run: two runs with the same identity may continue each other."""
+        return self.model_dump(exclude=Place.names())
+
+    def parent(self) -> Self:
+        """The run of the model that this one starts from."""
+        epochs = self.parent_epochs or 3 * self.epochs
+        apart = (
+            Pruning.names() | Origin.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
+        )
+        changed = {
+            "model": SPECS[self.model].parent,
+            "epochs": epochs,
+            "checkpoint_every": self.checkpoint_every or epochs,
+        }
+        return type(self).check(self.model_dump(exclude=apart) | changed)
+
+    def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
+        """The learning rate of a step of an epoch, both from 0, with `steps` steps per epoch."""
+        by_epoch = self.schedule_every == "epoch"
+        now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
+        rise = self.warm_up * end
+        if now < rise:
+            return self.learning_rate * now / rise
+        if self.schedule == "cosine":
+            return self.learning_rate * (1 + math.cos(math.pi * (now - rise) / (end - rise))) / 2
+        if self.schedule == "multistep":
+            return self.learning_rate * 0.1 ** sum(now >= share * end for share in MILESTONES)
+        return self.learning_rate
+
+
+# What a run of a fixed tier may have otherwise, without `override`.
+FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
+
+
+def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
+    """The network that a run's parameters (`RunParameters`, or a record's) describe, freshly
+    initialised.
+
+    `heads`: per layer, of a pruned model; None: the model's own.
+    """
+    model, data = parameters["model"], DATASETS[parameters["dataset"]]
+    if not SPECS[model].encoding:
+        begun = ("start_alpha", "seed") if SPECS[model].start else ()
+        sizes = {"width": parameters.get("width", 64)} | {name: parameters[name] for name in begun}
+        return build_model(model, in_channels=data.channels, **sizes)
+    overrides = {name: parameters[name] for name in Network.model_fields} | (
+        {"num_heads": heads} if heads else {}
+    )
+    return build_model(model, in_channels=data.channels, image_size=data.image_size, **overrides)
+
+
+class ImitationParameters(Parameters):
+    """Chapter 8: heads that learn to imitate a convolution."""
+
+    kernel_size: Literal[3, 5] = 3
+    steps: int = Field(1500, ge=1)
+    weight_decay: float = Field(0.1, ge=0)
+    values_at_zero: bool = True
+    seed: int = Field(0, ge=0, lt=2**32)
+
+
+class ResultsParameters(Parameters):
+    """Chapters 10 to 13: which records they show, of which tier, and the seed of the runs they make
+    themselves."""
+
+    runs: str = ""
+    tier: Literal["auto", "paper", "small"] = "auto"
+    seed: int = Field(0, ge=0, lt=2**32)

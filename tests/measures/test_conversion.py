@@ -1,0 +1,91 @@
+"""A trained CNN against its attention form: counted, written, read, refused."""
+
+import json
+
+import pytest
+import torch
+
+from attnconv import convert_network
+from attnconv.data import Dataset
+from attnconv.data.cifar10 import CIFAR10_CLASSES
+from attnconv.measures.conversion import FILE, compare, load_conversion
+from attnconv.models import build_model
+from attnconv.runs.record import RunInfo, RunRecord
+from attnconv.runs.weights import write_weights
+from attnconv.store import DamagedFile
+
+
+@pytest.fixture
+def noise():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (150, 32, 32, 3), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (150,), generator=generator)
+    normalisation = {"classes": CIFAR10_CLASSES, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    return Dataset("cifar10", images[:10], labels[:10], images[10:], labels[10:], **normalisation)
+
+
+@pytest.fixture
+def cnn(noise):
+    torch.manual_seed(0)
+    model = build_model("cnn", width=8)
+    X = noise.normalise(noise.train_images)
+    model.whiten(X)
+    model(X)  # the norms have seen images
+    return model.eval()
+
+
+def record_in(folder):
+    info = RunInfo.model_construct(parameters={"model": "cnn", "dataset": "cifar10"})
+    return RunRecord(folder, info, [])
+
+
+def test_the_same_network_twice(cnn, noise, tmp_path):
+    write_weights(tmp_path, cnn, {})
+    found = compare(cnn, tmp_path, noise)
+    assert found == load_conversion(record_in(tmp_path))
+    assert found.same_class == found.same_class_mirrored == found.test_images == 140
+    assert 0 < found.largest_gap < 1e-4 and found.convolutions_left == 0
+    assert found.cnn.seconds > 0 and found.attention.right == found.cnn.right
+
+    X, recast = noise.normalise(noise.test_images), convert_network(cnn)
+    with torch.no_grad():
+        one, other = cnn(X), recast(X)
+        both = one + cnn(X.flip(3))
+    assert found.largest_gap == pytest.approx(
+        ((one - other).abs().max() / one.abs().max()).item(), rel=0.5
+    )
+    first, second = one.sort(dim=1, descending=True).values[:, :2].unbind(dim=1)
+    smallest = ((first - second).min() / one.abs().max()).item()
+    assert found.smallest_margin == pytest.approx(smallest, rel=1e-3)
+    expected = [int((Y.argmax(dim=1) == noise.test_labels).sum()) for Y in (one, both)]
+    assert [found.cnn.right, found.cnn.right_mirrored] == expected
+    assert found.accuracies()["CNN, mirrored"] == expected[1] / 140
+
+
+def test_another_class_is_counted(cnn, noise, tmp_path, monkeypatch):
+    write_weights(tmp_path, cnn, {})
+
+    def other(model):
+        recast = convert_network(model)
+        with torch.no_grad():
+            recast.classifier.weight[0] += 1e3 * recast.classifier.weight.abs().max()
+        return recast
+
+    monkeypatch.setattr("attnconv.measures.conversion.convert_network", other)
+    found = compare(cnn, tmp_path, noise)
+    assert found.same_class < found.test_images and found.largest_gap > 0.1
+
+
+def test_what_is_not_there_or_of_other_weights(cnn, noise, tmp_path):
+    assert load_conversion(record_in(tmp_path)) is None
+    write_weights(tmp_path, cnn, {})
+    compare(cnn, tmp_path, noise)
+    path, content = tmp_path / FILE, (tmp_path / FILE).read_text()
+    path.write_text(json.dumps(json.loads(content) | {"same_class": "all"}))
+    with pytest.raises(DamagedFile, match=r"conversion.json is damaged: same_class .*; repeat it"):
+        load_conversion(record_in(tmp_path))
+    path.write_text(content)
+    torch.nn.init.ones_(cnn.classifier.weight)
+    write_weights(tmp_path, cnn, {})
+    with pytest.raises(DamagedFile, match=r"other weights.*python -m attnconv convert --model cnn"):
+        load_conversion(record_in(tmp_path))

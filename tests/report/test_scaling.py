@@ -1,0 +1,82 @@
+"""The rules of the chapter on scaling, against hand-made accuracies and a known power law."""
+
+import numpy as np
+import pytest
+
+from attnconv.report.scaling import (
+    AXES,
+    Setting,
+    change_of_gap,
+    check_holds,
+    fit,
+    interval,
+    leave_largest_out,
+    pooled_deviation,
+    rate_exponent,
+)
+
+SIZE, _, TOKENS = AXES
+
+
+def test_the_pooled_deviation_is_that_of_all_settings_about_their_own_means():
+    values = {"a": (0.80, 0.82), "b": (0.9,), "c": (0.70, 0.71, 0.75)}
+    centred = [v - np.mean(vs) for vs in values.values() if len(vs) > 1 for v in vs]
+    assert pooled_deviation(values) == pytest.approx(np.sqrt(np.sum(np.square(centred)) / 3))
+    with pytest.raises(ValueError, match="at least one setting with two seeds"):
+        pooled_deviation({"a": (0.8,)})
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"), [(0.90, "narrows"), (0.86, "no change shown"), (0.80, "widens")]
+)
+def test_a_gap_changes_only_beyond_two_standard_errors(last, verdict):
+    resnet = {"small": (0.86, 0.87), "small-double": (0.90, 0.91)}
+    attention = {"small": (0.82, 0.83), "small-double": (last, last + 0.01)}
+    change = change_of_gap(SIZE, attention, resnet)
+    deviation = np.sqrt(0.01**2 / 2)
+    assert change.standard_error == pytest.approx(np.sqrt(4 * deviation**2 / 2))
+    assert change.first == pytest.approx(0.04) and change.last == pytest.approx(0.90 - last)
+    assert change.verdict == verdict
+
+
+def test_the_resnets_own_noise_cancels_where_it_has_no_such_axis():
+    attention = {"small": (0.82, 0.83), "small-tokens": (0.85, 0.86)}
+    change = change_of_gap(TOKENS, attention, {"small": (0.80, 0.92)})
+    assert change.standard_error == pytest.approx(np.sqrt(2 * (0.01**2 / 2) / 2))
+    assert change.first - change.last == pytest.approx(0.03)
+
+
+def settings(noise=0.0, bend=0.0):
+    """Runs of error = 2 * parameters^-0.2 * epochs^-0.1, and `bend` more at the largest."""
+    generator = np.random.default_rng(1)
+    made = []
+    for tier, size, epochs in [("a", 1e4, 20), ("b", 1e5, 20), ("c", 1e6, 20), ("d", 1e5, 60)]:
+        error = 2 * size**-0.2 * epochs**-0.1 * (1 + bend * (tier == "c"))
+        errors = error * np.exp(noise * generator.standard_normal(3))
+        made.append(Setting(tier, (size, epochs), size * epochs, tuple(1 - errors)))
+    return made
+
+
+def test_the_fit_finds_a_power_law_and_extrapolates_it():
+    law = fit(settings())
+    assert law.coefficients == pytest.approx([np.log(2), -0.2, -0.1])
+    assert law.error_at((1e7, 300)) == pytest.approx(2 * 1e7**-0.2 * 300**-0.1)
+    low, high = interval(settings(noise=0.02), (1e7, 300))
+    assert low < 2 * 1e7**-0.2 * 300**-0.1 < high
+
+
+def test_leaving_the_largest_setting_out():
+    left_out, predicted = leave_largest_out(settings())
+    assert left_out.tier == "c" and predicted == pytest.approx(left_out.errors.mean())
+    assert check_holds(settings(bend=0.04)) and not check_holds(settings(bend=0.06))
+    a, b, c, d = settings()
+    with pytest.raises(ValueError, match="no spare setting"):
+        leave_largest_out([a, d, c])
+    with pytest.raises(ValueError, match="do not determine 3 coefficients"):
+        fit([a, b, c])
+
+
+def test_the_rate_changes_only_if_another_is_clearly_better():
+    assert rate_exponent({0.5: 0.40, 1.0: 0.40, 2.0: 0.43}, 0.3) == 0
+    p = rate_exponent({0.5: 0.40, 1.0: 0.40, 2.0: 0.44}, 0.3)
+    assert 0.3**p == pytest.approx(2.0)
