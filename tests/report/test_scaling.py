@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from helpers import ROOT
 
+from attnconv.models import recipe
 from attnconv.report.scaling import (
     AXES,
+    RATES,
     Setting,
     change_of_gap,
     check_holds,
@@ -14,6 +17,7 @@ from attnconv.report.scaling import (
     pooled_deviation,
     rate_exponent,
 )
+from attnconv.runs.record import load_run
 
 SIZE, _, TOKENS = AXES
 
@@ -74,6 +78,19 @@ def test_leaving_the_largest_setting_out():
         leave_largest_out([a, d, c])
     with pytest.raises(ValueError, match="do not determine 3 coefficients"):
         fit([a, b, c])
+
+
+@pytest.mark.parametrize(("end", "width"), [("third", 0.3)])
+@pytest.mark.parametrize("model", ["sa-quadratic", "resnet18"])
+def test_the_recipes_rates_follow_from_the_committed_pilots(model, end, width):
+    usual = recipe(model, "small")["learning_rate"]
+    folders = sorted((ROOT / "data" / "pilot-scaling").glob(f"{end}-{model}-*"))
+    runs = [load_run(next(folder.iterdir())) for folder in folders]
+    held_out = {run.info.parameters["learning_rate"] / usual: run.accuracy for run in runs}
+    assert sorted(held_out) == pytest.approx(RATES)
+    assert {run.info.parameters["held_out"] for run in runs} == {5000}
+    factor = width ** rate_exponent(held_out, width)
+    assert recipe(model, f"small-{end}")["learning_rate"] == pytest.approx(usual * factor)
 
 
 def test_the_rate_changes_only_if_another_is_clearly_better():

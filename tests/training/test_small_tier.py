@@ -1,5 +1,6 @@
 """The small tier: its recipe, its runs and the weights that they leave."""
 
+import math
 import shutil
 
 import pytest
@@ -103,6 +104,9 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
     )
 
 
+RATES = {"third": 2.0, "half": 2 ** (math.log(0.5) / math.log(0.3))}  # the pilots' outcome
+
+
 @pytest.mark.parametrize("model", ["sa-quadratic", "resnet18"])
 def test_a_scaled_variant_changes_one_thing_of_the_small_tiers_recipe(model):
     usual = small(model=model).identity()
@@ -114,7 +118,10 @@ def test_a_scaled_variant_changes_one_thing_of_the_small_tiers_recipe(model):
     assert changed("small-long") == {"tier": "small-long", "epochs": 60}
     for tier, factor in [("third", 0.3), ("half", 0.5), ("double", 2), ("quadruple", 4)]:
         widths = {name: factor * usual[name] for name in ("hidden", "intermediate", "width")}
-        assert changed(f"small-{tier}") == {"tier": f"small-{tier}"} | widths
+        rate = changed(f"small-{tier}").get("learning_rate", usual["learning_rate"])
+        assert rate == pytest.approx(usual["learning_rate"] * RATES.get(tier, 1.0), rel=1e-3)
+        found = changed(f"small-{tier}") | {"learning_rate": rate}
+        assert found == {"tier": f"small-{tier}", "learning_rate": rate} | widths
     assert changed("small-double-long").keys() == changed("small-double").keys() | {"epochs"}
     with pytest.raises(ValueError, match="expected sa-quadratic or resnet18 in this tier"):
         small(model="cnn", tier="small-half")

@@ -1,6 +1,7 @@
 """The tiers: on which data, by which recipe, and what runs that are shown together may have
 otherwise."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,8 +92,8 @@ class Tier:
     `fixed`: runs are compared by the recipe, so changing a parameter requires `override`.
     `may_differ`: the parameters that may vary within a table, because each page prints them beside
     the number. `variant_of`: the tier whose models' own settings apply here too, before `changes`.
-    `models`: the models that may be trained in this tier; empty means all. `keeps_weights`: commit
-    the weights of seed 0.
+    `models`: the models that may be trained in this tier; empty means all. `rate_factor` multiplies
+    the models' learning rates. `keeps_weights`: commit the weights of seed 0.
     """
 
     dataset: str
@@ -102,7 +103,14 @@ class Tier:
     variant_of: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    rate_factor: float = 1.0
     keeps_weights: bool = False
+
+
+# Pilots on held-out training images (data/pilot-scaling): at 0.3 of the width twice the learning
+# rate is clearly better for both models, so narrower networks take rate * width ** NARROW_EXPONENT
+# (the rule is report.scaling.RATE_RULE).
+NARROW_EXPONENT = math.log(2) / math.log(0.3)
 
 
 def _scaled(width: float = 1.0, **changes: Any) -> Tier:
@@ -111,7 +119,15 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
     widths = ("hidden", "intermediate", "width")
     changes |= {name: round(width * SMALL_RECIPE[name]) for name in widths}
     models = ("sa-quadratic",) if "pooling" in changes else ("sa-quadratic", "resnet18")
-    return Tier("cifar10", SMALL_RECIPE, True, variant_of="small", changes=changes, models=models)
+    return Tier(
+        "cifar10",
+        SMALL_RECIPE,
+        fixed=True,
+        variant_of="small",
+        changes=changes,
+        models=models,
+        rate_factor=width**NARROW_EXPONENT if width < 1 else 1.0,
+    )
 
 
 TIERS = {

@@ -178,7 +178,8 @@ def recipe(model: str, tier: str) -> dict[str, Any]:
     """Return the parameters of a run of this model in this tier, unless told otherwise."""
     chosen = TIERS[tier]
     own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
-    return {**chosen.recipe, **own, **chosen.changes}
+    found = {**chosen.recipe, **own, **chosen.changes}
+    return found | {"learning_rate": round(found["learning_rate"] * chosen.rate_factor, 6)}
 
 
 #: Colours of the heads, Okabe and Ito's, which readers with colour blindness can tell apart.
