@@ -109,7 +109,7 @@ class Tier:
 
 # Pilots on held-out training images (data/pilot-scaling): at 0.3 of the width twice the learning
 # rate is clearly better for both models, so narrower networks take rate * width ** NARROW_EXPONENT
-# (the rule is report.scaling.RATE_RULE).
+# (the rule is measures.scaling.RATE_RULE).
 NARROW_EXPONENT = math.log(2) / math.log(0.3)
 
 

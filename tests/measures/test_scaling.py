@@ -5,7 +5,7 @@ import pytest
 from helpers import ROOT
 
 from attnconv.models import recipe
-from attnconv.report.scaling import (
+from attnconv.measures.scaling import (
     AXES,
     RATES,
     Setting,
