@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from attnconv.models import recipe
 from attnconv.measures.scaling import (
     AXES,
     RATES,
     Setting,
     change_of_gap,
-    check_holds,
     fit,
     interval,
     leave_largest_out,
     pooled_deviation,
+    predict,
     rate_exponent,
 )
+from attnconv.models import recipe
 from attnconv.runs.record import load_run
 
 SIZE, _, TOKENS = AXES
@@ -72,11 +72,14 @@ def test_the_fit_finds_a_power_law_and_extrapolates_it():
 def test_leaving_the_largest_setting_out():
     left_out, predicted = leave_largest_out(settings())
     assert left_out.tier == "c" and predicted == pytest.approx(left_out.errors.mean())
-    assert check_holds(settings(bend=0.04)) and not check_holds(settings(bend=0.06))
+    for bend, holds in ((0.04, True), (0.06, False)):
+        prediction = predict(settings(bend=bend), (1e7, 300))
+        assert prediction.holds is holds and prediction.left_out == "c"
+        assert prediction.low <= prediction.error <= prediction.high
     a, b, c, d = settings()
     with pytest.raises(ValueError, match="no spare setting"):
         leave_largest_out([a, d, c])
-    with pytest.raises(ValueError, match="do not determine 3 coefficients"):
+    with pytest.raises(ValueError, match="a, b, c do not determine the exponents"):
         fit([a, b, c])
 
 

@@ -32,3 +32,4 @@ from .heads import (
 )
 from .lines import alpha_curves, cost_curves, curves
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
+from .scaling import scaling

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data import DATASETS
+from ..models import cost_of
+from ..runs.parameters import RunParameters, build_network
+from ..runs.select import Records
+
 #: Accuracies of the runs of one model, by tier.
 Accuracies = Mapping[str, Sequence[float]]
 
@@ -25,7 +30,10 @@ class Axis:
     resnet_tiers: tuple[str, ...]  # the baseline of each, where the axis does not exist for it
 
 
-SIZES = ("small-third", "small-half", "small", "small-double")
+MODELS = ("sa-quadratic", "resnet18")
+#: All settings: first the sizes, then what is changed besides.
+SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
+SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
 AXES = (
     Axis(
         "size",
@@ -110,6 +118,7 @@ PREDICTION = (
 )
 TOLERANCE = 0.05
 RESAMPLES = 2000
+TRAIN_IMAGES = 50_000  # of CIFAR-10, in each epoch
 
 
 @dataclass(frozen=True)
@@ -148,10 +157,10 @@ def fit(settings: Sequence[Setting], errors: Sequence[np.ndarray] | None = None)
     """
     errors = [s.errors for s in settings] if errors is None else errors
     rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
-    if np.linalg.matrix_rank(rows) < rows.shape[1]:
+    if not settings or np.linalg.matrix_rank(rows) < rows.shape[1]:
         raise ValueError(
-            f"the settings {', '.join(s.tier for s in settings)} do not determine"
-            f" {rows.shape[1]} coefficients; each quantity must vary by itself"
+            f"the settings {', '.join(s.tier for s in settings) or '(none)'} do not determine the"
+            " exponents; each quantity must vary by itself"
         )
     inputs = np.repeat(rows, [len(e) for e in errors], axis=0)
     return PowerLaw(np.linalg.lstsq(inputs, np.log(np.concatenate(errors)), rcond=None)[0])
@@ -172,13 +181,6 @@ def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
     raise ValueError("no setting can be left out: the fit has no spare setting")
 
 
-def check_holds(settings: Sequence[Setting]) -> bool:
-    """Say whether the check in `PREDICTION` holds for one model."""
-    left_out, predicted = leave_largest_out(settings)
-    measured = left_out.errors.mean()
-    return bool(abs(predicted - measured) <= TOLERANCE * measured)
-
-
 def interval(
     settings: Sequence[Setting], scale: Sequence[float], seed: int = 0
 ) -> tuple[float, float]:
@@ -190,6 +192,81 @@ def interval(
     ]
     low, high = np.quantile(predicted, [0.025, 0.975])
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A test error that a power law predicts, with its 95 % interval, and the check of the law.
+
+    `left_out`: the setting that the check predicts from the others, whose mean test error is
+    `measured`. `holds`: whether the check allows the prediction to be made.
+    """
+
+    error: float
+    low: float
+    high: float
+    left_out: str
+    predicted: float
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        return bool(abs(self.predicted - self.measured) <= TOLERANCE * self.measured)
+
+
+def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
+    """Extrapolate a model's test error to `scale` and check the law (`PREDICTION`).
+
+    ValueError if the settings do not determine the exponents, or none can be left out.
+    """
+    left_out, predicted = leave_largest_out(settings)
+    error, ends = fit(settings).error_at(scale), interval(settings, scale)
+    return Prediction(error, *ends, left_out.tier, predicted, float(left_out.errors.mean()))
+
+
+# --- from the run records ---
+
+
+def settings_of(records: Records, model: str) -> list[Setting]:
+    """Return the settings that a model has been run in, from the records of the small tiers."""
+    runs = {tier: records.at(tier).of(model) for tier in SETTINGS}
+    return [
+        _setting(tier, found[0].info.parameters, tuple(run.accuracy for run in found))
+        for tier, found in runs.items()
+        if found
+    ]
+
+
+def papers_setting(model: str) -> Setting:
+    """Return the paper tier's setting of a model, without accuracies."""
+    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": "paper"})
+    return _setting("paper", parameters.model_dump(), ())
+
+
+def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> Setting:
+    data, epochs = DATASETS[parameters["dataset"]], parameters["epochs"]
+    cost = cost_of(build_network(parameters), data.image_size)
+    tokens = (data.image_size // parameters["pooling"]) ** 2
+    attention = parameters["model"] != "resnet18"
+    scale = (cost.parameters, epochs, tokens) if attention else (cost.parameters, epochs)
+    # a backward pass takes about twice the operations of a forward pass
+    return Setting(tier, scale, 3 * cost.flops_executed * epochs * TRAIN_IMAGES, accuracies)
+
+
+def answers(records: Records) -> dict[str, Change | str]:
+    """Answer the question of each axis, by its name: a `Change`, or what has not been run."""
+    by_model = {
+        model: {setting.tier: setting.accuracies for setting in settings_of(records, model)}
+        for model in MODELS
+    }
+    attention, resnet = (by_model[model] for model in MODELS)
+    found: dict[str, Change | str] = {}
+    for axis in AXES:
+        missing = [f"sa-quadratic in {tier}" for tier in axis.tiers if tier not in attention]
+        missing += [f"resnet18 in {tier}" for tier in axis.resnet_tiers if tier not in resnet]
+        change = None if missing else change_of_gap(axis, attention, resnet)
+        found[axis.name] = change or f"not run: {', '.join(missing)}"
+    return found
 
 
 # --- the learning rate ---

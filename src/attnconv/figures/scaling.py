@@ -1,0 +1,51 @@
+"""How test error falls with size and training compute, for attention and for ResNet18."""
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..measures.scaling import MODELS, SIZES, Setting, papers_setting, settings_of
+from ..models import SPECS
+from ..runs.select import Records
+from .style import finish, subplots
+
+PANELS: dict[str, Callable[[Setting], float]] = {
+    "parameters": lambda setting: setting.scale[0],
+    "training compute (floating-point operations)": lambda setting: setting.compute,
+}
+MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
+
+
+def scaling(records: Records) -> Figure:
+    """Draw test error against parameters and against training compute.
+
+    Discs are seeds of the sizes, joined by a line through their means; triangles were trained for
+    60 epochs, squares see 16 x 16 tokens; stars are the published errors of the paper's networks.
+    """
+    figure, axes = subplots(1, len(PANELS), 9.5, 4.2, lines=True, sharey=True)
+    for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
+        for model in MODELS:
+            _draw(ax, model, settings_of(records, model), quantity)
+        ax.set(xlabel=label, xscale="log", yscale="log")
+        ax.grid(color="0.92")
+    axes[0, 0].set(ylabel="test error")
+    axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
+    axes[0, 0].minorticks_off()
+    axes[0, 0].legend(fontsize=8)
+    return finish(figure)
+
+
+def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> None:
+    spec = SPECS[model]
+    color = spec.curve[0]
+    sizes = [setting for setting in settings if setting.tier in SIZES]
+    means = [float(setting.errors.mean()) for setting in sizes]
+    ax.plot([quantity(setting) for setting in sizes], means, color=color, label=spec.label)
+    for setting in settings:
+        x = np.full(len(setting.accuracies), quantity(setting))
+        ax.plot(x, setting.errors, MARKERS.get(setting.tier, "o"), color=color, ms=4, alpha=0.7)
+    if spec.published.accuracy:
+        x = quantity(papers_setting(model))
+        ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)
