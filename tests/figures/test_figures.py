@@ -17,6 +17,7 @@ from attnconv.figures.paper import FIGURE_2, FIGURE_13
 from attnconv.measures.cost import Cost
 from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs.record import load_run
+from attnconv.runs.select import Records
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 
@@ -56,6 +57,7 @@ DRAWINGS = {
         [torch.rand(7, 8, 3), torch.randn(7, 8), torch.zeros(7, 8)], list("abc")
     ),
     "claim": figures.claim,
+    "scaling": lambda: figures.scaling(Records.read()),
     "network": lambda: figures.network(build_model("sa-learned-content", num_layers=2), 32),
     "score_maps": lambda: figures.score_maps(torch.randn(2, 7, 8), ["a", "b"], (1, 2)),
     "attention_maps": lambda: figures.attention_maps(MAPS, (3, 4), columns=5),
