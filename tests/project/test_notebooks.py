@@ -46,7 +46,7 @@ def test_checked_cells_are_compared_and_others_are_stripped(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_house_rules(path):
+def test_chapter_conventions(path):
     text = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
     for part in (
         "**Question.**",

@@ -1,5 +1,5 @@
-"""How the package hangs together: imports point one way, files are short, and the theory stands
-alone."""
+"""Tests of the package's structure: imports point one way, files are short, and the theory stands
+by itself."""
 
 import ast
 import io
