@@ -15,7 +15,7 @@ from torch import nn
 from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
-from attnconv.measures.content import content_probabilities, query_pixels, score_parts
+from attnconv.measures.heads import content_probabilities, query_pixels, score_parts
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import LARGEST_RECORD, load_run

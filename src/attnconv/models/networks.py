@@ -18,8 +18,7 @@ from ..theory.encodings import (
     LearnedShiftEmbedding,
     QuadraticEncoding,
 )
-from .cnn import SmallCNN
-from .freed import START_ALPHA, attention_layers, begin
+from .cnn import START_ALPHA, SmallCNN, attention_layers, begin
 from .recipes import PAPER_RECIPE
 from .specs import SPECS, Start
 

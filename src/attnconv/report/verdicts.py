@@ -98,7 +98,9 @@ def trained_heads(records: Records) -> Note:
     """What the trained quadratic model's layers are, measured against a convolution: one line for
     the first page."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
-    covered = over_runs([heads.covered(3) for heads in heads_of(record)] for record in runs)
+    covered = over_runs(
+        [heads.shifts_with_mass(3) for heads in heads_of(record)] for record in runs
+    )
     residuals = over_runs(
         [
             lemma_3_residual(encoding, *record.grid).max().item()

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
-from ..measures.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
+from ..measures.grid import as_convolutions
+from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..models import SPECS, SelfAttentionNet, snapshot
-from ..models.freed import as_convolutions
 from ..runs.history import PositionHistory
 from ..runs.parameters import Folders, RunParameters
 from ..runs.provenance import provenance

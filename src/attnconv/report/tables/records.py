@@ -31,7 +31,7 @@ def lemma_1_table(record: RunRecord) -> Table:
             "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "of 9 shifts, covered": str(heads.covered(3)),
+            "of 9 shifts, with mass ≥ 0.5": str(heads.shifts_with_mass(3)),
         }
         if heads.centers is not None:
             row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
@@ -41,7 +41,7 @@ def lemma_1_table(record: RunRecord) -> Table:
     caption = (
         "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
         " shift (of those up to half the image), over the queries that have it inside the image; a"
-        " shift of the 3 × 3 kernel is covered by a head with at least half of its mass there."
+        " shift of the 3 × 3 kernel counts if some head has at least half of its mass there."
         " Effective pixels: of the map from the middle pixel; with content, of its mean over 100"
         " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
         f" Source: {record.source}."
