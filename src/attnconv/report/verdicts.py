@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from ..measures.heads import heads_of, lemma_3_residual
 from ..runs.record import RunRecord
-from ..runs.select import Note, Records
+from ..runs.select import Records
 from ..training.quick import best_run
 from .claims import CLAIMS, finding, freed
 from .claims.claim import over_runs
+from .notes import Note
 from .tables import Accuracy, Table
 from .tables.freed import TIER
 

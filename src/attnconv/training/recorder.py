@@ -15,8 +15,7 @@ from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..models import SPECS, SelfAttentionNet, snapshot
 from ..runs.history import PositionHistory
 from ..runs.parameters import Folders, RunParameters
-from ..runs.provenance import provenance
-from ..runs.record import RunRecord, load_run, write_run
+from ..runs.record import RunRecord, load_run, provenance, write_run
 from ..runs.weights import named_weights, write_weights
 from ..store import DamagedFile
 from .checkpoint import Checkpoints, Progress
