@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from attnconv import conv_to_attention
 from attnconv.checks import largest_gap
 from attnconv.layers.attention import attend
-from attnconv.measures.cost import cost
+from attnconv.measures import cost
 from attnconv.theory import attention
 
 SIDES = (8, 16, 32, 64, 128)
@@ -69,7 +69,7 @@ def measure(way, side, channels, repeats):
         "soft tiles": (lambda: tiles_forward(soft, x), lambda x: separable_forward(soft, x)),
         "convolution": (lambda: conv(x), conv),
     }[way]
-    found = cost(work, repeats)
+    found = cost.measure(work, repeats)
     gap = largest_gap(work(), reference(x))
     print(json.dumps({"seconds": found.seconds, "mib": found.mib, "gap": gap}))
 

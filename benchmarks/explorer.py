@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 from attnconv.explorer.page import page_html
 from attnconv.explorer.payload import Payload
 from attnconv.models import build_model, snapshot
-from attnconv.runs.provenance import processor
+from attnconv.runs.record import processor
 from attnconv.theory.grid import pixels
 
 SIZE, LAYERS, HEADS = 16, 6, 9

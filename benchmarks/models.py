@@ -33,7 +33,7 @@ from attnconv.layers.attention import ContentAttention
 from attnconv.measures.cost import added_memory, peak_rate, seconds
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters
-from attnconv.runs.provenance import provenance
+from attnconv.runs.record import provenance
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.encodings import learned_content_scores
 from attnconv.theory.grid import relative_shifts

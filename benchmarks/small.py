@@ -27,7 +27,7 @@ from torch import nn
 from attnconv.layers.attention import ContentAttention
 from attnconv.measures.cost import peak_rate, seconds
 from attnconv.runs.parameters import RunParameters
-from attnconv.runs.provenance import provenance
+from attnconv.runs.record import provenance
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.encodings import SeparableEncoding
 from attnconv.theory.grid import axis_shifts

@@ -6,7 +6,7 @@ import os
 from docutils import nodes
 from myst_nb.sphinx_ import NbMetadataCollector
 
-from attnconv.runs.provenance import processor
+from attnconv.runs.record import processor
 
 WORDS_A_MINUTE = 150  # of a text with formulas and code
 

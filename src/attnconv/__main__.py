@@ -103,10 +103,11 @@ def _data(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .runs.record import find_runs, results_table
+    from .report.tables import records_table
+    from .runs.record import find_runs
 
     records, problems = find_runs(given.runs)
-    print(results_table(records), end="")
+    print(records_table(records, "runs") if records else "no run records")
     for problem in problems.values():
         print(f"error: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -124,17 +125,17 @@ def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
 
 def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     from .data import load_dataset
-    from .measures.conversion import FILE, compare
+    from .measures.conversion import CONVERSION_FILE, compare
     from .runs.weights import load_model
 
     model = load_model(given.model, given.tier, runs=given.runs)
-    folder = vars(model)["record"].folder
+    folder = model.record.folder
     found = compare(model, folder, load_dataset("cifar10", given.data_root))
     print(
         f"{folder.name}: {found.same_class} of {found.test_images} test images in the same class,"
         f" largest gap of the logits {found.largest_gap:.1e} of the largest logit;"
         f" {found.attention.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN;"
-        f" written to {folder / FILE}"
+        f" written to {folder / CONVERSION_FILE}"
     )
     return 0
 

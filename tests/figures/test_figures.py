@@ -14,7 +14,7 @@ from attnconv import attention_probabilities, build_model, figures
 from attnconv.data import load_dataset
 from attnconv.explorer import source
 from attnconv.figures.paper import FIGURE_2, FIGURE_13
-from attnconv.measures.cost import Cost
+from attnconv.measures.cost import Measured
 from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
@@ -67,7 +67,10 @@ DRAWINGS = {
     "head_paths": lambda: figures.head_paths(torch.randn(5, 9, 2)),
     "curves": lambda: figures.curves({"a": [1, 2], "b": [2, 1]}, "x", "y", log="y"),
     "cost_curves": lambda: figures.cost_curves(
-        {"a": {8: Cost(1e3, 0.1, 2.0), 16: Cost(4e3, 0.3, 0.0)}, "b": {8: Cost(1e5, 0.2, 1.0)}}
+        {
+            "a": {8: Measured(1e3, 0.1, 2.0), 16: Measured(4e3, 0.3, 0.0)},
+            "b": {8: Measured(1e5, 0.2, 1.0)},
+        }
     ),
     "head_maps": lambda: figures.head_maps(torch.rand(5, 7, 8), "kernels", columns=3),
     "shift_grid": lambda: figures.shift_grid([torch.rand(3, 3)], ["a"]),

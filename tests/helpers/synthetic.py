@@ -4,7 +4,7 @@ tabulate."""
 import torch
 
 from attnconv.data import CIFAR10_FINGERPRINT
-from attnconv.measures.content import query_pixels
+from attnconv.measures.heads import query_pixels
 from attnconv.models import MODELS, build_model, snapshot
 from attnconv.runs.parameters import Folders, RunParameters
 from attnconv.runs.record import write_run

@@ -8,7 +8,7 @@ import torch
 from attnconv import convert_network
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
-from attnconv.measures.conversion import FILE, compare, load_conversion
+from attnconv.measures.conversion import CONVERSION_FILE, compare, load_conversion
 from attnconv.models import build_model
 from attnconv.runs.record import RunInfo, RunRecord
 from attnconv.runs.weights import write_weights
@@ -80,7 +80,7 @@ def test_what_is_not_there_or_of_other_weights(cnn, noise, tmp_path):
     assert load_conversion(record_in(tmp_path)) is None
     write_weights(tmp_path, cnn, {})
     compare(cnn, tmp_path, noise)
-    path, content = tmp_path / FILE, (tmp_path / FILE).read_text()
+    path, content = tmp_path / CONVERSION_FILE, (tmp_path / CONVERSION_FILE).read_text()
     path.write_text(json.dumps(json.loads(content) | {"same_class": "all"}))
     with pytest.raises(DamagedFile, match=r"conversion.json is damaged: same_class .*; repeat it"):
         load_conversion(record_in(tmp_path))

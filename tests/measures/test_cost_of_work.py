@@ -3,12 +3,12 @@
 import torch
 from helpers.memory import run_alone
 
-from attnconv.measures import cost as measure
+from attnconv.measures import cost
 
 
 def test_products_are_counted():
     a, b = torch.randn(30, 20), torch.randn(20, 10)
-    found = measure.cost(lambda: a @ b)
+    found = cost.measure(lambda: a @ b)
     assert found.products == 30 * 20 * 10 and found.seconds > 0
 
 
@@ -33,9 +33,9 @@ def test_memory_is_what_was_held_at_the_peak():
 
 def test_the_median_time_is_of_the_repeats_alone(monkeypatch):
     clock, waits = [0.0], iter([64.0, 1.0, 16.0, 2.0])
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: clock[0])
 
     def work():
         clock[0] += next(waits)
 
-    assert measure.seconds(work, repeats=3, warm_up=1) == 2.0
+    assert cost.seconds(work, repeats=3, warm_up=1) == 2.0

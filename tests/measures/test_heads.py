@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from attnconv import attention_probabilities
-from attnconv.measures.content import mean_by_shift
-from attnconv.measures.heads import Heads, heads_of, lemma_3_residual, lost_mass
+from attnconv.measures.heads import (
+    Heads,
+    heads_of,
+    lemma_3_residual,
+    lost_mass,
+    mean_by_shift,
+)
 from attnconv.models import MODELS, build_model
 from attnconv.runs.history import from_snapshot
 from attnconv.runs.record import load_run
@@ -45,7 +50,11 @@ def test_hard_heads_meet_lemma_1():
     heads = of(QuadraticEncoding.from_alpha(shifts.double(), 60.0))
     assert heads.shifts.tolist() == shifts.tolist() and heads.alone.all()
     assert torch.allclose(heads.mass, torch.ones(9).double()) and (heads.entropy < 1e-20).all()
-    assert heads.covered(3) == 9 and heads.covered(5) == 9 and (heads.off_pixel == 0).all()
+    assert (
+        heads.shifts_with_mass(3) == 9
+        and heads.shifts_with_mass(5) == 9
+        and (heads.off_pixel == 0).all()
+    )
     assert torch.allclose(heads.distance, shifts.double().norm(dim=1))
 
 
@@ -57,7 +66,11 @@ def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
         ),
         13,
     )
-    assert heads.covered(3) == 1 and heads.covered(7) == 2 and heads.covered(3, least_mass=0.2) == 2
+    assert (
+        heads.shifts_with_mass(3) == 1
+        and heads.shifts_with_mass(7) == 2
+        and heads.shifts_with_mass(3, least_mass=0.2) == 2
+    )
     assert (
         heads.alone.tolist() == [False, False, True, True] and heads.by_locality().tolist()[-1] == 3
     )

@@ -12,8 +12,7 @@ from torch import nn
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
 from attnconv.explorer import script
 from attnconv.explorer.payload import content_files_of_model, maps_payload
-from attnconv.measures.content import content_probabilities, mean_by_shift, score_parts
-from attnconv.measures.heads import Heads
+from attnconv.measures.heads import Heads, content_probabilities, mean_by_shift, score_parts
 from attnconv.models import build_model
 from attnconv.runs.history import from_snapshot
 from attnconv.theory.encodings import QuadraticEncoding

@@ -7,12 +7,12 @@ from helpers.synthetic import write_record
 
 from attnconv import attention_probabilities, expresses_convolution, figures
 from attnconv.measures.grid import (
-    distances_moved,
-    grown,
-    own_mass,
-    pixels_covered,
-    pixels_taken,
-    residuals,
+    distance_moved_by_layer,
+    distinct_pixels_by_layer,
+    growth_by_layer,
+    lemma_3_residual_by_layer,
+    mass_on_nearest_pixel_by_layer,
+    pixels_occupied_by_layer,
 )
 from attnconv.models import ARMS
 from attnconv.report import tables, verdicts
@@ -54,10 +54,10 @@ def record(tmp_path):
 
 
 def test_what_is_followed(record):
-    assert pixels_covered(record) == [[9, 8], [9, 8]]
-    ways = distances_moved(record)[0]
+    assert pixels_occupied_by_layer(record) == [[9, 8], [9, 8]]
+    ways = distance_moved_by_layer(record)[0]
     assert ways[0].sum() == 0 and ways[1, 0] == 5 and ways[1, 8] == 0
-    mass = own_mass(record)
+    mass = mass_on_nearest_pixel_by_layer(record)
     assert len(mass) == 2 and mass[0].shape == (2, 9)
     maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 4.0), 17, 17)
     assert torch.allclose(mass[0][0].double(), maps[:, 8, 8].flatten(1).amax(dim=1), atol=1e-9)
@@ -65,8 +65,11 @@ def test_what_is_followed(record):
 
 def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path):
     record = write(tmp_path, "freed-0", ends=1.6 * GRID)
-    assert pixels_covered(record)[0] == [9, 1] and pixels_taken(record) == [9, 9]
-    factor, share = grown(record)[1]
+    assert pixels_occupied_by_layer(record)[0] == [9, 1] and distinct_pixels_by_layer(record) == [
+        9,
+        9,
+    ]
+    factor, share = growth_by_layer(record)[1]
     assert factor.tolist() == pytest.approx([1, 1.6]) and share[-1] == pytest.approx(1)
     write(tmp_path, "freed-0", seed=1, ends=1.2 * GRID + 0.2)
     write(tmp_path, "random-freed", ends=2 * GRID)  # no grid at the start
@@ -80,7 +83,7 @@ def test_the_residual_is_lemma_3s(tmp_path):
     record = write(tmp_path, "freed-0", alpha=2.0)
     maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 2.0), *record.grid)
     expected = expresses_convolution(maps, 3).residual.max().item()
-    assert residuals(record) == pytest.approx([expected] * 2, abs=1e-6)
+    assert lemma_3_residual_by_layer(record) == pytest.approx([expected] * 2, abs=1e-6)
     assert expected > 0.01
 
 

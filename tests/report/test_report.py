@@ -59,7 +59,7 @@ def test_the_first_page_says_what_trained_heads_became(paper_records, tmp_path):
     pattern = rf"kernel, ([\d., ]+) have a head .* is {number} to {number} by layer: {count}"
     numbers = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
-    covered = [heads.covered(3) for heads in heads_of(record)]
+    covered = [heads.shifts_with_mass(3) for heads in heads_of(record)]
     residuals = [
         lemma_3_residual(encoding, *record.grid).max().item()
         for encoding in record.history.encodings()

@@ -10,8 +10,9 @@ from attnconv import build_model, cost_of
 from attnconv.models import MODELS
 from attnconv.models.published import TABLE_1, TABLE_2, TABLE_4
 from attnconv.report import tables
+from attnconv.report.notes import commands_of
 from attnconv.runs.record import load_run
-from attnconv.runs.select import Records, commands_of
+from attnconv.runs.select import Records
 
 
 def columns(table, name):

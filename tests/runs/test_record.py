@@ -2,8 +2,10 @@ import json
 
 import pytest
 import torch
+from helpers import ROOT
 
-from attnconv.runs.record import LARGEST_RECORD, find_runs, load_run, results_table, write_run
+from attnconv.report.tables import records_table
+from attnconv.runs.record import LARGEST_RECORD, find_runs, load_run, provenance, write_run
 from attnconv.store import DamagedFile
 
 INFO = {
@@ -65,8 +67,8 @@ def test_a_record_is_read_as_it_was_written(folder):
     records, problems = find_runs(folder.parent)
     assert [found.folder.name for found in records] == [folder.name] and not problems
     assert (
-        "| sa-quadratic--digits--seed0 | finished | 2 of 2 | 0.6000 | 0.8000 | 20 |"
-        in results_table(records)
+        "| sa-quadratic--digits--seed0 | 2 of 2 | 0.6000 (0.8000) | 20 |"
+        in records_table(records, "runs").markdown()
     )
 
 
@@ -77,7 +79,7 @@ def test_a_partial_record(tmp_path):
     assert (
         record.info.final_test_accuracy is None and record.attention == {} and record.metrics == []
     )
-    assert "| running | 0 of 2 | - | - |" in results_table([record])
+    assert "| 0 of 2, running | - | 20 |" in records_table([record], "runs").markdown()
 
 
 def test_damaged_records_say_what_is_wrong(folder):
@@ -141,18 +143,26 @@ def test_every_damage_to_run_json_is_found(folder):
     load_run(folder)
 
 
-def test_a_record_of_the_first_version_is_read(folder):
-    """As written before records had a version: no digest of their own, and no tier."""
+def test_a_record_of_another_version_is_refused(folder):
+    """Records of version 1 had no version, no digest of their own and no tier."""
     info = json.loads((folder / "run.json").read_text())
     first = {name: value for name, value in info.items() if name not in ("version", "sha256")}
-    (folder / "run.json").write_text(json.dumps(first, indent=2) + "\n")
-    record = load_run(folder)
-    assert record.info.version == 1 and record.tier == "quick" and record.metrics == METRICS
-    (folder / "run.json").write_text(json.dumps(info | {"version": 3}, indent=2) + "\n")
-    with pytest.raises(
-        DamagedFile, match="version 3 of the format, expected 1 or 2; use a newer attnconv"
+    for content, message in (
+        (first, "version 1 of the format, expected 2; restore it from git, or repeat the run"),
+        (info | {"version": 3}, "version 3 of the format, expected 2; use a newer attnconv, or"),
     ):
-        load_run(folder)
+        (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
+        with pytest.raises(DamagedFile, match=message):
+            load_run(folder)
+
+
+@pytest.mark.parametrize("folder", ["runs", "pilot/*", "pilot-scaling/*"])
+def test_every_committed_record_is_read(folder):
+    folders = [path for path in (ROOT / "data").glob(folder) if path.is_dir()]
+    assert folders
+    for path in folders:
+        records, problems = find_runs(path)
+        assert records and not problems
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -167,3 +177,16 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 def test_a_record_too_large_for_git_is_pointed_out(folder):
     with pytest.warns(UserWarning, match="more than the 3,000,000 of a record"):
         write_run(folder, INFO, METRICS, {"x": torch.zeros(LARGEST_RECORD, dtype=torch.uint8)})
+
+
+def test_libraries_that_were_preloaded_are_named_without_their_folders(monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    assert "preloaded" not in provenance(torch.device("cpu"), 1)["hardware"]
+    one = "mkl-on-amd.so"
+    for several, names in {
+        f"data/cache/{one}": one,
+        f"data/cache/{one}:/lib/libjemalloc.so.2": f"{one}:libjemalloc.so.2",
+        f"/lib/libjemalloc.so.2 data/cache/{one}": f"libjemalloc.so.2:{one}",
+    }.items():
+        monkeypatch.setenv("LD_PRELOAD", several)
+        assert provenance(torch.device("cpu"), 1)["hardware"]["preloaded"] == names

@@ -10,9 +10,10 @@ from helpers.synthetic import CIFAR10, write_record
 from attnconv import __main__ as command_line
 from attnconv import figures
 from attnconv.models import MODELS
+from attnconv.report.notes import Note, figure_or_note, tier_note
 from attnconv.runs.parameters import RunParameters
-from attnconv.runs.record import RunRecord, load_run
-from attnconv.runs.select import Note, Records, command_of, other_than_the_recipe
+from attnconv.runs.record import load_run
+from attnconv.runs.select import Records, command_of, other_than_the_recipe
 from attnconv.training import quick
 
 
@@ -56,7 +57,9 @@ def test_what_is_not_a_finished_run_of_the_recipe_on_all_of_cifar10_is_not_shown
         records.state("sa-learned-content")
         == "left out: another recipe, optimizer = adamw, hidden = 64"
     )
-    assert "left out: another recipe" in repr(records.show(figures.figure_6, "sa-learned-content"))
+    assert "left out: another recipe" in repr(
+        figure_or_note(records, figures.figure_6, "sa-learned-content")
+    )
 
 
 def test_a_shorter_schedule_and_another_seed_are_of_the_recipe(tmp_path):
@@ -85,25 +88,26 @@ def test_tiers_are_kept_apart(tmp_path):
     }
     assert records.state("sa-learned") == "not run" and not records.at("small").state("sa-learned")
     assert (
-        records.shown("auto", "sa-quadratic").tier == "paper"
-        and records.shown("small", "sa-quadratic").tier == "small"
+        records.choose_tier("auto", "sa-quadratic").tier == "paper"
+        and records.choose_tier("small", "sa-quadratic").tier == "small"
     )
-    assert records.shown("auto", "sa-quadratic", "sa-learned").tier == "small"
+    assert records.choose_tier("auto", "sa-quadratic", "sa-learned").tier == "small"
     note = repr(
-        records.shown("auto", "sa-learned", "resnet18").shown_here(
-            "sa-quadratic", "sa-learned", "resnet18"
+        tier_note(
+            records.choose_tier("auto", "sa-learned", "resnet18"),
+            *("sa-quadratic", "sa-learned", "resnet18"),
         )
     )
     assert note.startswith(
         "Figures and tables show the small tier; resnet18 on digits (Small tier: not run)."
     )
-    assert repr(records.shown_here("resnet18")).startswith(
+    assert repr(tier_note(records, "resnet18")).startswith(
         "Figures and tables show the quick tier; resnet18 on digits (Paper tier"
     )
     assert "not run for sa-learned, resnet18;" in note and note.endswith(
         "--model sa-learned --dataset cifar10"
     )
-    assert repr(records.shown_here("sa-quadratic")) == "Figures and tables show the paper tier."
+    assert repr(tier_note(records, "sa-quadratic")) == "Figures and tables show the paper tier."
 
 
 def test_the_run_of_a_model_is_its_first_or_else_one_on_digits(tmp_path, monkeypatch):
@@ -147,7 +151,7 @@ def test_a_damaged_record_is_named_and_not_drawn(folder, file, damage):
     assert records.state("sa-quadratic").startswith("damaged: ") and str(
         folder
     ) not in records.state("sa-quadratic")
-    note = records.show(figures.figure_4, "sa-quadratic")
+    note = figure_or_note(records, figures.figure_4, "sa-quadratic")
     assert (
         isinstance(note, Note)
         and "damaged" in repr(note)
@@ -156,17 +160,18 @@ def test_a_damaged_record_is_named_and_not_drawn(folder, file, damage):
     assert records.of("sa-learned"), "the others are still there"
 
 
-def test_a_record_that_is_damaged_after_it_was_found(folder):
+def test_a_record_that_is_damaged_after_it_was_read_is_drawn_as_it_was(folder):
+    """Reading verifies everything that is drawn; reading again finds the damage."""
     records = Records.read(folder)
-    read = load_run(folder / "sa-quadratic--cifar10--seed0")
-    fresh = RunRecord(read.folder, read.info, read.metrics)  # its snapshots have not been read yet
     (folder / "sa-quadratic--cifar10--seed0" / "attention.safetensors").write_bytes(b"no")
-    note = Records([fresh], records.problems).show(figures.figure_4, "sa-quadratic")
+    drawn = figure_or_note(records, lambda record: record.history, "sa-quadratic")
+    assert drawn.epochs.tolist() == [0, 1, 3]
+    note = figure_or_note(Records.read(folder), figures.figure_4, "sa-quadratic")
     assert isinstance(note, Note) and "is damaged" in repr(note)
 
 
 def test_a_note_is_html_that_can_be_copied_from():
-    note = Records([], {}).show(figures.figure_4, "sa-quadratic")
+    note = figure_or_note(Records([], {}), figures.figure_4, "sa-quadratic")
     assert (
         repr(note)
         == "Paper tier, sa-quadratic on CIFAR-10: not run. This command makes the record, with a"

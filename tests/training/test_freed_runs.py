@@ -8,7 +8,7 @@ from helpers.runs import check_record
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.models import ARMS
-from attnconv.models.freed import attention_layers
+from attnconv.models.cnn import attention_layers
 from attnconv.runs.parameters import RunParameters
 from attnconv.runs.record import load_run
 from attnconv.runs.weights import load_model

@@ -14,7 +14,7 @@ from attnconv.models import ARMS, MODELS, SPECS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
-from attnconv.runs.weights import FILE, load_model, set_weights
+from attnconv.runs.weights import WEIGHTS_FILE, load_model, set_weights
 from attnconv.store import REPOSITORY, DamagedFile
 from attnconv.training.evaluation import evaluate
 from attnconv.training.loop import train
@@ -195,7 +195,7 @@ def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_pa
     assert run.record.tier == "small" and not Records.read(tmp_path / "runs", "small").of(model), (
         "not the whole of CIFAR-10"
     )
-    assert (run.record.folder / FILE).stat().st_size < LARGEST_WEIGHTS
+    assert (run.record.folder / WEIGHTS_FILE).stat().st_size < LARGEST_WEIGHTS
     again = load_model(model, runs=tmp_path / "runs")
     assert not again.training and again.record.info.parameters == run.record.info.parameters
     images = noise.normalise(noise.test_images)
@@ -215,7 +215,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(model, noise, tmp_path, monkeypatch):
         Interrupted, match="stopped by SIGTERM in epoch 1, step 1; a checkpoint was written"
     ):
         train(parameters, noise)
-    assert not (parameters.record_folder / FILE).exists()
+    assert not (parameters.record_folder / WEIGHTS_FILE).exists()
     assert results(train(parameters, noise)) == results(whole)
 
 
@@ -270,14 +270,14 @@ def test_weights_that_are_not_there_or_damaged(noise, tmp_path):
     ):
         load_model("sa-quadratic", seed=1, runs=tmp_path / "runs")
     other = train(two_steps(tmp_path, model="resnet18"), noise).record
-    shutil.copy(other.folder / FILE, record.folder / FILE)
+    shutil.copy(other.folder / WEIGHTS_FILE, record.folder / WEIGHTS_FILE)
     with pytest.raises(
         DamagedFile,
         match=r"cannot be used: got the weights of another model: .*; restore it from git",
     ):
         load_model("sa-quadratic", seed=1, runs=tmp_path / "runs")
-    content = (other.folder / FILE).read_bytes()
-    (other.folder / FILE).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    content = (other.folder / WEIGHTS_FILE).read_bytes()
+    (other.folder / WEIGHTS_FILE).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DamagedFile, match="is damaged"):
         load_model("resnet18", runs=tmp_path / "runs")
 
@@ -314,10 +314,12 @@ def test_the_same_command_repeats_a_run_bit_for_bit(cifar10_root, tmp_path):
     assert untimed(records[0]) == untimed(records[1])
     for name, value in records[0].attention.items():
         assert torch.equal(value, records[1].attention[name])
-    assert (records[0].folder / FILE).read_bytes() == (records[1].folder / FILE).read_bytes()
+    assert (records[0].folder / WEIGHTS_FILE).read_bytes() == (
+        records[1].folder / WEIGHTS_FILE
+    ).read_bytes()
 
 
-KEPT = sorted(path.parent.name for path in (REPOSITORY / "data" / "runs").glob(f"*/{FILE}"))
+KEPT = sorted(path.parent.name for path in (REPOSITORY / "data" / "runs").glob(f"*/{WEIGHTS_FILE}"))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ KEPT = sorted(path.parent.name for path in (REPOSITORY / "data" / "runs").glob(f
 def test_committed_weights_find_the_recorded_accuracy(name, cifar10_root):
     model_name, data, _ = name.split("--")
     model = load_model(model_name, tier=data.removeprefix("cifar10-"))
-    assert (model.record.folder / FILE).stat().st_size <= LARGEST_WEIGHTS
+    assert (model.record.folder / WEIGHTS_FILE).stat().st_size <= LARGEST_WEIGHTS
     first = load_dataset("cifar10", cifar10_root).subset(None, 1000)
     _, accuracy = evaluate(model, Batches(first, first.test_images, first.test_labels))
     assert model.check["first_test_images"] == 1000

@@ -15,7 +15,7 @@ from torch import nn
 from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
-from attnconv.measures.content import content_probabilities, query_pixels, score_parts
+from attnconv.measures.heads import content_probabilities, query_pixels, score_parts
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import LARGEST_RECORD, load_run
@@ -649,9 +649,7 @@ def test_the_command_line_lists_records(tmp_path, capsys):
     )
     record = train(small(tmp_path, epochs=1), DIGITS).record
     assert main(("runs", "--runs", str(tmp_path / "runs"))) == 0
-    assert (
-        f"| finished | 1 of 1 | {record.info.final_test_accuracy:.4f} |" in capsys.readouterr().out
-    )
+    assert f"| 1 of 1 | {record.info.final_test_accuracy:.4f} (" in capsys.readouterr().out
     (record.folder / "run.json").write_text("{}")
     assert main(("runs", "--runs", str(tmp_path / "runs"))) == 1
     assert "run.json is damaged: status Field required" in capsys.readouterr().err

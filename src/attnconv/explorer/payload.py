@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
-from ..measures.content import (
+from ..measures.heads import (
     MEAN_IMAGES,
     SINGLE_IMAGES,
+    Heads,
     content_probabilities,
+    heads_of,
     mean_by_shift,
     score_parts,
 )
-from ..measures.heads import Heads, heads_of
 from ..models import SPECS, SelfAttentionNet
 from ..models.specs import HEAD_COLORS
 from ..runs.history import ContentMaps, ScoreParts

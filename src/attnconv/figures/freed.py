@@ -8,7 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from ..layers.attention import attention_probabilities
-from ..measures.grid import KERNEL, distances_moved, of_kernels, own_mass
+from ..measures.grid import (
+    KERNEL,
+    distance_moved_by_layer,
+    kernel_layers,
+    mass_on_nearest_pixel_by_layer,
+)
 from ..models import ARMS, SPECS
 from ..report.tables.accuracies import Accuracy
 from ..report.tables.freed import TIER
@@ -20,7 +25,7 @@ from .style import bare, draw_paths, finish, first_of, mark_query, subplots
 def layer_paths(record: RunRecord) -> Figure:
     """Where the centres of each 3 x 3 layer went: start as a ring, end as a disc, a colour for each
     head; dots are pixels."""
-    layers = of_kernels(record, "centers")
+    layers = kernel_layers(record, "centers")
     figure, axes = subplots(2, -(-len(layers) // 2), 7.5, 5.4, lines=True)
     reach = max(1.9, *(float(centers.abs().max()) + 0.2 for centers in layers))
     around = np.arange(-int(reach), int(reach) + 1)
@@ -69,7 +74,7 @@ def arm_accuracies(records: Records) -> Figure:
 
 
 def over_training(records: Records, arms: Sequence[str]) -> Figure:
-    """Over the epochs since heads were freed: how much they give to their own pixel, and how far
+    """Over the epochs since heads were freed: their mass on the nearest pixel, and how far
     they are from where they began; mean over heads, 3 x 3 layers and seeds, shaded from seed to
     seed."""
     figure, axes = subplots(1, 2, 7.5, 3.2, lines=True)
@@ -78,15 +83,17 @@ def over_training(records: Records, arms: Sequence[str]) -> Figure:
         if not runs:
             continue
         epochs, (color, style) = runs[0].history.epochs.numpy(), SPECS[arm].curve
-        mass = [torch.stack(own_mass(record)).mean(dim=(0, 2)) for record in runs]
-        away = [torch.stack(distances_moved(record)).mean(dim=(0, 2)) for record in runs]
+        mass = [
+            torch.stack(mass_on_nearest_pixel_by_layer(record)).mean(dim=(0, 2)) for record in runs
+        ]
+        away = [torch.stack(distance_moved_by_layer(record)).mean(dim=(0, 2)) for record in runs]
         for ax, values in zip(axes[0], (mass, away), strict=True):
             by_seed = torch.stack(values).numpy()
             ax.plot(epochs, by_seed.mean(axis=0), style, color=color, label=SPECS[arm].label)
             ax.fill_between(
                 epochs, by_seed.min(axis=0), by_seed.max(axis=0), color=color, alpha=0.15
             )
-    labels = ("mass on the own pixel", "distance from the start, pixels")
+    labels = ("mass on the nearest pixel", "distance from the start, pixels")
     for ax, label in zip(axes[0], labels, strict=True):
         ax.set(xlabel="epochs", ylabel=label, ylim=(0, None))
         ax.xaxis.set_major_locator(MultipleLocator(1))

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..measures.cost import Cost
+from ..measures.cost import Measured
 from ..models.specs import head_color
 from .style import finish, subplots
 
@@ -67,7 +67,7 @@ def curves(
     return finish(figure)
 
 
-def cost_curves(costs: Mapping[str, Mapping[int, Cost]]) -> Figure:
+def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
     """What each way (keys) costs a pixel on images of so many pixels a side: products counted, time
     and memory measured. A flat line is a cost in proportion to the pixels."""
     panels = {

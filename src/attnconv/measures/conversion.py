@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from ..data import Batches, Dataset
 from ..layers.conv import convert_network
-from ..runs.provenance import provenance
-from ..runs.record import RunRecord
-from ..runs.weights import FILE as WEIGHTS
+from ..runs.record import RunRecord, provenance
+from ..runs.weights import WEIGHTS_FILE
 from ..store import DamagedFile, write_file
+from .evaluation import logits_by_batch
 
-FILE = "conversion.json"
+CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
@@ -95,17 +95,14 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
         attention=answers[1],
         **provenance(torch.device("cpu"), processes=1),
     )
-    write_file(folder / FILE, (found.model_dump_json(indent=2) + "\n").encode())
+    write_file(folder / CONVERSION_FILE, (found.model_dump_json(indent=2) + "\n").encode())
     return found
 
 
-@torch.no_grad()
 def _logits(model: nn.Module, images: Batches, mirrored: bool = False) -> tuple[Tensor, float]:
-    """Of all images, `(N, classes)`, and the seconds it took."""
-    start, logits = time.perf_counter(), []
-    for index in torch.arange(len(images)).split(100):
-        X, _ = images.plain(index)
-        logits.append(model(X.flip(3) if mirrored else X))
+    """Return the logits of all images, `(N, classes)`, and the seconds that they took."""
+    start = time.perf_counter()
+    logits = [batch for batch, _ in logits_by_batch(model, images, mirrored=mirrored)]
     return torch.cat(logits), time.perf_counter() - start
 
 
@@ -114,13 +111,13 @@ def _same_class(one: Tensor, other: Tensor) -> int:
 
 
 def _sha256(folder: Path) -> str:
-    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
 
 
 def load_conversion(record: RunRecord) -> Conversion | None:
     """What `compare` wrote beside a record; None where it was not run. DamagedFile where it is
     damaged or of other weights."""
-    path = record.folder / FILE
+    path = record.folder / CONVERSION_FILE
     if not path.exists():
         return None
     mend = f"repeat it: python -m attnconv convert --model {record.info.parameters['model']}"

@@ -1,4 +1,4 @@
-"""What a computation costs: products counted, time, memory; and the peak rate of the hardware."""
+"""Measurements of what a computation costs: products, time and memory, and the hardware's peak."""
 
 import ctypes
 import statistics
@@ -13,26 +13,29 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 
-class Cost(NamedTuple):
-    """Multiply-adds as torch counts them, median seconds, MiB of memory added at the peak."""
+class Measured(NamedTuple):
+    """The measured cost: multiply-adds counted by torch, median seconds, MiB added at the peak."""
 
     products: float
     seconds: float
     mib: float
 
 
-def cost(work: Callable[[], object], repeats: int = 7) -> Cost:
-    """Of `work()` on the CPU, without gradients."""
+def measure(work: Callable[[], object], repeats: int = 7) -> Measured:
+    """Measure the cost of `work()` on the CPU, without gradients."""
     with torch.no_grad():
-        work()  # what a first call sets up is not its cost
+        work()  # the set-up of a first call does not count
         mib = added_memory(work)
         with FlopCounterMode(display=False) as counter:
             work()
-        return Cost(counter.get_total_flops() / 2, seconds(work, repeats, warm_up=0), mib)
+        return Measured(counter.get_total_flops() / 2, seconds(work, repeats, warm_up=0), mib)
 
 
 def added_memory(work: Callable[[], object]) -> float:
-    """MiB of resident memory that `work()` adds at its peak, sampled twice a millisecond."""
+    """Return the MiB of resident memory that `work()` adds at its peak.
+
+    Memory is sampled twice a millisecond.
+    """
     process, done = psutil.Process(), threading.Event()
     with suppress(OSError, AttributeError):  # freed memory that glibc keeps would hide what is used
         ctypes.CDLL(None).malloc_trim(0)
@@ -61,7 +64,7 @@ def seconds(
     device: str | torch.device = "cpu",
     warm_up: int = 1,
 ) -> float:
-    """The median time of `work()`, the device having finished it."""
+    """Return the median time of `work()`, measured once the device has finished."""
     times = []
     for n in range(warm_up + repeats):
         wait(device)
@@ -73,13 +76,13 @@ def seconds(
 
 
 def wait(device: str | torch.device) -> None:
+    """Wait until a device has finished its work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 
 
 def peak_rate(device: str | torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a large product of random matrices, the practical peak of the hardware for this
-    type."""
+    """Return the FLOP/s of a large matrix product: the practical peak of the hardware."""
     size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)

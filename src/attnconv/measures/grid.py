@@ -1,68 +1,166 @@
-"""Whether heads that may move stay on the grid of a convolution: what a record of chapter 15 says
-of its layers.
+"""Measures of whether movable heads stay on the grid of a convolution (chapter 15).
 
-Letters: n moments, N_h heads. The layers of 3 x 3 kernels are counted; the first, of 2 x 2, is not.
+Letters: n moments of training, N_h heads, K x K kernel, C channels. Functions that take a record
+measure its layers with 3 x 3 kernels; the first layer, with 2 x 2 kernels, is left out.
 """
 
+import copy
 from statistics import mean
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from ..models.freed import covered, growth, mass_on_own_pixel, moved
+from ..layers.conv import ConvAsAttention
 from ..runs.record import RunRecord
+from ..theory.grid import all_shifts, shift_set
 from .heads import lemma_3_residual
 
 KERNEL = 3  # pixels a side
+REACH = 8  # pixels, beyond which a head's mass is not followed
 
 
-def of_kernels(record: RunRecord, name: str) -> list[Tensor]:
-    """`centers` `(n, 9, 2)` in pixels, or `alpha` `(n, 9)`, of each 3 x 3 layer."""
+def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
+    """Return how far each centre `(..., 2)` is from where it started, in pixels: `(...)`."""
+    return (centers - start).norm(dim=-1)
+
+
+def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit one factor by which a grid of heads grew or shrank, by least squares.
+
+    `centers` `(..., N_h, 2)`, `start` `(N_h, 2)`. Returns the factor and the share of the squared
+    distances moved that it explains (1: all; NaN where nothing moved), `(...)` each.
+    """
+    factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
+    left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))
+    return factor, 1 - left / (centers - start).square().sum(dim=(-2, -1))
+
+
+def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
+    """Count the pixels of a K x K kernel that are the nearest pixel of some head.
+
+    `centers` `(N_h, 2)`; the kernel's pixels are those of `grid.shift_set`.
+    """
+    kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
+    return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
+
+
+def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
+    """Return the probability that each head gives to the pixel nearest to its centre.
+
+    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64, away from borders:
+    equation (18) for centres anywhere.
+    """
+    centers, alpha = centers.double(), alpha.double()[..., None, None]
+    near = torch.arange(-REACH, REACH + 1, device=centers.device)
+    offset = near - (centers - centers.round()).unsqueeze(-1)  # (..., 2, 2 REACH + 1)
+    shares = (-alpha * offset.square()).softmax(dim=-1)
+    return shares[..., REACH].prod(dim=-1)
+
+
+# --- of a run record ------------------------------------------------------------------------------
+
+
+def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
+    """Return `centers` `(n, 9, 2)` in pixels, or `alpha` `(n, 9)`, of each 3 x 3 layer."""
     return [values for values in record.history.layers(name) if values.shape[1] == KERNEL**2]
 
 
-def pixels_covered(record: RunRecord) -> list[list[int]]:
-    """How many of the nine pixels are the nearest of some head, by layer and moment."""
-    layers = of_kernels(record, "centers")
-    return [[covered(centers, KERNEL) for centers in moments] for moments in layers]
+def pixels_occupied_by_layer(record: RunRecord) -> list[list[int]]:
+    """Return how many of the nine pixels are occupied, by layer and moment."""
+    layers = kernel_layers(record, "centers")
+    return [[pixels_occupied(centers, KERNEL) for centers in moments] for moments in layers]
 
 
-def covered_at(record: RunRecord, moment: int = -1) -> float:
-    """How many of the nine pixels are covered, mean over the layers."""
-    return mean(counts[moment] for counts in pixels_covered(record))
+def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
+    """Return how many of the nine pixels are occupied at a moment, averaged over the layers."""
+    return mean(counts[moment] for counts in pixels_occupied_by_layer(record))
 
 
-def pixels_taken(record: RunRecord) -> list[int]:
-    """How many different pixels, of the kernel or not, are the nearest of some head in the end, by
-    layer."""
-    return [len(centers[-1].round().unique(dim=0)) for centers in of_kernels(record, "centers")]
+def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
+    """Count the different nearest pixels of the trained heads, inside the kernel or not."""
+    return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 
-def grown(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """The factor by which the grid has grown and the share of the motion that this explains, `(n,)`
-    each, by layer."""
-    return [growth(centers, centers[0]) for centers in of_kernels(record, "centers")]
+def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
+    """Return each layer's growth factor and the share of the motion it explains, `(n,)` each."""
+    return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
-def distances_moved(record: RunRecord) -> list[Tensor]:
-    """How far each head is from where it began, in pixels, `(n, 9)` by layer."""
-    return [moved(centers, centers[0]) for centers in of_kernels(record, "centers")]
+def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
+    """Return how far each head is from where it started, in pixels, `(n, 9)` by layer."""
+    return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
-def median_moved(record: RunRecord) -> float:
-    """How far the heads are from where they began in the end: the mean of the layers' medians."""
-    return mean(distances[-1].median().item() for distances in distances_moved(record))
+def median_distance_moved(record: RunRecord) -> float:
+    """Return the median final distance of the heads from their start, averaged over the layers."""
+    return mean(distances[-1].median().item() for distances in distance_moved_by_layer(record))
 
 
-def own_mass(record: RunRecord) -> list[Tensor]:
-    """What each head gives to the pixel nearest to its centre, `(n, 9)` by layer."""
-    centers, alphas = (of_kernels(record, name) for name in ("centers", "alpha"))
-    return [mass_on_own_pixel(*layer) for layer in zip(centers, alphas, strict=True)]
+def mass_on_nearest_pixel_by_layer(record: RunRecord) -> list[Tensor]:
+    """Return the mass of each head on the pixel nearest to its centre, `(n, 9)` by layer."""
+    centers, alphas = (kernel_layers(record, name) for name in ("centers", "alpha"))
+    return [mass_on_nearest_pixel(*layer) for layer in zip(centers, alphas, strict=True)]
 
 
-def residuals(record: RunRecord) -> list[float]:
-    """The largest residual of Lemma 3, of each layer at the end."""
+def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
+    """Return the largest residual of Lemma 3 of each trained layer."""
     return [
         lemma_3_residual(encoding, *record.grid, KERNEL).max().item()
         for encoding in record.history.encodings()
         if encoding.num_heads == KERNEL**2
     ]
+
+
+# --- the nearest convolution ----------------------------------------------------------------------
+
+
+@torch.no_grad()
+def effective_kernel(layer: ConvAsAttention) -> Tensor:
+    """Return the weights that a layer applies at each shift, away from borders.
+
+    They are the sum over the heads of probability times W^(h), for shifts of up to `REACH` pixels:
+    `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, float64.
+    """
+    delta = all_shifts(REACH + 1, REACH + 1).to(layer.weight.device)
+    scores = copy.deepcopy(layer.encoding).double().scores(delta)
+    probabilities = scores.flatten(1).softmax(dim=1).view_as(scores)
+    return torch.einsum("hij,hco->ijco", probabilities, layer.value_matrices().double())
+
+
+def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
+    """Return the convolution nearest to a layer, of the layer's kernel size, and their distance.
+
+    The distance is the norm of the weights that the layer applies outside the kernel, relative to
+    the norm of all its weights, away from borders. ValueError for layers with stride, dilation or
+    groups, and for those not padded alike on all sides.
+    """
+    pads = {before for before, _ in layer.padding} | {after for _, after in layer.padding}
+    plain = {*layer.stride, *layer.dilation, layer.groups} == {1}
+    if not plain or len(pads) > 1 or layer.padding_mode != "zeros":
+        raise ValueError(
+            f"got {layer}, expected a layer without stride, dilation and groups, padded alike with"
+            " zeros"
+        )
+    kernel, (rows, columns) = effective_kernel(layer), layer.kernel_size
+    top, left = REACH - (rows - 1) // 2, REACH - (columns - 1) // 2
+    window = slice(top, top + rows), slice(left, left + columns)
+    inside, outside = kernel[window], kernel.clone()
+    outside[window] = 0
+    conv = nn.Conv2d(layer.in_channels, layer.out_channels, (rows, columns), padding=pads.pop())
+    conv.weight = nn.Parameter(inside.permute(3, 2, 0, 1).to(layer.weight))
+    conv.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
+    return conv, (outside.norm() / kernel.norm()).item()
+
+
+def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
+    """Replace each attention layer by its nearest convolution, in a copy of a converted network.
+
+    Returns the copy and the distance of each layer from its convolution.
+    """
+    model, distances = copy.deepcopy(model), []
+    for path, layer in list(model.named_modules()):
+        if isinstance(layer, ConvAsAttention):
+            conv, distance = nearest_convolution(layer)
+            model.set_submodule(path, conv)
+            distances.append(distance)
+    return model, distances

@@ -1,27 +1,34 @@
-"""How close trained heads come to Lemma 1: what a run record says of where each head looks.
+"""Measures of where trained heads attend, and of how close they come to Lemmas 1 and 3.
 
-Letters: L layers, N_h heads, H x W pixels. A map is what one head attends to from the middle query
-pixel (H // 2, W // 2).
+Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head holds its
+attention probabilities from the middle query pixel (H // 2, W // 2).
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..layers.attention import attention_probabilities
+from ..layers.attention import ContentAttention, attention_probabilities
+from ..models.networks import SelfAttentionNet
+from ..runs.history import ContentMaps, ScoreParts
 from ..runs.record import RunRecord
 from ..theory.encodings import PositionEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, shift_set
-from .content import mean_by_shift
+
+# test images that a record averages over, and test images whose scores it keeps one by one
+MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 
 
 @dataclass(frozen=True)
 class Heads:
-    """One layer's heads: `maps` `(N_h, H, W)` from the middle query pixel; `by_shift`
-    `(N_h, 2H - 1, 2W - 1)`, see `maps.mean_by_shift`; and `centers` `(N_h, 2)` where heads have
-    parameters for them."""
+    """The heads of one layer.
+
+    `maps` `(N_h, H, W)` from the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`, see
+    `mean_by_shift`; `centers` `(N_h, 2)` for heads that have them as parameters.
+    """
 
     maps: Tensor
     by_shift: Tensor
@@ -29,24 +36,26 @@ class Heads:
 
     @property
     def query(self) -> tuple[int, int]:
+        """The middle query pixel."""
         return self.maps.shape[1] // 2, self.maps.shape[2] // 2
 
     @property
     def _near(self) -> Tensor:
-        """`by_shift` of the shifts up to half the image, which at least a quarter of the queries
-        have: `(N_h, H', W')`."""
+        """`by_shift` of shifts up to half the image, `(N_h, H', W')`.
+
+        At least a quarter of the queries have each of these shifts inside the image.
+        """
         (i, j), (height, width) = self.query, self.maps.shape[1:]
         return self.by_shift[:, height - 1 - i : height + i, width - 1 - j : width + j]
 
     @property
     def mass(self) -> Tensor:
-        """The mean probability of the best single shift, `(N_h,)`: 1 is what Lemma 1 asks of each
-        head."""
+        """The mean probability of each head's best shift, `(N_h,)`: 1 for the heads of Lemma 1."""
         return self._near.flatten(1).amax(dim=1)
 
     @property
     def shifts(self) -> Tensor:
-        """The best single shift, k - q, `(N_h, 2)`."""
+        """Each head's best single shift k - q, `(N_h, 2)`."""
         delta = pixels(*self._near.shape[1:]) - torch.tensor(self.query)
         return delta[self._near.flatten(1).argmax(dim=1)]
 
@@ -57,49 +66,48 @@ class Heads:
 
     @property
     def entropy(self) -> Tensor:
-        """Of the map from the middle, in nats, `(N_h,)`: 0 for one pixel, ln(HW) for all alike. Its
-        exponential is an effective number of pixels."""
+        """The entropy of each map in nats, `(N_h,)`.
+
+        It is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential is an
+        effective number of pixels.
+        """
         return torch.special.entr(self.maps).sum(dim=(1, 2))
 
     @property
     def distance(self) -> Tensor:
-        """How far the head looks from the middle, on average over its map: the mean of `|k - q|` in
-        pixels, `(N_h,)`."""
+        """The mean distance `|k - q|` over each map, in pixels: `(N_h,)`."""
         delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
         return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
 
     @property
     def off_pixel(self) -> Tensor:
-        """Distance of each centre to the nearest pixel, `(N_h,)`; NaN where heads have no
-        centre."""
+        """The distance of each centre to its nearest pixel, `(N_h,)`; NaN without centres."""
         if self.centers is None:
             return torch.full((len(self.maps),), float("nan"))
         return (self.centers - self.centers.round()).norm(dim=1)
 
-    def covered(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
-        """How many of the K x K shifts are the best shift of a head that puts at least `least_mass`
-        on it."""
+    def shifts_with_mass(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
+        """Count the K x K shifts on which some head puts at least `least_mass`."""
         kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
         return len(
             kernel & {tuple(shift) for shift in self.shifts[self.mass >= least_mass].tolist()}
         )
 
     def by_locality(self) -> Tensor:
-        """The heads' numbers, the most local first, as Figure 5 orders them."""
+        """Return the numbers of the heads, the most local first, as Figure 5 orders them."""
         return self.mass.argsort(descending=True, stable=True)
 
 
 def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
-    """Each layer's heads; of a model with content their mean over test images, at the end of
-    training.
+    """Return the heads of each layer of a trained model.
 
-    ValueError for a model without attention.
-    `moment`: which of `record.history.epochs`; there is only the last one with content.
+    `moment`: an index into `record.history.epochs`. For a model with content the maps are means
+    over test images, at the end of training only. ValueError for a model without attention.
     """
     if content := record.content_maps:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
-        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # which half precision has rounded
+        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # half precision has rounded the sums
         return [
             Heads(*layer) for layer in zip(maps, content.shift_probabilities.double(), strict=True)
         ]
@@ -116,24 +124,134 @@ def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
     return Heads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
 
 
+def mean_by_shift(probabilities: Tensor) -> Tensor:
+    """Average the probability of each shift over the query pixels that have it inside the image.
+
+    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. A head at one
+    fixed shift has 1 there. A head that always attends to the same pixel, or to the border because
+    its centre lies beyond it, has no such shift.
+    """
+    height, width = probabilities.shape[-2:]
+    by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
+    count = probabilities.new_zeros(2 * height - 1, 2 * width - 1)
+    for i in range(height):
+        for j in range(width):
+            window = (
+                slice(height - 1 - i, 2 * height - 1 - i),
+                slice(width - 1 - j, 2 * width - 1 - j),
+            )
+            by_shift[:, *window] += probabilities[:, i, j]
+            count[window] += 1
+    return by_shift / count
+
+
 def lemma_3_residual(
     encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
 ) -> Tensor:
-    """Lemma 3 for a layer as trained: how far its heads stay from selecting each shift, `(K, K)`;
-    see `expresses_convolution`."""
+    """Return how far the heads of a trained layer are from selecting each shift, `(K, K)`.
+
+    The residual is that of Lemma 3; see `expresses_convolution`.
+    """
     maps = attention_probabilities(encoding.double(), height, width)
     return expresses_convolution(maps, kernel_size).residual
 
 
 def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
-    """What a quadratic head gives to other pixels than its best: 1 - mass, for each alpha `(n,)`,
-    in float64.
+    """Return the mass that a quadratic head gives to other pixels than its best, by alpha.
 
-    `offset`: how far its centre is from a pixel. On it, the mass is 1 / theta^2 with theta the sum
-    of exp(-alpha n^2) over the integers (equation 18). Other pixels' shares are summed, since 1 -
-    mass would lose them to rounding.
+    `alphas` `(n,)`; `offset`: the vector from a pixel to the head's centre; the result is `(n,)`,
+    float64. For a centre on the pixel, the mass there is 1 / theta^2, where theta is the sum of
+    exp(-alpha n^2) over the integers (equation 18). The shares of the other pixels are summed,
+    since 1 - mass would lose them to rounding.
     """
     delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
     scores = -alphas.double()[:, None] * delta.square().sum(dim=1)
     others = scores.sort(dim=1, descending=True).values[:, 1:]
     return (others.logsumexp(dim=1) - scores.logsumexp(dim=1)).exp()
+
+
+# --- attention that depends on the image ----------------------------------------------------------
+
+
+def query_pixels(height: int, width: int) -> Tensor:
+    """Return a 3 x 3 grid of query pixels, `(9, 2)`: among them those of Figures 6 and 7."""
+    rows, columns = (
+        torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width)
+    )
+    return torch.cartesian_prod(rows, columns)
+
+
+@torch.no_grad()
+def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
+    """Yield the attention probabilities `(B, N_h, H, W, H, W)` of each layer of a content model.
+
+    `images` `(B, C, H', W')` are normalised.
+    """
+    for layer, X in _layer_inputs(model, images):
+        yield layer.probabilities(X)
+
+
+@torch.no_grad()
+def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield the attention scores of each layer in the parts of `learned_content_parts`."""
+    for layer, X in _layer_inputs(model, images):
+        yield layer.score_parts(X)
+
+
+def _layer_inputs(
+    model: SelfAttentionNet, images: Tensor
+) -> Iterator[tuple[ContentAttention, Tensor]]:
+    """Yield each layer with content and its input."""
+    inputs = []
+    layers = [
+        attention for attention in model.attentions if isinstance(attention, ContentAttention)
+    ]
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+        for layer in layers
+    ]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    yield from zip(layers, inputs, strict=True)
+
+
+def content_maps(
+    model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
+) -> ContentMaps:
+    """Summarise the attention of a trained content model in a form small enough for a run record.
+
+    `images` `(B, C, H', W')`, normalised, are averaged over; of `single`, images by kind, the
+    scores are kept one by one.
+    """
+    training = model.training
+    model.eval()
+    maps, shifts = torch.zeros(()), torch.zeros(())
+    for batch in images.split(batch_size):
+        by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
+        maps = maps + torch.stack([summary[0] for summary in by_layer])
+        shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+    scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
+    model.train(training)
+    queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
+    return ContentMaps(queries, mean_maps, (shifts / len(images)).cpu(), scores)
+
+
+def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over the images `(B, N_h, H, W, H, W)`: maps at the query pixels, and means by shift."""
+    row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
+    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
+    return total[:, row, column], mean_by_shift(total)
+
+
+def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
+    """Return the scores of single images at the query pixels, content in half precision."""
+    layers = list(score_parts(model, images))
+    row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
+    content, rows, columns = (
+        torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu()
+        for parts in zip(*layers, strict=True)
+    )
+    return ScoreParts(content.half(), rows, columns)

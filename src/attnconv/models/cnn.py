@@ -4,12 +4,19 @@ Its design is cifar10-airbench's (K. Jordan, 2024): whitened 2 x 2 patches, thre
 convolutions, one linear layer.
 """
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from ..layers.conv import ConvAsAttention, convert_network
+from ..theory.encodings import QuadraticEncoding
+from .specs import FREED, Start
+
+#: Of the heads that a convolution becomes, one over pixels squared: they give 93 % to their pixel.
+START_ALPHA = 4.0
 MIDDLE = 15  # pixels a side at which the middle group works
 WHITENING_EPS = 5e-4  # added to the eigenvalues, whose smallest are noise
 
@@ -76,3 +83,44 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     layer = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
     layer.weight.requires_grad_(False)
     return layer
+
+
+def as_free_attention(
+    cnn: nn.Module,
+    alpha: float,
+    random_places: bool = False,
+    trained: Collection[str] = FREED,
+    seed: int = 0,
+) -> nn.Module:
+    """A copy of a CNN in which each convolution is self-attention with heads of this alpha, soft
+    enough to have gradients.
+
+    Heads stand on the pixels of their kernel or, with `random_places`, anywhere in the square that
+    these pixels cover, drawn with `seed`, where a layer's values are trained: frozen ones fit their
+    own pixels alone. `trained`: which parameters of their encoding are. The values are the kernel's
+    either way.
+    """
+    model = convert_network(cnn)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in attention_layers(model):
+        centers = layer.encoding.centers
+        if random_places and layer.weight.requires_grad:
+            lowest, highest = centers.amin(dim=0) - 0.5, centers.amax(dim=0) + 0.5
+            share = torch.rand(centers.shape, generator=generator)
+            centers = lowest + share.to(centers) * (highest - lowest)
+        layer.encoding = QuadraticEncoding.from_alpha(centers.detach(), alpha)
+        for name in trained:
+            layer.encoding.get_parameter(name).requires_grad_()
+    return model
+
+
+def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
+    """What an arm of chapter 15 trains, from the CNN that it starts from."""
+    if start.heads is None:
+        return cnn
+    return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)
+
+
+def attention_layers(model: nn.Module) -> list[ConvAsAttention]:
+    """The layers of a converted network, first to last."""
+    return [module for module in model.modules() if isinstance(module, ConvAsAttention)]

@@ -18,10 +18,9 @@ from ..theory.encodings import (
     LearnedShiftEmbedding,
     QuadraticEncoding,
 )
-from .cnn import SmallCNN
-from .freed import START_ALPHA, attention_layers, begin
+from .cnn import START_ALPHA, SmallCNN, attention_layers, begin
 from .recipes import PAPER_RECIPE
-from .specs import SPECS, Start
+from .specs import NUM_HEADS, SPECS, Start
 
 
 class Block(nn.Module):
@@ -108,7 +107,7 @@ ENCODINGS = ("quadratic", "generalized", "learned", "content")
 
 def self_attention_net(
     encoding: str = "quadratic",
-    num_heads: int | Sequence[int] = 9,
+    num_heads: int | Sequence[int] = NUM_HEADS,
     image_size: int = 32,
     in_channels: int = 3,
     num_classes: int = 10,

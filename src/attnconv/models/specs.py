@@ -7,6 +7,8 @@ from typing import Any
 
 from .recipes import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
 
+NUM_HEADS = 9  # of an attention layer, unless its model's spec says otherwise
+
 
 @dataclass(frozen=True)
 class Published:
@@ -46,6 +48,11 @@ class ModelSpec:
     parent: str | None = None
     start: Start | None = None
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def heads_before_pruning(self) -> int:
+        """The heads per layer of the model that a pruned one starts from."""
+        return SPECS[self.parent].defaults.get("num_heads", NUM_HEADS) if self.parent else NUM_HEADS
 
 
 #: Per layer: of nine heads, [2, 4, 1, 2, 6, 0] were pruned (appendix E).

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from ..measures.heads import heads_of, lemma_3_residual
 from ..runs.record import RunRecord
-from ..runs.select import Note, Records
+from ..runs.select import Records
 from ..training.quick import best_run
 from .claims import CLAIMS, finding, freed
 from .claims.claim import over_runs
+from .notes import Note
 from .tables import Accuracy, Table
 from .tables.freed import TIER
 
@@ -98,7 +99,9 @@ def trained_heads(records: Records) -> Note:
     """What the trained quadratic model's layers are, measured against a convolution: one line for
     the first page."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
-    covered = over_runs([heads.covered(3) for heads in heads_of(record)] for record in runs)
+    covered = over_runs(
+        [heads.shifts_with_mass(3) for heads in heads_of(record)] for record in runs
+    )
     residuals = over_runs(
         [
             lemma_3_residual(encoding, *record.grid).max().item()

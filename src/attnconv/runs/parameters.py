@@ -14,7 +14,7 @@ from torch import nn
 
 from ..data import DATASETS
 from ..models import SPECS, SmallCNN, build_model, recipe
-from ..models.freed import START_ALPHA
+from ..models.cnn import START_ALPHA
 from ..models.recipes import TIERS, tiers_of
 from ..store import REPOSITORY
 

@@ -1,11 +1,10 @@
-"""Run records: what a run was, how it went and what its heads attend to. Written by the training,
-read by the book.
+"""Run records: what was run and where, how it went, and what its heads attend to.
 
-`<folder>/<model>--<dataset>--seed<k>/` (in the small tier `<model>--<dataset>-small--seed<k>/`)
-holds `run.json` (`RunInfo`), `metrics.csv` (one line an epoch, `METRICS`) and
-`attention.safetensors` (see `RunRecord.attention`); beside some lies `weights.safetensors` (see
-`weights.py`). `run.json` carries the version of the format and a digest of itself, and vouches for
-`metrics.csv`; the others carry their own.
+Training writes them, the book reads them. `<folder>/<model>--<dataset>--seed<k>/` (in the tiers
+beside the data set's first one `<model>--<dataset>-<tier>--seed<k>/`) holds `run.json` (`RunInfo`),
+`metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors` (`RunRecord.attention`);
+some also hold `weights.safetensors` (see `weights.py`). `run.json` carries the version of the
+format, a digest of itself and one of `metrics.csv`; the other files carry their own.
 """
 
 import csv
@@ -13,12 +12,16 @@ import hashlib
 import io
 import math
 import os
+import platform
+import subprocess
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
@@ -30,20 +33,18 @@ from .history import ContentMaps, PositionHistory
 
 #: The columns of `metrics.csv`.
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
-# of the format. 1, still read, had no version, no digest of run.json and no tiers but the data
-# sets' own.
-VERSION = 2
-#: In bytes, so that all rows and several seeds fit in git.
+VERSION = 2  # of the format; records of version 1 had no version
+#: The largest size of a record in bytes, so that all models and several seeds fit in git.
 LARGEST_RECORD = 3_000_000
 MEND = "restore it from git, or repeat the run"
 
 
 class RunInfo(BaseModel):
-    """The content of `run.json`. Times are in seconds."""
+    """The content of `run.json`; times are in seconds."""
 
     model_config = ConfigDict(extra="forbid")
 
-    version: int = 1
+    version: int = 1  # absent from files of version 1
     status: Literal["running", "stopped", "finished"]
     # as in parameters.RunParameters, without the folders of the machine it ran on
     parameters: dict[str, Any]
@@ -65,12 +66,12 @@ class RunInfo(BaseModel):
     sha256: str | None = None  # of this file without this field
 
     def sealed(self) -> "RunInfo":
-        """With its digest."""
+        """Return a copy with the digest of its content."""
         bare = self.model_copy(update={"sha256": None})
         return self.model_copy(update={"sha256": hashlib.sha256(bare.as_file()).hexdigest()})
 
     def as_file(self) -> bytes:
-        """What `run.json` holds."""
+        """Return the bytes of `run.json`."""
         return (
             self.model_dump_json(indent=2, exclude={"sha256"} if self.sha256 is None else None)
             + "\n"
@@ -79,59 +80,60 @@ class RunInfo(BaseModel):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A record as read: `attention` is empty while the run is under way."""
+    """A run record as read.
+
+    `attention`: the tensors that `history` and `content_maps` interpret; empty until the run is
+    finished.
+    """
 
     folder: Path
     info: RunInfo
     metrics: list[dict[str, float]]
-
-    @cached_property
-    def attention(self) -> dict[str, Tensor]:
-        """The file's tensors, which `history` and `content_maps` understand. DamagedFile when it is
-        not what was written."""
-        path = self.folder / "attention.safetensors"
-        if self.info.status != "finished":
-            return {}
-        if not path.exists():
-            raise DamagedFile(f"{path} is missing; {MEND}")
-        try:
-            return read_tensors(path)[0]
-        except DamagedFile as error:
-            raise DamagedFile(f"{error}; {MEND}") from None
+    attention: dict[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def name(self) -> str:
+        """The name of the record's folder."""
         return self.folder.name
 
     @property
     def accuracy(self) -> float:
-        """On the test images, after the last epoch; NaN before the first."""
+        """The test accuracy after the last epoch; NaN before the first."""
         final = self.info.final_test_accuracy
         return math.nan if final is None else final
 
     @property
     def best_accuracy(self) -> float:
-        """The best of all epochs, chosen by test accuracy as in the published code."""
+        """The best test accuracy of all epochs, which the published code reports."""
         best = self.info.best_test_accuracy
         return math.nan if best is None else best
 
     @property
     def parent(self) -> dict[str, Any]:
-        """Of a pruned run: what it started from, and what was pruned. ValueError for any other."""
+        """The run that this one started from, and how its model was changed.
+
+        ValueError for a run that started from scratch.
+        """
         if self.info.parent is None:
-            raise ValueError(f"{self.name} is not pruned; expected a run of sa-generalized-pruned")
+            raise ValueError(
+                f"{self.name} started from no other run; expected a pruned model or an arm of"
+                " chapter 15"
+            )
         return self.info.parent
 
     @property
     def heads_left(self) -> tuple[int, ...] | None:
-        """Of a pruned run: how many of nine heads each layer kept. None for any other run."""
+        """The number of heads that each layer of a pruned model kept; None for other models."""
         removed = (self.info.parent or {}).get("removed_heads")
-        return removed and tuple(9 - len(heads) for heads in removed)
+        before = SPECS[self.info.parameters["model"]].heads_before_pruning
+        return removed and tuple(before - len(heads) for heads in removed)
 
     @property
     def grid(self) -> tuple[int, int]:
-        """H, W: the pixels that the attention layers see, after the down-sampling at the input. The
-        layers of a network that was a CNN see several sizes: of its middle group's."""
+        """The size (H, W) of the attention layers' input, after the down-sampling of the images.
+
+        The layers of a converted CNN have inputs of several sizes; this is its middle group's.
+        """
         if SPECS[self.info.parameters["model"]].start:
             return MIDDLE, MIDDLE
         size = DATASETS[self.info.dataset["name"]].image_size // self.info.parameters["pooling"]
@@ -139,20 +141,19 @@ class RunRecord:
 
     @property
     def tier(self) -> str:
-        """Which tier of the book it belongs to; on digits all is quick, the brief runs of chapters
-        10 to 13 too."""
+        """The tier of the book that the run belongs to; every run on digits is of the quick one."""
         return "quick" if self.info.dataset["name"] == "digits" else self.info.parameters["tier"]
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was trained and tested on all images of CIFAR-10."""
+        """Whether the run was trained and tested on all images of CIFAR-10."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         return data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items()
 
     @property
     def source(self) -> str:
-        """One line for a figure or a table: which run, how long, on what."""
+        """One line for a figure or a table: the run, its length and its hardware."""
         info = self.info
         seconds = info.wall_seconds
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
@@ -163,13 +164,15 @@ class RunRecord:
 
     @cached_property
     def history(self) -> PositionHistory:
-        """The heads over the epochs; empty with content, without attention, and while the run is
-        under way."""
+        """The heads over the epochs.
+
+        Empty for models with content or without attention, and until the run is finished.
+        """
         return PositionHistory.from_tensors({} if self.has_content else self.attention)
 
     @cached_property
     def content_maps(self) -> ContentMaps | None:
-        """The maps of a model with content; None of any other, and while the run is under way."""
+        """The attention maps of a model with content; None for others and until it is finished."""
         return (
             ContentMaps.from_tensors(self.attention)
             if self.has_content and self.attention
@@ -178,7 +181,7 @@ class RunRecord:
 
     @property
     def has_content(self) -> bool:
-        """Whether what its heads attend to depends on the image."""
+        """Whether the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 
@@ -188,8 +191,10 @@ def write_run(
     metrics: list[dict[str, float]],
     attention: dict[str, Tensor] | None = None,
 ) -> RunRecord:
-    """Write a record, or a partial one without `attention`: each file whole, `run.json`, which
-    vouches for them, last."""
+    """Write a record, or a partial one without `attention`, and read it back.
+
+    Each file is written atomically, and `run.json`, which holds the digest of `metrics.csv`, last.
+    """
     table = io.StringIO()
     writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")
     writer.writeheader()
@@ -214,17 +219,20 @@ def write_run(
             )
     write_file(folder / "metrics.csv", content)
     write_file(folder / "run.json", sealed.as_file())
-    return RunRecord(folder, sealed, metrics)
+    return load_run(folder)
 
 
 def load_run(folder: str | Path) -> RunRecord:
-    """Read a record, its snapshots too. FileNotFoundError when there is none, DamagedFile when it
-    is not what was written."""
+    """Read and verify a record, its snapshots included.
+
+    FileNotFoundError where there is none, DamagedFile where it is not what was written.
+    """
     folder = Path(folder)
-    if not (folder / "run.json").exists():
+    path = folder / "run.json"
+    if not path.exists():
         raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
     try:
-        info = _read_info(folder / "run.json")
+        info = _read_info(path)
         content = (folder / "metrics.csv").read_bytes()
         if hashlib.sha256(content).hexdigest() != info.metrics_sha256:
             raise DamagedFile(f"{folder / 'metrics.csv'} does not match run.json; {MEND}")
@@ -236,40 +244,41 @@ def load_run(folder: str | Path) -> RunRecord:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(
-            f"{folder / 'run.json'} is damaged: {where} {first['msg']}; {MEND}"
-        ) from None
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {MEND}") from None
     except (OSError, KeyError, UnicodeDecodeError) as error:
         raise DamagedFile(f"{folder} is incomplete or damaged ({error!r}); {MEND}") from None
-    record = RunRecord(folder, info, metrics)
-    _ = record.attention
-    return record
+    finished = info.status == "finished"
+    attention = _read_attention(folder / "attention.safetensors") if finished else {}
+    return RunRecord(folder, info, metrics, attention)
 
 
 def _read_info(path: Path) -> RunInfo:
     content = path.read_bytes()
     info = RunInfo.model_validate_json(content)
-    if info.version == 1 and info.sha256 is None:
-        data = info.dataset.get("name")
-        return info.model_copy(
-            update={
-                "parameters": {"tier": "paper" if data == "cifar10" else "quick"} | info.parameters
-            }
-        )
     if info.version != VERSION:
+        newer = "use a newer attnconv, or " if info.version > VERSION else ""
         raise DamagedFile(
-            f"{path} is of version {info.version} of the format, expected 1 or {VERSION}; use a"
-            f" newer attnconv, or {MEND}"
+            f"{path} is of version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
         )
     if info.sealed().as_file() != content:
         raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
     return info
 
 
+def _read_attention(path: Path) -> dict[str, Tensor]:
+    if not path.exists():
+        raise DamagedFile(f"{path} is missing; {MEND}")
+    try:
+        return read_tensors(path)[0]
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; {MEND}") from None
+
+
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
-    """All records of a folder (default: the repository's `data/runs`), by name, and for the name of
-    each damaged one what is wrong. The snapshots are checked too, not only the metrics.
-    FileNotFoundError for a folder that is named but not there.
+    """Read all records of a folder, by default the repository's `data/runs`, sorted by name.
+
+    Returns them, and what is wrong with each damaged one, by name. FileNotFoundError for a folder
+    that is named but does not exist.
     """
     if folder and not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
@@ -283,29 +292,67 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
     return records, problems
 
 
-def results_table(records: list[RunRecord]) -> str:
-    """A Markdown table of records."""
-    head = (
-        "| run | status | epochs | test accuracy, last | best | images/s | hours | on"
-        " |\n|---|---|---|---|---|---|---|---|\n"
+# --- where and with what a run was made -----------------------------------------------------------
+
+
+def provenance(device: torch.device, processes: int) -> dict[str, Any]:
+    """Return the `git_commit`, `versions` and `hardware` of this process, for its record.
+
+    Preloaded libraries (book/train.md) are named too, since they may round differently.
+    """
+    packages = (
+        "attnconv",
+        "torch",
+        "torchvision",
+        "numpy",
+        "accelerate",
+        "safetensors",
+        "pydantic",
     )
-    lines = []
-    for record in records:
-        info = record.info
-        last, best = (
-            f"{value:.4f}" if value is not None else "-"
-            for value in (info.final_test_accuracy, info.best_test_accuracy)
+    paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    preloaded = ":".join(Path(path).name for path in paths)
+    return {
+        "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
+        "versions": (
+            {"python": platform.python_version()} | {name: _version(name) for name in packages}
+        ),
+        "hardware": {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+            "processes": processes,
+            "threads": torch.get_num_threads(),
+            "system": f"{platform.system()} {platform.machine()}",
+        }
+        | ({"preloaded": preloaded} if preloaded else {}),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # used from a checkout on the path, without installation
+        return "not installed"
+
+
+def _git_commit() -> str | None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
         )
-        speed = f"{info.images_per_second:,.0f}" if info.images_per_second else "-"
-        epochs = f"{info.epochs_done} of {info.parameters['epochs']}"
-        cells = (
-            record.folder.name,
-            info.status,
-            epochs,
-            last,
-            best,
-            speed,
-            f"{info.wall_seconds / 3600:.2f}",
-        )
-        lines.append("| " + " | ".join((*cells, str(info.hardware["device"]))) + " |\n")
-    return head + "".join(lines) if lines else "no run records\n"
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "CPU"
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU"
+    )

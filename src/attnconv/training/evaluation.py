@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..data import Batches
+from ..measures.evaluation import logits_by_batch
 from .processes import Processes
 
 
@@ -24,24 +25,17 @@ def evaluate(
 
     `first`: of so many images alone. With `processes` each takes its share.
     """
-    training = model.training
-    model.eval()
     device, count = batches.labels.device, first or len(batches)
     mine = torch.arange(count, device=device)
     mine = mine[processes.index :: processes.count] if processes else mine
     sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses, of the hits
-    for index in mine.split(500 if device.type == "cuda" else 100):
-        images, labels = batches.plain(index)
-        torch.compiler.cudagraph_mark_step_begin()
-        with autocast():
-            logits = model(images).float()
+    for logits, labels in logits_by_batch(model, batches, mine, autocast):
         sums += torch.stack(
             [
                 F.cross_entropy(logits, labels, reduction="sum"),
                 (logits.argmax(dim=1) == labels).sum(),
             ]
         )
-    model.train(training)
     sums = processes.total(sums) if processes else sums
     loss, accuracy = (sums / count).tolist()
     return loss, accuracy

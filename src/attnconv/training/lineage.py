@@ -11,7 +11,7 @@ from torch import nn
 
 from ..data import Dataset
 from ..models import SPECS, SelfAttentionNet, prune_degenerate_heads
-from ..models.freed import begin
+from ..models.cnn import begin
 from ..runs.parameters import Network, Place, RunParameters, Task, build_network
 from ..runs.record import RunRecord, load_run
 from ..runs.select import command

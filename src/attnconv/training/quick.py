@@ -20,8 +20,7 @@ from torch import nn
 
 from ..models import MODELS
 from ..runs.parameters import RunParameters
-from ..runs.provenance import processor
-from ..runs.record import RunRecord
+from ..runs.record import RunRecord, processor
 from ..runs.select import Records
 from ..store import REPOSITORY
 from .launch import launch

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Split, load_photograph
-from ..measures.content import MEAN_IMAGES, SINGLE_IMAGES, content_maps
+from ..measures.grid import as_convolutions
+from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..models import SPECS, SelfAttentionNet, snapshot
-from ..models.freed import as_convolutions
 from ..runs.history import PositionHistory
 from ..runs.parameters import Folders, RunParameters
-from ..runs.provenance import provenance
-from ..runs.record import RunRecord, load_run, write_run
+from ..runs.record import RunRecord, load_run, provenance, write_run
 from ..runs.weights import named_weights, write_weights
 from ..store import DamagedFile
 from .checkpoint import Checkpoints, Progress

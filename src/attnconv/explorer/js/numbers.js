@@ -73,7 +73,7 @@ export function entropy(probabilities) {
   return sum;
 }
 
-/** The mean probability of each shift, over the queries that have it inside the image: `maps.mean_by_shift` of the package. */
+/** The mean probability of each shift, over the queries that have it inside the image: `mean_by_shift` of the package. */
 export function meanByShift(table, height, width) {
   const columns = 2 * width - 1,
     sum = new Float64Array(table.length),

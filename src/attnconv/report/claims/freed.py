@@ -4,7 +4,12 @@ words of their own; the rules were written before the runs."""
 from itertools import pairwise
 from statistics import mean
 
-from ...measures.grid import covered_at, grown, median_moved, pixels_covered
+from ...measures.grid import (
+    growth_by_layer,
+    mean_pixels_occupied,
+    median_distance_moved,
+    pixels_occupied_by_layer,
+)
 from ...models import ARMS
 from .claim import Answer, Claims, Runs, accuracy, gained, grade, listed, over_runs
 
@@ -23,11 +28,11 @@ def _stay(arm: str) -> None:
         some=7.0,
     )
     def _(runs: Runs, stay: float, some: float) -> Answer:
-        count = mean(covered_at(record, -1) for record in runs[arm])
+        count = mean(mean_pixels_occupied(record, -1) for record in runs[arm])
         layers = over_runs(
-            [counts[-1] for counts in pixels_covered(record)] for record in runs[arm]
+            [counts[-1] for counts in pixels_occupied_by_layer(record)] for record in runs[arm]
         )
-        far = mean(median_moved(record) for record in runs[arm])
+        far = mean(median_distance_moved(record) for record in runs[arm])
         found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
         found += f"; median distance moved {far:.2f} pixels"
         return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
@@ -48,7 +53,7 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
     "freed-100",
 )
 def _later_is_nearer(runs: Runs) -> Answer:
-    distances = [mean(map(median_moved, runs[arm])) for arm in runs]
+    distances = [mean(map(median_distance_moved, runs[arm])) for arm in runs]
     steps = [later < sooner for sooner, later in pairwise(distances)]
     holds = 2 if all(steps) else int(distances[-1] < distances[0])
     found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
@@ -58,14 +63,16 @@ def _later_is_nearer(runs: Runs) -> Answer:
 @CLAIMS.claim(
     PLACE,
     "heads at random places return to the grid",
-    "return: at least {enough} of the nine pixels are covered in the end (some return: {more} more"
-    " than at the start)",
+    "return: in the end at least {enough} of the nine pixels are the nearest of some head (some"
+    " return: {more} more than at the start)",
     "random-freed",
     enough=8.5,
     more=1.0,
 )
 def _return(runs: Runs, enough: float, more: float) -> Answer:
-    start, end = (mean(covered_at(r, moment) for r in runs["random-freed"]) for moment in (0, -1))
+    start, end = (
+        mean(mean_pixels_occupied(r, moment) for r in runs["random-freed"]) for moment in (0, -1)
+    )
     some = "some return" if end >= start + more else "do not return"
     return f"{end:.2f} of 9 pixels, at the start {start:.2f}", "return" if end >= enough else some
 
@@ -125,7 +132,9 @@ _compared(
 )
 def _grow(runs: Runs, last: int, share: float) -> Answer:
     alone, both = (
-        over_runs([factor[-1].item() - 1 for factor, _ in grown(record)] for record in records)
+        over_runs(
+            [factor[-1].item() - 1 for factor, _ in growth_by_layer(record)] for record in records
+        )
         for records in runs.values()
     )
     pairs = list(zip(alone, both, strict=True))

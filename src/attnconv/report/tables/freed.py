@@ -6,12 +6,12 @@ from statistics import mean
 import torch
 
 from ...measures.grid import (
-    covered_at,
-    grown,
-    median_moved,
-    own_mass,
-    pixels_taken,
-    residuals,
+    distinct_pixels_by_layer,
+    growth_by_layer,
+    lemma_3_residual_by_layer,
+    mass_on_nearest_pixel_by_layer,
+    mean_pixels_occupied,
+    median_distance_moved,
 )
 from ...models import ARMS, SPECS
 from ...runs.record import RunRecord
@@ -33,7 +33,7 @@ def arms_table(records: Records) -> Table:
         " the nearest convolution of the same kernel size in place of each layer, batch statistics"
         " as they were (an arm after 0 epochs begins at chance, a tenth). Of the 3 × 3 layers, mean"
         " over layers and seeds: how many of nine pixels are the nearest of some head; the median"
-        " distance that heads moved, in pixels; the mass on a head's own pixel; the largest"
+        " distance that heads moved, in pixels; the mass on a head's nearest pixel; the largest"
         " residual of Lemma 3, on 15 × 15 pixels. Source: the run records in data/runs."
     )
     return Table.of("arms", caption, rows)
@@ -56,8 +56,10 @@ def growth_table(records: Records) -> Table:
 
 
 def _growth(runs: Sequence[RunRecord]) -> dict[str, str]:
-    ends = [[[factor[-1], share[-1]] for factor, share in grown(record)] for record in runs]
-    taken = [pixels_taken(record) for record in runs]
+    ends = [
+        [[factor[-1], share[-1]] for factor, share in growth_by_layer(record)] for record in runs
+    ]
+    taken = [distinct_pixels_by_layer(record) for record in runs]
     cells = {}
     for layer, counts in enumerate(zip(*taken, strict=True)):
         factor, share = torch.tensor([run[layer] for run in ends]).mean(dim=0).tolist()
@@ -91,13 +93,15 @@ def _row(records: Records, name: str) -> dict[str, str]:
 
 
 def _heads(runs: Sequence[RunRecord]) -> dict[str, str]:
-    covered = mean(map(covered_at, runs))
-    far = mean(map(median_moved, runs))
-    mass = mean(mean(m[-1].mean().item() for m in own_mass(record)) for record in runs)
-    residual = mean(mean(residuals(record)) for record in runs)
+    occupied = mean(map(mean_pixels_occupied, runs))
+    far = mean(map(median_distance_moved, runs))
+    mass = mean(
+        mean(m[-1].mean().item() for m in mass_on_nearest_pixel_by_layer(record)) for record in runs
+    )
+    residual = mean(mean(lemma_3_residual_by_layer(record)) for record in runs)
     return {
-        "pixels covered": f"{covered:.2f}",
+        "pixels occupied": f"{occupied:.2f}",
         "moved": f"{far:.2f}",
-        "own pixel": f"{mass:.2f}",
+        "mass on the nearest pixel": f"{mass:.2f}",
         "Lemma 3": f"{residual:.2f}",
     }

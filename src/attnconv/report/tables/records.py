@@ -10,7 +10,7 @@ from ...models.published import TABLE_4
 from ...runs.parameters import build_network
 from ...runs.record import RunRecord
 from ...runs.select import Records
-from ...runs.weights import FILE as WEIGHTS
+from ...runs.weights import WEIGHTS_FILE
 from .accuracies import Accuracy
 from .table import Table
 
@@ -31,7 +31,7 @@ def lemma_1_table(record: RunRecord) -> Table:
             "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "of 9 shifts, covered": str(heads.covered(3)),
+            "of 9 shifts, with mass ≥ 0.5": str(heads.shifts_with_mass(3)),
         }
         if heads.centers is not None:
             row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
@@ -41,7 +41,7 @@ def lemma_1_table(record: RunRecord) -> Table:
     caption = (
         "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
         " shift (of those up to half the image), over the queries that have it inside the image; a"
-        " shift of the 3 × 3 kernel is covered by a head with at least half of its mass there."
+        " shift of the 3 × 3 kernel counts if some head has at least half of its mass there."
         " Effective pixels: of the map from the middle pixel; with content, of its mean over 100"
         " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
         f" Source: {record.source}."
@@ -53,22 +53,22 @@ def pruning_table(record: RunRecord) -> Table:
     """What pruning degenerate heads removes and costs, from the record of a pruned run."""
     parent, parameters = record.parent, record.info.parameters
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
-    whole, pruned = (
-        cost_of(build_network(parameters, heads), size) for heads in ([9] * len(left), left)
-    )
+    whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
+    before, pruned = (cost_of(build_network(parameters, heads), size) for heads in (whole, left))
     accuracies = parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
     rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies)]]
-    for name, before, after in (
-        ("heads", 9 * len(left), sum(left)),
-        ("parameters", whole.parameters, pruned.parameters),
-        ("FLOPs as published", whole.flops_paper, pruned.flops_paper),
-        ("FLOPs, every product", whole.flops, pruned.flops),
+    for name, old, new in (
+        ("heads", sum(whole), sum(left)),
+        ("parameters", before.parameters, pruned.parameters),
+        ("FLOPs as published", before.flops_paper, pruned.flops_paper),
+        ("FLOPs, every product", before.flops, pruned.flops),
     ):
-        rows.append([name, f"{before:,}", f"{after:,}", f"{after:,} ({after / before - 1:+.1%})"])
+        rows.append([name, f"{old:,}", f"{new:,}", f"{new:,} ({new / old - 1:+.1%})"])
     caption = (
         f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest"
         f" eigenvalue below {parent['min_eigenvalue']:g}; heads removed per layer:"
-        f" {', '.join(str(9 - kept) for kept in left)}. Source: {record.source}."
+        f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}."
+        f" Source: {record.source}."
     )
     after = f"after {record.info.epochs_done} more epochs"
     return Table(
@@ -88,7 +88,7 @@ def model_cards(records: Records) -> Table:
 
 def _model_card(records: Records, model: str) -> dict[str, str]:
     card, runs = {"model": SPECS[model].label, "name": model}, records.of(model)
-    kept = [record for record in runs if (record.folder / WEIGHTS).exists()]
+    kept = [record for record in runs if (record.folder / WEIGHTS_FILE).exists()]
     if not kept:
         why = records.state(model) or "not kept"
         return card | {"test accuracy": f"no weights yet: {why}"}
@@ -97,14 +97,14 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
         "test accuracy": f"{info.final_test_accuracy:.4f}",
         "over the seeds": f"{ours} (n = {ours.seeds})",
         "parameters": f"{info.parameter_count:,}",
-        "file": f"{(kept[0].folder / WEIGHTS).stat().st_size / 1e6:.2f} MB",
+        "file": f"{(kept[0].folder / WEIGHTS_FILE).stat().st_size / 1e6:.2f} MB",
         "epochs": str(info.epochs_done),
         "commit": info.git_commit[:10] if info.git_commit else "-",
     }
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Every run: how it went, on what, and from which code. `select.commands_of` has the commands
+    """Every run: how it went, on what, and from which code. `notes.commands_of` has the commands
     that repeat them."""
     caption = "Run records. A commit with + had changes on top. Source: run.json of each."
     return Table.of(name, caption, [_record_row(record) for record in runs])
@@ -113,9 +113,10 @@ def records_table(runs: Sequence[RunRecord], name: str) -> Table:
 def _record_row(record: RunRecord) -> dict[str, str]:
     info, commit, best = record.info, record.info.git_commit, record.best_accuracy
     short = commit[:10] + "+" * commit.endswith("+") if commit else "not known"
+    state = "" if info.status == "finished" else f", {info.status}"
     return {
         "record": record.name,
-        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}",
+        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}" + state,
         "test accuracy, last (best)": (
             f"{record.accuracy:.4f} ({best:.4f})" if info.epochs_done else "-"
         ),
