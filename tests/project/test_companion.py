@@ -20,6 +20,7 @@ from attnconv.runs.select import Records
 pytestmark = pytest.mark.slow
 
 sys.path.insert(0, str(ROOT / "book" / "ext"))
+import apipages  # noqa: E402
 import incode  # noqa: E402
 import machinechecked  # noqa: E402
 
@@ -96,6 +97,7 @@ def test_what_a_page_names_is_there():
         (incode.find_object, "theory.grid.nothing"),
         (incode.find_test, "test_grid.py::test_nothing"),
         (machinechecked.find_theorem, "theorem_of_nothing"),
+        (apipages.modules_in, "nothing"),
     ):
         with pytest.raises(ValueError, match=f"a page names .*{name}, but .* has no .*nothing"):
             find(name)
@@ -111,7 +113,9 @@ def test_the_pages_of_the_code_have_every_file_that_defines_a_public_name():
                 ).removesuffix(".__init__")
             )
     pages = "".join(page.read_text() for page in (ROOT / "book" / "api").glob("*.md"))
-    assert set(re.findall(r"automodule:: (\S+)", pages)) == defined
+    parts = " ".join(re.findall(r"^:::\{api\} (.*)$", pages, re.M)).split()
+    shown = [f"attnconv.{module}" for part in parts for module in apipages.modules_in(part)]
+    assert sorted(shown) == sorted(defined)
 
 
 CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole
