@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnconv import attention_probabilities, build_model, convert_network
-from attnconv.layers.conv import ConvAsAttention, hard_alpha
+from attnconv import attention_probabilities, build_model, convert_network, hard_alpha
+from attnconv.layers.conv import ConvAsAttention
 from attnconv.models import ARMS, SmallCNN, snapshot
 from attnconv.models.freed import (
     START_ALPHA,
