@@ -12,7 +12,7 @@ WAYS = ("whole", "tiles")
 
 
 def force(patch, way):
-    """From here on whole maps, or tiles of three queries, for images of any size."""
+    """Make layers use whole maps, or tiles of three queries, for images of any size."""
 
     def best_tiles(support, products, separable):
         return [tiles_of(mask, 3) for mask in support] if way == "tiles" else None
@@ -23,7 +23,7 @@ def force(patch, way):
 
 
 def by_axes(layer, x, way):
-    """The converted layer's output with heads that need not be shifts, the given way."""
+    """Return a converted layer's output along the axes, not by shifts, in the given way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConvAsAttention, "shifts", lambda self, sizes: None)
         force(patch, way)
@@ -31,8 +31,10 @@ def by_axes(layer, x, way):
 
 
 def head_averages(layer, X):
-    """What each head averages, `(B, H, W, N_h, D_in)`: the layer's output with W^(h) that keep the
-    heads apart."""
+    """Return what each head averages, `(B, H, W, N_h, D_in)`.
+
+    It is the layer's output with matrices W^(h) that keep the heads apart.
+    """
     layer = copy.deepcopy(layer)
     layer.dim_out = layer.value.in_features
     layer.value = nn.Linear(layer.dim_out, layer.dim_out, bias=False).to(layer.value.weight)

@@ -18,15 +18,14 @@ from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
 from .windows import banded_matmul
 
-CHANNELS = 64  # enter a product of matrices at least; with fewer it would be inefficient
+CHANNELS = 64  # the least that should enter a product of matrices; fewer leave it inefficient
 
 
 class Shifts(NamedTuple):
     """Heads as shifts of one head with its centre on the query."""
 
-    corners: list[
-        tuple[int, ...]
-    ]  # by head, the pixel at the centre of the first query's attention
+    # by head, the pixel on which the first query's attention is centred
+    corners: list[tuple[int, ...]]
     # by axis, the attention of the head with its centre on the query, `(size, size)`; None if it is
     # one-hot
     probabilities: list[Tensor | None]
