@@ -1,4 +1,4 @@
-"""Checks of the shapes in annotations only; for other wrong input the package has its own errors."""
+"""Checks of the shapes in annotations only; for other wrong input the package has its errors."""
 
 import functools
 import inspect
