@@ -1,6 +1,6 @@
 (** Lemma 1: one shift per head suffices.
 
-    Equations (10) to (13); book/theorem.md; attnconv.theory.construction.ConvAsAttention. *)
+    Equations (10) to (13); book/theorem.md; attnconv.theory.theorem1.heads_for. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
 From AttnConv Require Import Attention.

@@ -1,6 +1,6 @@
 (** Theorem 1: self-attention can be a convolution, with a number.
 
-    book/theorem.md; attnconv.theory.construction.conv_to_attention.  The layer is that of Lemmas 1
+    book/theorem.md; attnconv.theory.theorem1.heads_for.  The layer is that of Lemmas 1
     and 2: head [h] has its centre at the shift [f h] and the kernel's matrix of that shift; for
     small [D_k] its key matrices hold [v]. *)
 

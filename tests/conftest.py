@@ -6,7 +6,7 @@ import helpers.shapes  # noqa: F401 - named below
 import jaxtyping
 import pytest
 
-# The shapes in the theory's annotations are checked at each call: before anything imports it.
+# The shapes in annotations are checked at each call. This must precede every import of the package.
 sys.modules["attnconv.theory.shapes"] = jaxtyping
 jaxtyping.install_import_hook(["attnconv.theory", "attnconv.layers"], "helpers.shapes.check_shapes")
 pytest.register_assert_rewrite("helpers.runs")
@@ -21,14 +21,14 @@ UNPACK = ROOT.parent / "shared" / "cifar10" / "unpack.py"
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test starts from the same random numbers, in float32, on one thread."""
+    """Start every test from the same random numbers, in float32, on one thread."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def small_files():
-    """Writing more than 1 KiB to a file fails, as on a full disk."""
+    """Let writing more than 1 KiB to a file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     yield
@@ -37,7 +37,7 @@ def small_files():
 
 @pytest.fixture(scope="session")
 def cifar10_root(tmp_path_factory):
-    """A folder with CIFAR-10 in ImageFolder layout, unpacked once by each worker."""
+    """Return a folder with CIFAR-10 in ImageFolder layout, unpacked once by each worker."""
     if not UNPACK.exists():
         pytest.skip("no copy of CIFAR-10 at hand (shared/cifar10/unpack.py beside the checkout)")
     root = tmp_path_factory.mktemp("cifar10-root")
@@ -47,7 +47,7 @@ def cifar10_root(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def paper_records(tmp_path_factory):
-    """A folder with a record of each model, as of the paper tier; not to be changed."""
+    """Return a folder with a paper-tier record of each model, which tests must not change."""
     folder = tmp_path_factory.mktemp("runs")
     write_records(folder)
     return folder

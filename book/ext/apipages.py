@@ -1,12 +1,77 @@
-"""The pages of the code: Sphinx's autodoc and viewcode, with signatures that can be read."""
+"""Pages of the code: Sphinx's autodoc and viewcode, with signatures that can be read.
 
+:::{api} theory layers models
+:::
+
+The directive makes a section for each module of these parts of `attnconv` that defines a public
+class or function. The modules of a package come in the order in which its docstring names them in
+backticks, the others after them by name.
+"""
+
+import ast
 import re
 from functools import partial
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+PACKAGE = Path(__file__).parents[2] / "src" / "attnconv"
+SECTION = """
+## `{module}`
+
+```{{eval-rst}}
+.. automodule:: attnconv.{module}
+   :members:
+   :exclude-members: LineFigure, model_config
+```
+"""
+
+
+def modules_in(part: str) -> dict[str, Path]:
+    """Return the modules of a package or module within `attnconv` that define a public name.
+
+    Raises ValueError for a part that does not exist.
+    """
+    found = sorted((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
+    if not found[0].exists():
+        raise ValueError(f"a page names the code's part {part}, but attnconv has no {part}")
+    order = ast.get_docstring(ast.parse(found[0].read_text())) or ""
+    named = {path: order.find(f"`{path.stem}`") for path in found}
+    return {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(found, key=lambda path: (named[path] < 0, named[path]))
+        if re.search(r"^(class|def) [A-Za-z]", path.read_text(), re.M)
+    }
+
+
+class Api(SphinxDirective):
+    """Sections with the docstrings of all modules of some parts of the package."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        modules = {
+            module: path
+            for part in self.arguments[0].split()
+            for module, path in modules_in(part).items()
+        }
+        for path in modules.values():
+            self.env.note_dependency(str(path))
+        text = "".join(SECTION.format(module=module) for module in modules)
+        sections = nodes.Element()
+        lines = StringList(text.splitlines(), self.get_source_info()[0])
+        self.state.nested_parse(lines, self.content_offset, sections, match_titles=True)
+        return sections.children
 
 
 def signature_in_short(app, what, name, obj, options, signature, returns):
-    """`Tensor['*B T D']`, where Sphinx would print `Annotated[Tensor, '*B T D']`; and no long list
-    of a model's fields."""
+    """Return a signature with `Tensor['*B T D']` in place of `Annotated[Tensor, '*B T D']`.
+
+    A class of parameters has none: it would be a long list of fields.
+    """
     if hasattr(obj, "model_fields"):
         return "", None
     short = partial(re.sub, r"(?:\w+\.)*Annotated\[(?:\w+\.)*Tensor, ('[^']*')\]", r"Tensor[\1]")
@@ -14,7 +79,7 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
 
 
 def fields_in_full(app, what, name, obj, options, lines):
-    """A class of parameters: the fields that it adds, with what is said of each."""
+    """Add the fields that a class of parameters defines, with their descriptions."""
     own = [name for name in getattr(obj, "model_fields", {}) if name in obj.__annotations__]
     for field in own:
         if description := obj.model_fields[field].description:
@@ -22,12 +87,13 @@ def fields_in_full(app, what, name, obj, options, lines):
 
 
 def fields_without_numbers(app, what, name, obj, options, lines):
-    """A named tuple's fields: their names say what they are, Python's own text only their place."""
+    """Remove Python's own text from a named tuple's fields, which only says their position."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
 
 
 def setup(app):
+    app.add_directive("api", Api)
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.viewcode")
     app.connect("autodoc-process-signature", signature_in_short)

@@ -1,14 +1,16 @@
-"""From a statement to its code: the function's source, its test and its chapter, one click each,
-and all of them there.
+"""Links from a statement to its code, its fast version, its tests, its proofs and its chapter.
 
-:::{in-code} theory.attention.convolution layers.attention.attend
-:test: test_attention.py::test_convolution_equals_torch
+:::{in-code} theory.attention.multi_head_self_attention
+:fast: layers.attention.attend
+:test: theory/test_attention.py::test_multi_head_self_attention_equals_torch
 :proof: eq_12
 :chapter: 01-attention-and-convolution
 :::
 
-Functions are named within `attnconv`, tests within `tests/`, chapters within `notebooks/`, proofs,
-if there are, by their theorems; ValueError for one that is not there.
+The argument names functions of the theory, which compute what the statement says, literally;
+`:fast:`, if given, names the layers that compute the same fast. Functions are named within
+`attnconv`, tests within `tests/`, chapters within `notebooks/`, and proofs, if given, by their
+theorems. A name that does not exist raises ValueError.
 """
 
 import ast
@@ -27,7 +29,7 @@ TESTS = Path(__file__).parents[2] / "tests"
 
 
 def find_object(name: str) -> tuple[str, str]:
-    """`layers.attention.attend` as its file, without the ending, and its name in there."""
+    """Return the file of `layers.attention.attend`, without its ending, and the name in it."""
     module, _, inside = f"attnconv.{name}".rpartition(".")
     found = getattr(importlib.import_module(module), inside, None)
     if found is None:
@@ -36,7 +38,7 @@ def find_object(name: str) -> tuple[str, str]:
 
 
 def find_test(name: str) -> tuple[str, str]:
-    """`layers/test_attention_layers.py::test_x` as its file, without the ending, and the test."""
+    """Return the file of `layers/test_conv.py::test_x`, without its ending, and the test."""
     file, _, test = name.partition("::")
     if test not in tests_in(TESTS / file):
         raise ValueError(f"a page names the test {name}, but tests/{file} has no {test}")
@@ -44,8 +46,10 @@ def find_test(name: str) -> tuple[str, str]:
 
 
 def tests_in(path: Path) -> dict[str, int]:
-    """The tests of a file with the number of the line, from 0, where each begins, decorators
-    included."""
+    """Return the tests of a file with the number of each one's first line, from 0.
+
+    Decorators count as lines of the test.
+    """
     found = (
         [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
         if path.exists()
@@ -59,24 +63,26 @@ def tests_in(path: Path) -> dict[str, int]:
 
 
 class InCode(SphinxDirective):
-    """One line below a statement."""
+    """One line of links below a statement."""
 
     required_arguments = 1
     final_argument_whitespace = True
     option_spec: ClassVar = dict.fromkeys(
-        ("test", "proof", "chapter"), directives.unchanged_required
+        ("fast", "test", "proof", "chapter"), directives.unchanged_required
     )
 
     def run(self) -> list[nodes.Node]:
-        """Code: the functions. Test: the tests. Machine-checked: theorems. Chapter: its number."""
-        functions = [
-            self._link("_modules", *find_object(name)) for name in self.arguments[0].split()
-        ]
+        """Return the line, a label and its links for each option that is given."""
+        functions, fast = (
+            [self._link("_modules", *find_object(name)) for name in names.split()]
+            for names in (self.arguments[0], self.options.get("fast", ""))
+        )
         tests = [self._link("_tests", *find_test(name)) for name in self.options["test"].split()]
         proofs = [self._theorem(name) for name in self.options.get("proof", "").split()]
         line = nodes.paragraph(classes=["in-code"])
         for label, links in (
             ("Code", functions),
+            ("Fast version", fast),
             ("Test", tests),
             ("Machine-checked", proofs),
             ("Chapter", [_chapter(self.options["chapter"])]),
@@ -94,7 +100,7 @@ class InCode(SphinxDirective):
         return self._link("book", "proofs", name)
 
     def _link(self, folder: str, file: str, name: str) -> nodes.reference:
-        """To a name in the page of a source file, which is no document of Sphinx's."""
+        """Return a link to a name in the page of a source file, which is no Sphinx document."""
         up = "../" * self.env.docname.count("/")
         return nodes.reference(
             "",
@@ -112,7 +118,7 @@ def _chapter(name: str) -> pending_xref:
 
 
 def test_pages(app):
-    """A page with the source of each test file, each test a place in it."""
+    """Yield a page with the source of each test file, in which each test can be linked to."""
     for path in sorted(TESTS.rglob("test_*.py")):
         name = path.relative_to(TESTS).with_suffix("").as_posix()
         block = app.builder.highlighter.highlight_block(path.read_text(), "python")

@@ -1,17 +1,17 @@
-"""Self-attention and convolution, checked in code: the companion of Cordonnier, Loukas and Jaggi
-(ICLR 2020).
+"""The executable companion to a paper on the relationship between self-attention and convolution.
 
-With torch alone: the theory and the models. Data and trained models are of the extra `lab`, and
-imported when asked for.
+The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). Theory, layers and models need torch only.
+`load_dataset` and `load_model` need the extra `lab` and import it when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
 from .layers.attention import attention_probabilities
-from .layers.conv import conv_to_attention, convert_network, hard_alpha
+from .layers.conv import conv_to_attention, convert_network
 from .layers.converse import attention_to_conv
 from .models import build_model, cost_of, prune_degenerate_heads
 from .theory.expressivity import expresses_convolution
+from .theory.theorem1 import hard_alpha
 
 if TYPE_CHECKING:
     from .data import load_dataset

@@ -26,8 +26,10 @@ def kinds(dtype=torch.float64):
 
 
 def sharp(alpha, dtype):
-    """Encodings of each kind, for 12 x 12 pixels, with heads as sharp as alpha, on and between
-    pixels, some beyond the image."""
+    """Return an encoding of each kind for 12 x 12 pixels, with heads of sharpness alpha.
+
+    Their centres lie on pixels and between them, some outside the image.
+    """
     centers = torch.tensor([[0.0, 0.0], [0.5, -1.3], [-2.0, 3.0], [40.0, -25.0]])
     generalized = GeneralizedQuadraticEncoding(4)
     generalized.centers.data = centers

@@ -1,4 +1,4 @@
-"""Checks of the shapes in annotations, of nothing else: other wrong input has errors of ours."""
+"""Checks of the shapes in annotations only; for other wrong input the package has its errors."""
 
 import functools
 import inspect
@@ -9,8 +9,10 @@ from jaxtyping import AbstractArray
 
 
 def check_shapes(function):
-    """A function that raises TypeError for a tensor of another shape than its annotation says; what
-    jaxtyping calls a type checker."""
+    """Return the function with a TypeError for tensors whose shape contradicts their annotation.
+
+    It is what jaxtyping calls a type checker.
+    """
     hints = {name: hint for name, hint in get_type_hints(function).items() if _has_shape(hint)}
     signature = inspect.signature(function)
 

@@ -1,4 +1,4 @@
-"""What heads see of an image, and that a layer computes the same from it alone."""
+"""The support of heads, and that a layer computes the same from it alone."""
 
 import pytest
 import torch
@@ -9,29 +9,35 @@ from helpers.ways import WAYS, force
 from attnconv import attention_probabilities
 from attnconv.checks import largest_gap
 from attnconv.layers.attention import PositionAttention, maps_of_tiles
-from attnconv.layers.windows import SIDES, best_tiles, see_through, tiles_of
-from attnconv.theory.encodings import QuadraticEncoding, keys_in_reach
+from attnconv.layers.windows import (
+    SIDES,
+    banded_matmul,
+    best_tiles,
+    support_of_scores,
+    tiles_of,
+)
+from attnconv.theory.encodings import QuadraticEncoding
 
 KINDS = ("quadratic", "generalized", "learned", "bias")
 
 
 @pytest.mark.parametrize("alpha", [0.5, 5.0, 100.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_outside_of_what_is_seen_has_a_weight(kind, alpha):
+def test_nothing_outside_of_the_support_has_a_weight(kind, alpha):
     encoding = sharp(alpha, torch.float64)[kind]
     nonzero = attention_probabilities(encoding, 9, 11).ne(0).any(dim=0)  # (H, W, H, W)
     rows, columns = nonzero.any(dim=(1, 3)), nonzero.any(dim=(0, 2))
-    seen = keys_in_reach(encoding.shift_scores(9, 11))
-    assert not (rows & ~seen[0]).any() and not (columns & ~seen[1]).any()
+    support = support_of_scores(encoding.shift_scores(9, 11))
+    assert not (rows & ~support[0]).any() and not (columns & ~support[1]).any()
 
 
-def test_what_is_seen_of_a_sharp_head_is_little():
+def test_the_support_of_a_sharp_head_is_small():
     encoding = QuadraticEncoding.from_alpha(torch.tensor([[1.0, -2.0]]), alpha=4.0)
     rows, columns = maps_of_tiles(encoding, 40, 40)[0]
     assert rows[20].nonzero().flatten().tolist() == [19, 20, 21, 22, 23]  # 21 + 2 either way
     assert columns[20].nonzero().flatten().tolist() == [16, 17, 18, 19, 20]
-    # of shifts alone: also what a query at the border sees, whose centre is outside
-    at_most = keys_in_reach(encoding.shift_scores(40, 40))
+    # from the scores of shifts: also the keys of a query at the border, whose centre is outside
+    at_most = support_of_scores(encoding.shift_scores(40, 40))
     assert all(set(range(18, 21)) <= set(mask[20].nonzero().flatten().tolist()) for mask in at_most)
     assert all(mask.sum(dim=1).max() <= 9 for mask in at_most)
 
@@ -41,9 +47,9 @@ def test_what_is_seen_of_a_sharp_head_is_little():
 def test_maps_of_tiles_are_parts_of_the_whole(kind, alpha):
     encoding = sharp(alpha, torch.float64)[kind]
     whole = attention_probabilities(encoding, 9, 11)
-    seen, maps = maps_of_tiles(encoding, 9, 11)
-    for rows in tiles_of(seen[0], 4):
-        for columns in tiles_of(seen[1], 4):
+    support, maps = maps_of_tiles(encoding, 9, 11)
+    for rows in tiles_of(support[0], 4):
+        for columns in tiles_of(support[1], 4):
             of_tile = maps(rows, columns)
             if isinstance(of_tile, tuple):
                 of_tile = torch.einsum("hik,hjl->hijkl", *of_tile)
@@ -65,11 +71,11 @@ def test_tiles_give_the_same_numbers_and_gradients(kind, dim_out):
     assert all(map(lambda a, b: largest_gap(a, b) < 1e-12, *found.values()))
 
 
-def test_tiles_are_all_queries_and_the_keys_that_they_see():
-    seen = torch.zeros(7, 9, dtype=torch.bool)
+def test_tiles_are_all_queries_and_the_keys_of_their_support():
+    support = torch.zeros(7, 9, dtype=torch.bool)
     for query, key in enumerate((3, 2, 4, 8, 5, 0, 6)):
-        seen[query, key] = True
-    tiles = [(tile.queries, tile.keys) for tile in tiles_of(seen, 3)]
+        support[query, key] = True
+    tiles = [(tile.queries, tile.keys) for tile in tiles_of(support, 3)]
     assert tiles == [
         (slice(0, 3), slice(2, 5)),
         (slice(3, 6), slice(0, 9)),
@@ -87,12 +93,12 @@ def test_tiles_are_taken_where_they_cost_less():
         assert len(rows) == len(columns) and rows[0].queries.stop in SIDES
 
 
-def test_one_head_is_seen_through_along_one_axis():
+def test_a_banded_product_is_the_product():
     (rows, _), X = _one_head(100).axis_probabilities(100, 1), torch.randn(2, 100, 3).double()
-    assert largest_gap(see_through(rows[0], X), torch.einsum("qk,nkd->nqd", rows[0], X)) < 1e-12
+    assert largest_gap(banded_matmul(rows[0], X), torch.einsum("qk,nkd->nqd", rows[0], X)) < 1e-12
     X = X.requires_grad_()
-    assert torch.autograd.gradcheck(lambda X: see_through(rows[0], X), X)
-    assert torch.autograd.gradgradcheck(lambda X: see_through(rows[0], X).square(), X)
+    assert torch.autograd.gradcheck(lambda X: banded_matmul(rows[0], X), X)
+    assert torch.autograd.gradgradcheck(lambda X: banded_matmul(rows[0], X).square(), X)
 
 
 def _one_head(size):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnconv import build_model
-from attnconv.layers.conv import hard_alpha
+from attnconv import build_model, hard_alpha
 from attnconv.models import ARMS, SmallCNN, snapshot
 from attnconv.models.cnn import START_ALPHA, as_free_attention, attention_layers
 from attnconv.theory.grid import shift_set

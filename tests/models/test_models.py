@@ -1,6 +1,7 @@
 import pytest
 import torch
 from helpers.models import PARAMETERS
+from helpers.ways import head_averages
 
 from attnconv import build_model, prune_degenerate_heads
 from attnconv.checks import largest_gap
@@ -117,10 +118,10 @@ def test_pruning_removes_degenerate_heads_and_leaves_the_others_as_they_were():
     X = torch.randn(2, 4, 4, 16)
     for before, after, lost in zip(model.attentions, pruned.attentions, removed, strict=True):
         kept = [head for head in range(9) if head not in lost]
-        assert torch.equal(after.head_averages(X), before.head_averages(X)[..., kept, :])
+        assert torch.equal(head_averages(after, X), head_averages(before, X)[..., kept, :])
         # the layer's output is the sum over the kept heads and b_out: the second route masks the
         # others' values
-        masked = before.head_averages(X).clone()
+        masked = head_averages(before, X).clone()
         masked[..., lost, :] = 0
         assert largest_gap(after(X).detach(), before.value(masked.flatten(-2)).detach()) < 1e-6
     assert [p.numel() for p in pruned.parameters()] == [

@@ -20,6 +20,7 @@ from attnconv.runs.select import Records
 pytestmark = pytest.mark.slow
 
 sys.path.insert(0, str(ROOT / "book" / "ext"))
+import apipages  # noqa: E402
 import incode  # noqa: E402
 import machinechecked  # noqa: E402
 
@@ -79,23 +80,27 @@ def test_what_a_page_names_is_there():
         line
         for page in pages
         for line in re.findall(
-            r"^:::\{in-code\} (.*)\n:test: (.*)\n(?::proof: (.*)\n)?:chapter: (.*)$",
+            r"^:::\{in-code\} (.*)\n(?::fast: (.*)\n)?:test: (.*)\n"
+            r"(?::proof: (.*)\n)?:chapter: (.*)$",
             page.read_text(),
             re.M,
         )
     ]
     assert len(lines) == sum(page.read_text().count("{in-code}") for page in pages) > 10
-    for functions, tests, proofs, chapter in lines:
+    for functions, fast, tests, proofs, chapter in lines:
         assert (
-            all(incode.find_object(name) for name in functions.split())
+            all(incode.find_object(name) for name in [*functions.split(), *fast.split()])
             and (ROOT / "notebooks" / f"{chapter}.ipynb").exists()
         )
+        assert all(name.startswith("theory.") for name in functions.split()), functions
+        assert all(name.startswith("layers.") for name in fast.split()), fast
         assert all(incode.find_test(name) for name in tests.split())
         assert all(machinechecked.find_theorem(name) for name in proofs.split())
     for find, name in (
         (incode.find_object, "theory.grid.nothing"),
         (incode.find_test, "test_grid.py::test_nothing"),
         (machinechecked.find_theorem, "theorem_of_nothing"),
+        (apipages.modules_in, "nothing"),
     ):
         with pytest.raises(ValueError, match=f"a page names .*{name}, but .* has no .*nothing"):
             find(name)
@@ -111,7 +116,9 @@ def test_the_pages_of_the_code_have_every_file_that_defines_a_public_name():
                 ).removesuffix(".__init__")
             )
     pages = "".join(page.read_text() for page in (ROOT / "book" / "api").glob("*.md"))
-    assert set(re.findall(r"automodule:: (\S+)", pages)) == defined
+    parts = " ".join(re.findall(r"^:::\{api\} (.*)$", pages, re.M)).split()
+    shown = [f"attnconv.{module}" for part in parts for module in apipages.modules_in(part)]
+    assert sorted(shown) == sorted(defined)
 
 
 CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole

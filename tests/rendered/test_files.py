@@ -211,7 +211,9 @@ def test_each_statement_is_one_click_from_its_code_its_test_and_its_chapter(page
     """In the line below it, whose links `test_page` follows."""
     _, found, after = (HTML / "book" / f"{page}.html").read_text().partition(f'id="{place}"')
     line = after.partition('<p class="in-code">')[2].partition("</p>")[0]
-    assert found and re.search(r'href="\.\./_modules/attnconv/[a-z_/]+\.html#\w+"', line), line
+    code = re.split("<strong>(?:Fast version|Test)</strong>", line)[0]
+    assert found and re.search(r'href="\.\./_modules/attnconv/theory/\w+\.html#\w+"', line), line
+    assert "_modules/attnconv/layers/" not in code, "its fast version has a label of its own"
     assert (
         re.search(r'href="\.\./_tests/[a-z_/]+\.html#test_\w+"', line)
         and 'href="../notebooks/' in line

@@ -1,4 +1,4 @@
-"""The trainable layers: exact, and separable where the encoding allows it.
+"""The trainable attention layers, exact, and separable where the encoding allows it.
 
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
@@ -15,24 +15,30 @@ from ..theory.encodings import (
     PositionEncoding,
     QuadraticEncoding,
     SeparableEncoding,
-    keys_in_reach,
     learned_content_parts,
     learned_content_scores,
     learned_shift_scores,
     softmax_without_tails,
 )
 from ..theory.shapes import Float
-from .windows import Masks, Tile, best_tiles, in_tiles, worth_a_look
+from .windows import (
+    Support,
+    Tile,
+    best_tiles,
+    in_tiles,
+    support_of_factors,
+    support_of_scores,
+    tiles_may_pay,
+)
 
-# The attention of all heads on an image, for the whole batch: dense `(N_h, Q_1, Q_2, H, W)`, or one
-# factor per axis, rows `(N_h, Q_1, H)` and columns `(N_h, Q_2, W)` with p(k | q) = rows[q_1, k_1]
-# columns[q_2, k_2]. The queries are all H x W pixels, or some of them.
+# The attention of all heads on an image, shared by the batch: dense, or one factor per axis, where
+# p(k | q) = rows[q_1, k_1] columns[q_2, k_2]. The queries are all H x W pixels, or some of them.
 Factors = tuple[Float[Tensor, "N_h Q_1 H"], Float[Tensor, "N_h Q_2 W"]]
 Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 
 
 def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
-    """What each head sees of an image: X `(H, W, B, D)` -> `(N_h, Q_1, Q_2, B, D)`. Equation (6).
+    """Return each head's weighted average of the pixels for every query. Equation (6).
 
     With factors it costs H + W products per query and channel, densely H * W. All images are
     columns of one matrix.
@@ -40,21 +46,15 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
     width, *each = X.shape[1:]
     X = as_in_autocast(X)
     if isinstance(maps, Tensor):
-        seen = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
-        return seen.view(*maps.shape[:3], *each)
+        averages = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
+        return averages.view(*maps.shape[:3], *each)
     rows, columns = maps
     by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(*rows.shape[:2], width, X[0, 0].numel())
     return (columns.unsqueeze(1) @ by_rows).view(*rows.shape[:2], columns.shape[1], *each)
 
 
-def seen_by(factors: Factors) -> Masks:
-    """What heads with one factor per axis see at most."""
-    rows, columns = ((factor != 0).any(dim=0) for factor in factors)
-    return rows, columns
-
-
 def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
-    """The sum of what each head sees of its own image: V `(N_h, H, W, B, D)` -> `(H, W, B, D)`."""
+    """Return the sum over heads of each head's weighted average of its own image V^(h)."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
@@ -65,7 +65,7 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Cast once, where a product would cast each of its broadcast copies."""
+    """Return X in autocast's dtype, cast once; a product would cast each broadcast copy."""
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
@@ -73,14 +73,15 @@ def as_in_autocast(X: Tensor) -> Tensor:
 
 def maps_of_tiles(
     encoding: PositionEncoding, height: int, width: int
-) -> tuple[Masks, Callable[[Tile, Tile], Maps]]:
-    """What the heads see at most, query by key along each axis, and the maps of a tile."""
+) -> tuple[Support, Callable[[Tile, Tile], Maps]]:
+    """Return (a superset of) the heads' support and a function from a tile to its maps."""
     if isinstance(encoding, SeparableEncoding):
         rows, columns = encoding.axis_probabilities(height, width)
-        return seen_by((rows, columns)), lambda along_rows, along_columns: (
-            rows[:, *along_rows],
-            columns[:, *along_columns],
-        )
+
+        def factors(along_rows: Tile, along_columns: Tile) -> Factors:
+            return rows[:, *along_rows], columns[:, *along_columns]
+
+        return support_of_factors(rows, columns), factors
     scores = encoding.shift_scores(height, width)
 
     def dense(*tiles: Tile) -> Tensor:
@@ -93,21 +94,20 @@ def maps_of_tiles(
         probabilities = softmax_without_tails(of_tile.flatten(-2), height * width)
         return probabilities.view(of_tile.shape)
 
-    return keys_in_reach(scores), dense
+    return support_of_scores(scores), dense
 
 
 class PositionAttention(nn.Module):
-    """Multi-head self-attention whose scores depend on the shift only: `(B, H, W, D_in)` ->
-    `(B, H, W, D_out)`.
+    """Multi-head self-attention whose scores depend on the shift only.
 
-    One linear map `value` `(D_out, N_h * D_in)` holds the matrices W^(h) = W_val^(h) W_out^(h) of
-    equation (11) side by side, and b_out. `dropout` acts on the attention probabilities in
-    training; the published models use 0.1. The probabilities, and what dropout leaves of them, are
-    one for the whole batch, as in the published code.
+    `(B, H, W, D_in)` -> `(B, H, W, D_out)`. One linear map `value` `(D_out, N_h * D_in)` holds the
+    matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by side, and b_out. `dropout` acts on
+    the attention probabilities in training; the published models use 0.1. The whole batch shares
+    the probabilities and the dropout mask, as in the published code.
 
-    It computes on tokens first, `(H, W, B, D)`: then every product is a plain one of large
-    matrices, and nothing is copied. Images that lie so in memory,
-    `(H, W, B, D).permute(2, 0, 1, 3)`, are taken and given back as they are.
+    The layer computes in the layout `(H, W, B, D)`, in which every product is a plain one of large
+    matrices and nothing is copied. Images that lie so in memory,
+    `(H, W, B, D).permute(2, 0, 1, 3)`, are used and returned in that layout.
     """
 
     def __init__(self, encoding: PositionEncoding, dim_in: int, dim_out: int, dropout: float = 0.0):
@@ -122,20 +122,18 @@ class PositionAttention(nn.Module):
         return self.encoding.num_heads
 
     def maps(self, height: int, width: int) -> Maps:
-        """The attention: one factor per axis where the encoding allows it, and what dropout leaves
-        of it in training."""
-        # dropout acts on whole maps, which a product cannot express
-        dropping = self.training and self.dropout.p > 0
+        """Return the attention, one factor per axis where possible, after dropout in training."""
         # the maps are small, their scores need every digit
         with torch.autocast(self.value.weight.device.type, enabled=False):
-            if isinstance(self.encoding, SeparableEncoding) and not dropping:
+            if isinstance(self.encoding, SeparableEncoding) and not self._drops:
                 rows, columns = self.encoding.axis_probabilities(height, width)
                 return rows, columns
             return self.dropout(attention_probabilities(self, height, width))
 
-    def head_averages(self, X: Tensor) -> Tensor:
-        """What each head sees, before the values: `(B, H, W, N_h, D_in)`."""
-        return attend(self.maps(*X.shape[1:3]), X.permute(1, 2, 0, 3)).permute(3, 1, 2, 0, 4)
+    @property
+    def _drops(self) -> bool:
+        """Whether dropout acts. It needs whole maps, as a product of factors cannot express it."""
+        return self.training and self.dropout.p > 0
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
@@ -144,15 +142,14 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Of tokens first, where the heads see so little of the image that it costs less."""
+        """Return the output for `(H, W, B, D_in)` computed in tiles, or None if they do not pay."""
         height, width, batch, dim = X.shape
-        drops = self.training and self.dropout.p > 0  # of whole maps
-        if drops or not worth_a_look(height, width):
+        if self._drops or not tiles_may_pay(height, width):
             return None
         with torch.autocast(X.device.type, enabled=False):
-            seen, maps = maps_of_tiles(self.encoding, height, width)
+            support, maps = maps_of_tiles(self.encoding, height, width)
         separable = isinstance(self.encoding, SeparableEncoding)
-        tiles = best_tiles(seen, self.num_heads * batch * dim, separable)
+        tiles = best_tiles(support, self.num_heads * batch * dim, separable)
         if tiles is None:
             return None
         return in_tiles(
@@ -160,15 +157,16 @@ class PositionAttention(nn.Module):
         )
 
     def _mix(self, averages: Float[Tensor, "N_h Q_1 Q_2 B D"]) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
+        """Return the sum over heads of the averages times W^(h), plus b_out. Equation (11)."""
         by_query = averages.permute(1, 2, 3, 0, 4).flatten(3)  # (Q_1, Q_2, B, N_h * D_in)
         return F.linear(by_query, self.value.weight, self.value.bias)
 
     def _whole(self, X: Tensor) -> Tensor:
-        """Of tokens first, by whole maps."""
+        """Return the output for `(H, W, B, D_in)` computed with whole maps."""
         maps = self.maps(*X.shape[:2])
         if self.dim_out > self.dim_in:
             return self._mix(attend(maps, X))
-        # the values first: what is averaged has fewer numbers; (N_h, D_in, D_out)
+        # apply the values first, so that fewer numbers are averaged; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
         V = torch.bmm(as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
         V = V.view(len(by_head), *X.shape[:3], self.dim_out)
@@ -176,12 +174,11 @@ class PositionAttention(nn.Module):
 
 
 class ContentAttention(nn.Module):
-    """Multi-head self-attention with content and learned relative positions: `(B, H, W, D_in)` ->
-    `(B, H, W, D_out)`.
+    """Multi-head self-attention with content and learned relative positions. Section 4.3.
 
-    Scores (q . k + q . r_delta) / sqrt(D_k), with D_k = 2 * dim of the embedding (section 4.3; the
-    scale is the published code's). The bias of `query` does the work of u and v in equation (8);
-    that of `key` is inert under the softmax.
+    `(B, H, W, D_in)` -> `(B, H, W, D_out)`. The scores are (q . k + q . r_delta) / sqrt(D_k), with
+    D_k = 2 * dim of the embedding; the scale is the published code's. The bias of `query` does the
+    work of u and v in equation (8); that of `key` is inert under the softmax.
     """
 
     def __init__(
@@ -201,28 +198,29 @@ class ContentAttention(nn.Module):
         self.dropout = dropout
 
     def queries_and_keys(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Of an image `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
+        """Return queries and keys of images `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
         return tuple(
             linear(X).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1)
             for linear in (self.query, self.key)
         )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """On images `(B, H, W, D_in)`: `(B, N_h, H, W, H, W)`. Dense: for figures and tests."""
+        """Return the dense attention `(B, N_h, H, W, H, W)` on images, for figures and tests."""
         return spatial_softmax(
             learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The scores on the images in the parts of `learned_content_parts`. Dense."""
+        """Return the scores on images in the parts of `learned_content_parts`, densely."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
         batch, height, width, _ = X.shape
         queries, keys = self.queries_and_keys(X)
-        # by key row and by key column, against each key's one-hot row and column: so q . r_delta
-        # becomes a product of queries and keys, and no (T, T) bias is stored per image and head
+        # The scores by key row and by key column extend the queries, each key's one-hot row and
+        # column the keys: so q . r_delta becomes a product of queries and keys, and no (T, T) bias
+        # is stored per image and head.
         queries = torch.cat(
             [queries, *learned_shift_scores(queries, self.embedding)], dim=-1
         ).flatten(2, 3)
@@ -238,12 +236,11 @@ class ContentAttention(nn.Module):
         return self.value(averages.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
 
     def _positions(self, keys: Tensor) -> Tensor:
-        """The row and the column of each key pixel, one-hot: `(T, H + W)`."""
+        """Return the row and the column of each key pixel, one-hot: `(T, H + W)`."""
         height, width = keys.shape[2:4]
-        row = torch.eye(height, dtype=keys.dtype, device=keys.device).repeat_interleave(
-            width, dim=0
-        )
-        column = torch.eye(width, dtype=keys.dtype, device=keys.device).repeat(height, 1)
+        like_keys = {"dtype": keys.dtype, "device": keys.device}
+        row = torch.eye(height, **like_keys).repeat_interleave(width, dim=0)
+        column = torch.eye(width, **like_keys).repeat(height, 1)
         return torch.cat([row, column], dim=-1)
 
 
@@ -255,11 +252,10 @@ def _expect_images(X: Tensor, dim_in: int) -> None:
 
 
 def attention_probabilities(module_or_layer: nn.Module, height: int, width: int) -> Tensor:
-    """Attention probabilities of a position-only layer, or of an encoding itself, on an image:
-    `(N_h, H, W, H, W)`.
+    """Return the attention maps `(N_h, H, W, H, W)` of a position-only layer or encoding.
 
     A layer is any module with one `encoding`: `PositionAttention`, or what `conv_to_attention`
-    returns for a Conv2d.
+    returns for a Conv2d. Raises TypeError for anything else.
     """
     if isinstance(module_or_layer, ContentAttention):
         raise TypeError(
@@ -270,7 +266,7 @@ def attention_probabilities(module_or_layer: nn.Module, height: int, width: int)
     if not isinstance(encoding, PositionEncoding):
         raise TypeError(
             f"got {type(module_or_layer).__name__}, expected a position encoding or a layer whose"
-            " `encoding` is one (of a whole network, pass one of its layers)"
+            " `encoding` is one (for a whole network, pass one of its layers)"
         )
     if isinstance(encoding, QuadraticEncoding) and encoding.centers.shape[1] != 2:
         raise TypeError(

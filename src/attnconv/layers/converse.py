@@ -1,4 +1,4 @@
-"""The converse of Theorem 1 as code: position-only attention as convolutions.
+"""Theorem 2, the converse of Theorem 1, for layers: position-only attention as convolutions.
 
 Letters: B batch, D channels, H x W pixels, N_h heads. Images are `(B, H, W, D)`.
 """
@@ -14,12 +14,12 @@ from .attention import PositionAttention
 
 
 class AttentionAsConv(nn.Module):
-    """A position-only layer on images of one size as convolutions: `(B, H, W, D_in)` ->
-    `(B, H, W, D_out)`.
+    """A position-only layer on images of one size, computed by zero-padded convolutions.
 
-    Head h is the zero-padded convolution with `kernels[h]` `(2H - 1, 2W - 1)`, the exponentials of
-    its scores, divided by the border factor `border_factor[h]` `(H, W)`, which is the same
-    convolution of an image of ones: Z_h(q). Then `value` mixes the heads, as in the layer.
+    `(B, H, W, D_in)` -> `(B, H, W, D_out)`. Head h is the convolution with `kernels[h]`
+    `(2H - 1, 2W - 1)`, the exponentials of its scores, divided by the border factor Z_h(q),
+    `border_factor[h]` `(H, W)`, which is the same convolution of an image of ones. `value` mixes
+    the heads, as in the layer.
     """
 
     kernels: Tensor
@@ -29,13 +29,12 @@ class AttentionAsConv(nn.Module):
         super().__init__()
         self.register_buffer("kernels", kernels)
         self.size = tuple((extent + 1) // 2 for extent in kernels.shape[1:])
-        self.register_buffer(
-            "border_factor", self.convolve(kernels.new_ones(1, *self.size)).squeeze(0)
-        )
+        ones = kernels.new_ones(1, *self.size)
+        self.register_buffer("border_factor", self.convolve(ones).squeeze(0))
         self.value = value
 
     def convolve(self, images: Tensor) -> Tensor:
-        """Each head's kernel applied to images `(N, H, W)`: `(N, N_h, H, W)`."""
+        """Return images `(N, H, W)` convolved with each head's kernel: `(N, N_h, H, W)`."""
         height, width = self.size
         return F.conv2d(
             images.unsqueeze(1), self.kernels.unsqueeze(1), padding=(height - 1, width - 1)
@@ -56,12 +55,11 @@ class AttentionAsConv(nn.Module):
 
 
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
-    """The converse of Theorem 1: a position-only layer on `height` x `width` images, written with
-    zero-padded convolutions.
+    """Return zero-padded convolutions that compute a position-only layer. The converse, Theorem 2.
 
-    Exact, borders included, for any position-only encoding without dropout. Raises ValueError where
-    a head is so sharp that its border factor leaves the range of the dtype (at that border it
-    attends by ratios of numbers that are all zero).
+    Exact on `height` x `width` images, borders included, for any position-only encoding without
+    dropout. Raises ValueError where a head is so sharp that its border factor leaves the range of
+    the dtype (at that border it attends by ratios of numbers that are all zero).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(

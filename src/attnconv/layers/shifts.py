@@ -1,8 +1,8 @@
-"""Heads that are shifts of one another: what one of them sees serves all (Lemma 1).
+"""Heads that are shifts of one another: one average of the image serves all (Lemma 1).
 
-A quadratic head's probabilities p(k | q) depend on k and q + Delta alone. So on whole pixels, with
-one alpha, each head sees at q what a head with its centre on the query sees at q + Delta; one-hot
-heads see that pixel.
+A quadratic head's probabilities p(k | q) depend on k and q + Delta only. So with whole-numbered
+centres and one alpha, each head's average at q is that of a head with its centre on the query at
+q + Delta; one-hot heads take the pixel there.
 
 Letters: B batch, C channels, H x W pixels, Q queries of them, N_h heads, G groups.
 """
@@ -16,25 +16,30 @@ from torch import Tensor
 from ..theory.encodings import QuadraticEncoding, softmax_without_tails
 from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
-from .windows import see_through
+from .windows import banded_matmul
 
-CHANNELS = 64  # at least so many enter a product of matrices: fewer would leave it half empty
+CHANNELS = 64  # the least that should enter a product of matrices; fewer leave it inefficient
 
 
 class Shifts(NamedTuple):
-    """`corners`: by head, where its first query looks. `views`: by axis the attention of a head
-    with its centre on the query, `(size, size)`; None where that is the pixel alone."""
+    """Heads as shifts of one head with its centre on the query."""
 
+    # by head, the pixel on which the first query's attention is centred
     corners: list[tuple[int, ...]]
-    views: list[Tensor | None]
+    # by axis, the attention of the head with its centre on the query, `(size, size)`; None if it is
+    # one-hot
+    probabilities: list[Tensor | None]
 
 
 @torch.no_grad()
 def as_shifts(
     encoding: QuadraticEncoding, queries: Sequence[range], sizes: Sequence[int]
 ) -> Shifts | None:
-    """The heads as shifts of one, exactly, at the given queries along each axis of images of these
-    sizes; None if they differ in alpha, or some query would look between pixels or outside."""
+    """Return the heads as shifts of one head, exactly, or None if they are not.
+
+    `queries` are the kept ones along each axis of images of these `sizes`. The heads are no shifts
+    if they differ in alpha, or if q + Delta of some query lies between pixels or outside.
+    """
     centers, alpha = encoding.centers, encoding.alpha
     if not bool((centers == centers.round()).all() and (alpha == alpha[0]).all()):
         return None
@@ -42,22 +47,25 @@ def as_shifts(
     places = centers.long().cpu()
     if bool((places + starts < 0).any() or (places + ends >= torch.tensor(sizes)).any()):
         return None
-    views: list[Tensor | None] = []
+    probabilities: list[Tensor | None] = []
     for axis, size in enumerate(sizes):
-        onto = axis_shifts(size, encoding.device) + places[0, axis].item()
-        view = softmax_without_tails(encoding.axis_scores(axis, onto)[0])
-        views.append(None if torch.equal(view, torch.eye(size).to(view)) else view)
-    return Shifts([tuple(corner) for corner in (places + starts).tolist()], views)
+        delta = axis_shifts(size, encoding.device) + places[0, axis].item()
+        centered = softmax_without_tails(encoding.axis_scores(axis, delta)[0])
+        one_hot = torch.equal(centered, torch.eye(size).to(centered))
+        probabilities.append(None if one_hot else centered)
+    return Shifts([tuple(corner) for corner in (places + starts).tolist()], probabilities)
 
 
-def see(views: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
-    """What a head with its centre on the query sees, `(H, B, W, C)`; a sequence is an image of one
-    row."""
-    *rows, columns = views
+def average(probabilities: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
+    """Return what a head with its centre on the query averages, `(H, B, W, C)`.
+
+    `probabilities` are those of `Shifts`; a sequence is an image of one row.
+    """
+    *rows, columns = probabilities
     if rows and rows[0] is not None:
-        images = see_through(rows[0], images.reshape(1, len(images), -1)).view_as(images)
+        images = banded_matmul(rows[0], images.reshape(1, len(images), -1)).view_as(images)
     if columns is not None:
-        images = see_through(columns, images.flatten(0, 1)).view_as(images)
+        images = banded_matmul(columns, images.flatten(0, 1)).view_as(images)
     return images
 
 
@@ -68,20 +76,25 @@ def add_shifted(
     queries: Sequence[int],
     stride: Sequence[int],
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
-    """What one-hot heads compute: the sum over them of the image from a head's corner on, every
-    `stride`-th pixel, times its matrix."""
+    """Return the output of one-hot heads, without the bias.
+
+    It is the sum over the heads of the image from the head's corner on, every `stride`-th pixel,
+    times the head's matrix.
+    """
     return _AddShifted.apply(images, matrices, corners, queries, stride)
 
 
 class _AddShifted(torch.autograd.Function):
-    """With a gradient that is a sum of shifts too; autograd's own fills an image with zeros for
-    each head."""
+    """The sum, and a gradient that is a sum of shifts too.
+
+    Autograd's own would fill an image with zeros for each head.
+    """
 
     @staticmethod
     def forward(ctx, images, matrices, corners, queries, stride):
         ctx.save_for_backward(images, matrices)
         ctx.corners, ctx.stride = corners, stride
-        return _sum_of_products(_seen(images, corners, queries, stride), matrices)
+        return _sum_of_products(_shifted(images, corners, queries, stride), matrices)
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -89,10 +102,10 @@ class _AddShifted(torch.autograd.Function):
         of_images = of_matrices = None
         if ctx.needs_input_grad[1]:
             queries = gradient.shape[0], gradient.shape[2]
-            seen = _seen(images, ctx.corners, queries, ctx.stride)
+            shifted = _shifted(images, ctx.corners, queries, ctx.stride)
             by_group = _by_group(gradient, matrices.shape[1])
             of_matrices = torch.stack(
-                [_by_group(one, matrices.shape[1]).mT @ by_group for one in seen]
+                [_by_group(one, matrices.shape[1]).mT @ by_group for one in shifted]
             )
         if ctx.needs_input_grad[0]:
             sizes = images.shape[0], images.shape[2]
@@ -101,8 +114,8 @@ class _AddShifted(torch.autograd.Function):
         return of_images, of_matrices, None, None, None
 
 
-def _seen(images: Tensor, corners, queries, stride) -> list[Tensor]:
-    """What each one-hot head sees: `(Q_1, B, Q_2, C)`, views of the images."""
+def _shifted(images: Tensor, corners, queries, stride) -> list[Tensor]:
+    """Return the image shifted to each head, `(Q_1, B, Q_2, C)`, as views."""
     rows, columns = (
         slice(0, (count - 1) * step + 1, step) for count, step in zip(queries, stride, strict=True)
     )
@@ -110,13 +123,15 @@ def _seen(images: Tensor, corners, queries, stride) -> list[Tensor]:
 
 
 def _by_group(X: Tensor, groups: int) -> Tensor:
-    """`(Q_1, B, Q_2, C)` -> `(G, Q_1 B Q_2, C_g)`."""
+    """Return `(Q_1, B, Q_2, C)` as `(G, Q_1 B Q_2, C_g)`."""
     return X.reshape(-1, groups, X.shape[-1] // groups).transpose(0, 1)
 
 
 def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tuple[int, int]]]:
-    """The gradient of the output with zeros between and around its pixels, and where in it each
-    head's part of the images' gradient begins."""
+    """Return the output's gradient with zeros between and around its pixels, and new corners.
+
+    The corners say where in it each head's part of the images' gradient begins.
+    """
     (rows, columns), (height, width) = stride, sizes
     q_1, batch, q_2, channels = gradient.shape
     last = [max(along) for along in zip(*corners, strict=True)]
@@ -131,29 +146,34 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
     return spread, [(last[0] - row, last[1] - column) for row, column in corners]
 
 
-def _sum_of_products(seen: list[Tensor], matrices: Tensor) -> Tensor:
-    """The sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1, B, Q_2, O)`. With few
-    channels some heads at a time; in half precision all, which rounds once."""
-    together = max(1, CHANNELS // seen[0].shape[-1])
-    together = len(seen) if matrices.element_size() == 2 else together
+def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
+    """Return the sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1, B, Q_2, O)`.
+
+    With few channels some heads enter a product together; in half precision all do, which rounds
+    once.
+    """
+    together = max(1, CHANNELS // shifted[0].shape[-1])
+    together = len(shifted) if matrices.element_size() == 2 else together
     total = None
-    for first in range(0, len(seen), together):
-        some, of_them = seen[first : first + together], matrices[first : first + together]
-        shifted = torch.stack(some, dim=3) if len(some) > 1 else some[0].unsqueeze(3)
+    for first in range(0, len(shifted), together):
+        some, of_them = shifted[first : first + together], matrices[first : first + together]
+        stacked = torch.stack(some, dim=3) if len(some) > 1 else some[0].unsqueeze(3)
         # (Q_1 B, Q_2, heads, G, C_g)
-        blocks = shifted.flatten(0, 1).unflatten(-1, (matrices.shape[1], -1))
+        blocks = stacked.flatten(0, 1).unflatten(-1, (matrices.shape[1], -1))
         total = _add_product(total, blocks, of_them)
     assert total is not None, "a layer has heads"
-    return total.unflatten(0, seen[0].shape[:2])
+    return total.unflatten(0, shifted[0].shape[:2])
 
 
 def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tensor:
-    """`total` `(N, Q, O)`, in place, plus the blocks `(N, Q, heads, G, C_g)` times `(heads, G, C_g,
-    O_g)`."""
+    """Return `total` `(N, Q, O)`, changed in place, plus blocks times matrices.
+
+    The blocks are `(N, Q, heads, G, C_g)`, the matrices `(heads, G, C_g, O_g)`.
+    """
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
-        seen, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)
+        rows, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)
         if total is None:
-            return torch.bmm(seen, matrix)
-        return torch.baddbmm(total, seen, matrix, out=total)
+            return torch.bmm(rows, matrix)
+        return torch.baddbmm(total, rows, matrix, out=total)
     product = torch.einsum("nqhgc,hgco->nqgo", blocks, matrices).flatten(2)
     return product if total is None else total.add_(product)

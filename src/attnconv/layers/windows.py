@@ -1,5 +1,7 @@
-"""Attention that is zero outside a window, without its zeros: the queries of a tile of the image
-meet the keys that they see, and no others.
+"""Attention without its zero probabilities: each tile of queries meets only the keys in its window.
+
+The support of the heads is the set of keys with nonzero probability. It is kept as a mask per axis,
+query by key, for all heads together.
 
 Letters: N_h heads, H x W pixels, Q queries, K keys, B batch, D channels.
 """
@@ -10,46 +12,81 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..theory.encodings import tail_cutoff
+from ..theory.grid import axis_shifts
 from ..theory.shapes import Bool, Float
 
 SIDES = (8, 16, 32)  # of a tile, in queries
 SMALLEST = 32  # pixels along an axis, below which tiles do not pay
-A_TILE = 2_000_000  # products that take as long as a tile takes besides its own
+A_TILE = 2_000_000  # products that take as long as the overhead of one tile
+
+Support = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
 
 
-# what the heads see at most, query by key: along the rows and along the columns
-Masks = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
+def support_of_factors(
+    rows: Float[Tensor, "N_h Q_1 H"], columns: Float[Tensor, "N_h Q_2 W"]
+) -> Support:
+    """Return the support of separable heads, whose probabilities are a factor per axis."""
+    return (rows != 0).any(dim=0), (columns != 0).any(dim=0)
+
+
+@torch.no_grad()
+def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Support:
+    """Return a superset of the support of heads with these scores of all shifts.
+
+    Outside of it `softmax_without_tails` cuts off every probability. The scores are
+    `(N_h, 2H - 1, 2W - 1)`.
+    """
+    height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
+    largest = _largest_per_query(_largest_per_query(shift_scores, 1), 2).flatten(1)  # (N_h, T)
+    lowest = largest.amin(dim=1) - tail_cutoff(shift_scores.dtype, height * width)
+    kept = (shift_scores >= lowest.view(-1, 1, 1)).any(dim=0)
+    along = ((kept.any(dim=1), height), (kept.any(dim=0), width))
+    rows, columns = (mask[axis_shifts(size, mask.device) + size - 1] for mask, size in along)
+    return rows, columns
+
+
+def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
+    """Return the largest score that each query meets along an axis: 2n - 1 shifts, n queries."""
+    n = (shift_scores.shape[axis] + 1) // 2
+    before = shift_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
+    after = shift_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)
+    return torch.maximum(before, after)
 
 
 class Tile(NamedTuple):
-    """A run of queries along one axis, and the keys from the first that one of them sees to the
-    last."""
+    """Consecutive queries along one axis, and the smallest run of keys that holds their support."""
 
     queries: slice
     keys: slice
 
     @property
     def counts(self) -> tuple[int, int]:
+        """The number of queries and the number of keys."""
         return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
 
-def worth_a_look(height: int, width: int) -> bool:
-    """Whether tiles may pay on images of this size. A compiler cannot look at numbers."""
+def tiles_may_pay(height: int, width: int) -> bool:
+    """Return whether tiles may pay on images of this size; never while a compiler traces."""
     return max(height, width) >= SMALLEST and not torch.compiler.is_compiling()
 
 
-def tiles_of(seen: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
-    """All queries, `side` by `side`, with the keys that `seen` says they may see."""
-    first = seen.int().argmax(dim=1).tolist()
-    end = (seen.shape[1] - seen.flip(1).int().argmax(dim=1)).tolist()
+def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
+    """Return tiles of `side` queries each along one axis, with the keys of their support."""
+    first = support.int().argmax(dim=1).tolist()
+    end = (support.shape[1] - support.flip(1).int().argmax(dim=1)).tolist()
     runs = [slice(start, min(start + side, len(first))) for start in range(0, len(first), side)]
     return [Tile(run, slice(min(first[run]), max(end[run]))) for run in runs]
 
 
-def best_tiles(seen: Masks, products: int, separable: bool) -> list[list[Tile]] | None:
-    """Along both axes the tiles that cost least, by counted products; None where whole maps cost
-    less than twice as much. `products`: of one query with one key, over heads, images and channels.
+def best_tiles(support: Support, products: int, separable: bool) -> list[list[Tile]] | None:
+    """Return the tiles along both axes that need the fewest products, or None for whole maps.
+
+    Tiles are taken if they cost less than half of the whole maps. `products`: of one query with one
+    key, over heads, images and channels.
     """
+    if not tiles_may_pay(*(mask.shape[1] for mask in support)):
+        return None
 
     def cost(tiles: list[list[Tile]]) -> int:
         rows, columns = ([tile.counts for tile in along] for along in tiles)
@@ -59,36 +96,37 @@ def best_tiles(seen: Masks, products: int, separable: bool) -> list[list[Tile]] 
             pairs = row_pairs * sum(k for _, k in columns) + sum(q for q, _ in rows) * column_pairs
         return products * pairs + A_TILE * len(rows) * len(columns)
 
-    whole = [[Tile(slice(0, len(mask)), slice(0, mask.shape[1]))] for mask in seen]
-    best = min(([tiles_of(mask, side) for mask in seen] for side in SIDES), key=cost)
+    whole = [[Tile(slice(0, len(mask)), slice(0, mask.shape[1]))] for mask in support]
+    best = min(([tiles_of(mask, side) for mask in support] for side in SIDES), key=cost)
     return best if 2 * cost(best) < cost(whole) else None
 
 
 def in_tiles(
     tiles: Sequence[Sequence[Tile]],
     X: Float[Tensor, "H W B D"],
-    see: Callable[[Tile, Tile, Tensor], Tensor],
+    compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """What `see(rows, columns, keys)` gives for each tile and the part of X that it sees, put
-    together."""
+    """Return `compute(rows, columns, keys)` of all tiles, joined; keys are the tile's part of X."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]
-        line = [see(rows, columns, strip[:, columns.keys]) for columns in tiles[1]]
+        line = [compute(rows, columns, strip[:, columns.keys]) for columns in tiles[1]]
         strips.append(torch.cat(line, dim=1))
     return torch.cat(strips)
 
 
-def see_through(
+def banded_matmul(
     probabilities: Float[Tensor, "Q K"], X: Float[Tensor, "N K D"]
 ) -> Float[Tensor, "N Q D"]:
-    """One head along one axis: the products of `probabilities` with what is not zero of them.
-    Differentiable in X alone."""
-    return _SeeThrough.apply(probabilities.to(X.dtype), X)
+    """Return `probabilities @ X` for a matrix whose nonzeros lie in a band.
+
+    Differentiable in X only.
+    """
+    return _BandedMatmul.apply(probabilities.to(X.dtype), X)
 
 
-class _SeeThrough(torch.autograd.Function):
-    """With a gradient that has no zeros in it either; autograd's own fills an X for each tile."""
+class _BandedMatmul(torch.autograd.Function):
+    """The product in tiles, and likewise its gradient; autograd's would fill an X for each tile."""
 
     @staticmethod
     def forward(ctx, probabilities, X):
@@ -98,4 +136,4 @@ class _SeeThrough(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        return None, see_through(ctx.saved_tensors[0].mT, *gradients)
+        return None, banded_matmul(ctx.saved_tensors[0].mT, *gradients)

@@ -1,5 +1,6 @@
-"""Sections 2 and 3 and appendices B and D of the paper, with torch alone.
+"""Sections 2 and 3 and appendices B, D and E of the paper, literally and densely, in torch alone.
 
-To be read in this order: `grid`, `attention`, `encodings`, `layers`, `shifts`, `construction`,
-`expressivity`.
+Read the modules in this order: `grid` (pixels and shifts), `attention` (equations (1) to (8)),
+`encodings`, `theorem1` (with Lemmas 1 and 2), `theorem2` (the converse), `expressivity` (Lemma 3).
+The fast execution is in `attnconv.layers`, tested equal to these functions.
 """

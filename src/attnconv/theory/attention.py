@@ -1,5 +1,6 @@
-"""Equations (1) to (8) of the paper, literally: dense, any dtype. The oracle that everything else
-is checked against.
+"""Equations (1) to (8) of the paper, literally, densely and in any dtype.
+
+Everything else is checked against these functions.
 
 Letters: B batch, T tokens, H x W pixels, N_h heads, D_in, D_out, D_h (head), D_k (key) and D_p
 (position) dimensions. Attention is query, then key.
@@ -21,7 +22,7 @@ def attention_scores(
     W_key: Float[Tensor, "*#B D_in D_k"],
     P: Float[Tensor, "*#B T D_in"] | None = None,
 ) -> Float[Tensor, "*#B T T"]:
-    """Attention scores A = (X + P) W_qry W_key^T (X + P)^T. Equation (2); (3) with P."""
+    """Return the attention scores A = (X + P) W_qry W_key^T (X + P)^T. Equation (2); (3) with P."""
     X = X if P is None else X + P
     return torch.einsum(SCORES, X @ W_qry, X @ W_key)
 
@@ -33,7 +34,7 @@ def self_attention(
     W_val: Float[Tensor, "D_in D_h"],
     P: Float[Tensor, "*#B T D_in"] | None = None,
 ) -> Float[Tensor, "*B T D_h"]:
-    """softmax(A) X W_val for one head. Equation (1)."""
+    """Return softmax(A) X W_val for one head. Equation (1)."""
     return attention_scores(X, W_qry, W_key, P).softmax(dim=-1) @ X @ W_val
 
 
@@ -44,7 +45,7 @@ def multi_head_self_attention(
     W_out: Float[Tensor, "N_h*D_h D_out"],
     b_out: Float[Tensor, "D_out"] | None = None,
 ) -> Float[Tensor, "*#B T D_out"]:
-    """concat over heads of softmax(A^(h)) X W_val^(h), times W_out, plus b_out. Equation (4)."""
+    """Return concat_h [softmax(A^(h)) X W_val^(h)] W_out + b_out. Equation (4)."""
     heads = A.softmax(dim=-1) @ X.unsqueeze(-3) @ W_val  # (..., N_h, T, D_h)
     concatenated = heads.movedim(-3, -2).flatten(-2)  # (..., T, N_h * D_h)
     output = concatenated @ W_out
@@ -56,7 +57,7 @@ def convolution(
     W: Float[Tensor, "K_1 K_2 D_in D_out"],
     b: Float[Tensor, "D_out"] | None = None,
 ) -> Float[Tensor, "*B H W D_out"]:
-    """The convolution of an image, zero outside it. Equation (5).
+    """Return the convolution of an image that is zero outside. Equation (5).
 
     W is indexed by shift, in the order of `shift_set`.
     """
@@ -78,12 +79,12 @@ def image_self_attention(
     X: Float[Tensor, "*B H W D_in"],
     W_val: Float[Tensor, "D_in D_h"],
 ) -> Float[Tensor, "*B H W D_h"]:
-    """sum over key pixels k of softmax(A_q)_k X_k W_val, A the scores of one head. Equation (6)."""
+    """Return the sum over key pixels k of softmax(A_q)_k X_k W_val for one head. Equation (6)."""
     return torch.einsum("...ijkl,...kld->...ijd", spatial_softmax(A), X) @ W_val
 
 
 def spatial_softmax(A: Float[Tensor, "*B H W"]) -> Float[Tensor, "*B H W"]:
-    """The softmax of scores over the key pixels, the last two dimensions together."""
+    """Return the softmax of scores over the key pixels, the last two dimensions together."""
     return A.flatten(-2).softmax(dim=-1).reshape(A.shape)
 
 
@@ -98,10 +99,9 @@ def absolute_score_terms(
     Float[Tensor, "*B T T"],
     Float[Tensor, "*#B T T"],
 ]:
-    """The four terms of equation (7): content-content, content-position, position-content,
-    position-position.
+    """Return the four terms of equation (7), whose sum is `attention_scores` with P.
 
-    Their sum is `attention_scores(X, W_qry, W_key, P)`.
+    In order: content-content, content-position, position-content, position-position.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
     return (
@@ -123,10 +123,10 @@ def relative_score_terms(
 ) -> tuple[
     Float[Tensor, "*B T T"], Float[Tensor, "*B T T"], Float[Tensor, "*B 1 T"], Float[Tensor, "T T"]
 ]:
-    """The four terms of equation (8) for one head, in the paper's order; their sum is A^rel.
+    """Return the four terms of equation (8) for one head, in the paper's order.
 
-    As in the equation, X holds row vectors and the weights act on columns; r holds r_delta for each
-    query and key. The terms broadcast.
+    Their sum is A^rel; the terms broadcast. As in the equation, X holds row vectors and the weights
+    act on columns; r holds r_delta for each query and key.
     """
     X_qry, X_key, r_key = X @ W_qry.mT, X @ W_key.mT, r @ W_key_hat.mT
     return (

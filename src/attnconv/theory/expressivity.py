@@ -1,5 +1,4 @@
-"""Lemma 3 (appendix D) as a numerical test: can given attention maps express every K x K
-convolution?
+"""Lemma 3 (appendix D): a test whether attention maps can express every K x K convolution.
 
 Letters: N_h heads, K_1 x K_2 kernel, Q query pixels, T = H * W key pixels.
 """
@@ -15,15 +14,15 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The answer of `expresses_convolution`."""
+    """The result of `expresses_convolution`."""
 
     expresses: bool
-    # (K_1, K_2): how far the heads stay from selecting the pixel at each shift, at the worst query
+    # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
     residual: Tensor
 
 
 class HeadCombination(NamedTuple):
-    """The answer of `head_combination`."""
+    """The result of `head_combination`."""
 
     phi: Tensor  # (K_1 * K_2, N_h), or (Q, K_1 * K_2, N_h) when each query has its own
     residual: Tensor  # (Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query and shift
@@ -32,12 +31,12 @@ class HeadCombination(NamedTuple):
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
-    """The rows E_q of the proof: query pixels `(Q, 2)` and one-hot targets e_{q + Delta}
-    `(Q, K_1 * K_2, T)`, float64.
+    """Return the query pixels and, for each, the rows of E_q in the proof: one-hot targets.
 
-    `border="interior"` keeps the queries whose whole kernel lies inside the image, the paper's
-    "pad, attend, crop"; `"zero"` keeps all, and asks for zero where the shift leaves the image, as
-    a zero-padded convolution does.
+    The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps the
+    queries whose whole kernel lies inside the image, the paper's "pad, attend, crop"; `"zero"`
+    keeps all, with a target of zero where the shift leaves the image, as in a zero-padded
+    convolution.
     """
     if border not in ("interior", "zero"):
         raise ValueError(f"border is {border!r}, expected 'interior' or 'zero'")
@@ -49,9 +48,7 @@ def shift_targets(
     # omega, the pixel indexing of Lemma 3
     flat = (keys[..., 0] * width + keys[..., 1]).clamp(0, height * width - 1)
     targets.scatter_(-1, flat.unsqueeze(-1), inside.unsqueeze(-1).double())
-    kept = (
-        inside.all(dim=-1) if border == "interior" else torch.ones(len(queries), dtype=torch.bool)
-    )
+    kept = inside.all(dim=-1) if border == "interior" else slice(None)
     return queries[kept], targets[kept]
 
 
@@ -61,31 +58,22 @@ def head_combination(
     shared: bool = True,
     border: str = "interior",
 ) -> HeadCombination:
-    """Phi with E_q = Phi A_q, in the least-squares sense: how to mix the heads so that each mixture
-    selects one shift.
+    """Return the mixtures Phi of heads that come closest to selecting one shift each.
 
-    probabilities `(N_h, H, W, H, W)`. With Phi, the values W^SA = W^conv Phi make the layer the
-    convolution W^conv. The paper's proof of Lemma 3 finds a Phi for each query, but a layer has one
-    set of values for all: `shared=True` looks for one Phi that serves every query, which is what is
-    needed; `shared=False` is the paper's condition.
+    Phi solves E_q = Phi A_q in the least-squares sense for the probabilities A,
+    `(N_h, H, W, H, W)`. With the values W^SA = W^conv Phi the layer is the convolution W^conv. The
+    paper's proof of Lemma 3 finds a Phi for each query (`shared=False`), but a layer has one set of
+    values for all: it needs one Phi that serves every query (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
     queries, targets = shift_targets(height, width, kernel_size, border)
-    # (Q, N_h, T)
-    A = (
-        probabilities.detach()
-        .double()
-        .cpu()[:, queries[:, 0], queries[:, 1]]
-        .flatten(2)
-        .movedim(0, 1)
-    )
-    if shared:
-        # (Q * T, N_h), (Q * T, K^2)
-        stacked = A.movedim(1, 2).flatten(0, 1), targets.movedim(1, 2).flatten(0, 1)
-        phi = torch.linalg.lstsq(*stacked, driver="gelsd").solution.mT
-    else:
-        phi = torch.linalg.lstsq(A.mT, targets.mT, driver="gelsd").solution.mT
+    maps = probabilities.detach().double().cpu()
+    A = maps[:, queries[:, 0], queries[:, 1]].flatten(2).movedim(0, 1)  # (Q, N_h, T)
+    heads, wanted = A.mT, targets.mT  # (Q, T, N_h), (Q, T, K^2)
+    if shared:  # one system of Q * T equations
+        heads, wanted = heads.flatten(0, 1), wanted.flatten(0, 1)
+    phi = torch.linalg.lstsq(heads, wanted, driver="gelsd").solution.mT
     return HeadCombination(phi, (targets - phi @ A).norm(dim=-1))
 
 
@@ -96,15 +84,14 @@ def expresses_convolution(
     shared: bool = True,
     border: str = "interior",
 ) -> Expressivity:
-    """Lemma 3: whether attention maps `(N_h, H, W, H, W)` can express every convolution of the
-    kernel size, and how far off.
+    """Return whether attention maps can express every convolution of a kernel size. Lemma 3.
 
-    The residual of a shift is the largest distance, over the query pixels, between the one-hot map
-    of that shift and its mixture of heads, with the one Phi that is best for the sum over all
-    queries: 0 if the heads can be mixed to the shift, up to about 1 if they do not see it (at the
-    worst query it may exceed 1 a little). The maps express every such convolution if none exceeds
-    `tol`. `shared` and `border`: see `head_combination` and `shift_targets`. Takes the attention of
-    constructed, trained or any other heads.
+    Takes any attention maps `(N_h, H, W, H, W)`, of constructed, trained or other heads. The
+    residual of a shift is the largest distance, over the query pixels, between the one-hot map of
+    that shift and its mixture of heads, with the one Phi that is best for the sum over all queries:
+    0 if the heads can be mixed to the shift, about 1 if they do not attend to it (at the worst
+    query it may exceed 1 a little). The maps express every such convolution if no residual exceeds
+    `tol`. For `shared` and `border` see `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
@@ -116,7 +103,7 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_probabilities(maps: Tensor) -> None:
-    """ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1 over H, W."""
+    """Raise ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1."""
     expected = (
         "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
     )

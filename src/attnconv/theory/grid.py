@@ -12,7 +12,7 @@ from .shapes import Int
 
 
 def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"]:
-    """All pixel positions of a grid, rows first: `(T, n)`, int64.
+    """Return all pixel positions of a grid, rows first: `(T, n)`, int64.
 
     `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a
     sequence.
@@ -25,10 +25,10 @@ def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"
 
 
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
-    """The shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
+    """Return the shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
     Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
-    odd K that is the paper's set; for even K, which the paper leaves out, it is the one of torch's
+    odd K that is the paper's set; for even K, which the paper leaves out, it is that of torch's
     `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
@@ -42,19 +42,19 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
 
 
 def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
-    """delta = k - q for each query and key pixel: `(*sizes, *sizes, n)`, query first, int64."""
+    """Return delta = k - q for all pairs of pixels: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
 
 
 def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
-    """delta = k - q along one axis: `(size, size)`, query first, int64."""
+    """Return delta = k - q along one axis: `(size, size)`, query first, int64."""
     return relative_shifts(size, device=device).squeeze(-1)
 
 
 def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """The shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
+    """Return the shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

@@ -1,7 +1,7 @@
-"""Shapes as annotations, `Float[Tensor, "*B T D_in"]`, which the tests enforce with jaxtyping.
+"""Shapes as annotations, `Float[Tensor, "*B T D_in"]`, which the tests check with jaxtyping.
 
-The names are jaxtyping's, where they are as here `Annotated` to who reads types alone. `*B` stands
-for any dimensions in front, `*#B` for as many or fewer, `{size}` for an argument's value.
+The names are jaxtyping's; here they are `Annotated`, for readers and type checkers. `*B` stands for
+any dimensions in front, `*#B` for dimensions that broadcast, `{size}` for an argument's value.
 """
 
 from typing import Annotated as Bool

@@ -1,0 +1,423 @@
+"""Positional encodings (section 2.3, equation (9), section 4.3, appendix E).
+
+Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the shift from query
+to key pixel.
+
+An encoding for position-only attention turns shifts `(..., n)` into scores `(N_h, ...)`: the last
+term of equation (8), v^(h) . r_delta, up to a constant per head, which the softmax ignores. If the
+score is a row term plus a column term, the attention is a product of a row and a column softmax;
+such an encoding is a `SeparableEncoding`.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .grid import all_shifts, axis_shifts, pixels, relative_shifts
+from .shapes import Float, Shaped
+
+# Standard deviation of the initial centres, in pixels: the published code's; the text has sqrt(2).
+CENTER_STD = 2.0
+ALPHA_FORMS = ("square", "direct")
+
+
+# --- absolute encodings, equations (3) and (7) ----------------------------------------------------
+
+
+def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor:
+    """Return the fixed absolute encoding P of Vaswani et al. (2017): `(*sizes, dim)`, float32.
+
+    The sines and cosines of the axes are concatenated. `dim` must be a multiple of twice the number
+    of axes.
+    """
+    per_axis, rest = divmod(dim, 2 * len(sizes))
+    if rest or not per_axis:
+        raise ValueError(
+            f"dim is {dim}, expected a positive multiple of {2 * len(sizes)} for {len(sizes)} axes"
+        )
+    frequency = base ** (-torch.arange(per_axis, dtype=torch.float64) / per_axis)
+    angle = pixels(*sizes).unsqueeze(-1) * frequency  # (T, n, per_axis)
+    waves = torch.stack([angle.sin(), angle.cos()], dim=-1)
+    return waves.reshape(*sizes, dim).float()
+
+
+class LearnedAbsoluteEncoding(nn.Module):
+    """Learned absolute encoding P: a free vector per pixel, `(*sizes, dim)`.
+
+    The vectors start as N(0, 0.02^2).
+    """
+
+    def __init__(self, *sizes: int, dim: int):
+        super().__init__()
+        self.vectors = nn.Parameter(0.02 * torch.randn(*sizes, dim))
+
+    def forward(self) -> Tensor:
+        return self.vectors
+
+
+# --- position-only attention ----------------------------------------------------------------------
+
+
+def tail_cutoff(dtype: torch.dtype, n: int) -> float:
+    """Return how far below the largest of n scores `softmax_without_tails` cuts off."""
+    return math.log(4 * n / torch.finfo(dtype).eps)
+
+
+def softmax_without_tails(
+    scores: Float[Tensor, "*B keys"], n: int | None = None
+) -> Float[Tensor, "*B keys"]:
+    """Return the softmax over the last dimension with negligible probabilities exactly zero.
+
+    A probability below eps / (4 n) of the largest is cut off, where eps is the spacing of the
+    dtype's numbers at 1 and n the number of scores; give n where some of the scores that would be
+    cut off are left out already. All that is cut off amounts to less than a quarter of the last
+    digit of the largest probability, so no sum of the probabilities changes by more than its
+    rounding.
+
+    The reason is speed: processors are up to a hundred times slower with subnormal numbers, in
+    which a Gaussian's tails end. The cut comes before the softmax, so that the gradients are zero
+    there too. In float16, whose range is short, subnormal probabilities may remain.
+    """
+    with torch.no_grad():
+        cutoff = tail_cutoff(scores.dtype, n or scores.shape[-1])
+        tails = scores < scores.amax(dim=-1, keepdim=True) - cutoff
+    return scores.masked_fill(tails, -math.inf).softmax(dim=-1)
+
+
+class PositionEncoding(nn.Module):
+    """Base class of encodings whose scores depend on the shift only.
+
+    A subclass sets `num_heads` and defines `scores`.
+    """
+
+    num_heads: int
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return the few numbers per head that a figure needs, detached, the head first."""
+        raise NotImplementedError
+
+    def scores(self, delta: Tensor) -> Tensor:
+        """Return the scores `(N_h, ...)` of the shifts `(..., n)`."""
+        raise NotImplementedError
+
+    def position_scores(self, *sizes: int) -> Tensor:
+        """Return the scores of each query and key pixel of a grid: `(N_h, *sizes, *sizes)`."""
+        return self.scores(relative_shifts(*sizes, device=self.device))
+
+    def shift_scores(self, *sizes: int) -> Tensor:
+        """Return the scores of each shift between two pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
+        return self.scores(all_shifts(*sizes, device=self.device))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.parameters()).device
+
+
+class SeparableEncoding(PositionEncoding):
+    """Base class of encodings whose scores are a sum of one term per axis.
+
+    A subclass defines `axis_scores`.
+    """
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        """Return the term `(N_h, ...)` that one axis contributes, for shifts `(...)` along it."""
+        raise NotImplementedError
+
+    def scores(self, delta: Tensor) -> Tensor:
+        first, *others = (self.axis_scores(n, along) for n, along in enumerate(delta.unbind(-1)))
+        return sum(others, first)
+
+    def position_scores(self, *sizes: int) -> Tensor:
+        scores = torch.zeros((), device=self.device)
+        for axis, size in enumerate(sizes):
+            shape = [size if i == axis else 1 for i in range(len(sizes))]
+            along = self.axis_scores(axis, axis_shifts(size, self.device))
+            scores = scores + along.reshape(-1, *shape, *shape)
+        return scores
+
+    def axis_probabilities(self, *sizes: int) -> list[Tensor]:
+        """Return the attention along each axis, `(N_h, size, size)`; p(k | q) is their product."""
+        shifts = [axis_shifts(size, self.device) for size in sizes]
+        return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
+
+
+class RelativeBias(PositionEncoding):
+    """The most general position-only scores: one free number per head and shift.
+
+    Parameter: `table` `(N_h, 2H - 1, 2W - 1)`, for images up to H x W.
+    """
+
+    def __init__(self, table: Tensor):
+        super().__init__()
+        if table.ndim != 3 or table.shape[1] % 2 == 0 or table.shape[2] % 2 == 0:
+            raise ValueError(
+                f"got a table of shape {tuple(table.shape)}, expected (heads, 2H - 1, 2W - 1)"
+            )
+        self.num_heads = table.shape[0]
+        self.table = nn.Parameter(table.clone())
+
+    def scores(self, delta: Tensor) -> Tensor:
+        rows, columns = self.table.shape[1:]
+        i, j = delta[..., 0] + rows // 2, delta[..., 1] + columns // 2
+        if min(int(i.min()), int(j.min())) < 0 or int(i.max()) >= rows or int(j.max()) >= columns:
+            raise ValueError(
+                f"got shifts up to {int(delta.abs().max())} pixels for a relative bias of"
+                f" {rows} x {columns} shifts, which serves images up to {rows // 2 + 1} x"
+                f" {columns // 2 + 1} pixels"
+            )
+        return self.table[:, i, j]
+
+
+# --- the quadratic encoding, equation (9) ---------------------------------------------------------
+
+
+def quadratic_encoding(delta: Shaped[Tensor, "*B n"]) -> Shaped[Tensor, "*B n+1"]:
+    """Return r_delta = (||delta||^2, delta_1, ..., delta_n). Equation (9)."""
+    return torch.cat([delta.square().sum(dim=-1, keepdim=True), delta], dim=-1)
+
+
+def quadratic_target(
+    centers: Float[Tensor, "*B n"], alpha: Float[Tensor, "*B"]
+) -> Float[Tensor, "*B n+1"]:
+    """Return v = -alpha (1, -2 Delta_1, ..., -2 Delta_n) for centres Delta. Equation (9)."""
+    return -alpha.unsqueeze(-1) * torch.cat(
+        [torch.ones_like(centers[..., :1]), -2 * centers], dim=-1
+    )
+
+
+class QuadraticEncoding(SeparableEncoding):
+    """Isotropic Gaussian heads: scores -alpha ||delta - Delta||^2. Equations (14) and (18).
+
+    The scores are v . r_delta of equation (9) without its constant alpha ||Delta||^2; in this form
+    no digits cancel, so they stay exact in half precision. Parameters: the centres Delta^(h),
+    `centers` `(N_h, n)` in pixels, and `spread` `(N_h,)` with alpha = spread^2 / 2, the form of the
+    published code, which keeps alpha positive in training. With `alpha_form="direct"` the spread is
+    alpha itself, equation (9) as written, and training may turn it negative.
+
+    The centres start as normal with standard deviation `center_std`, alpha as (1 + noise of
+    0.01)^2 / 2. The default 2.0 is the published code's; the paper's N(0, 2 I) would be sqrt(2).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_axes: int = 2,
+        center_std: float = CENTER_STD,
+        alpha_form: str = "square",
+    ):
+        super().__init__()
+        if alpha_form not in ALPHA_FORMS:
+            raise ValueError(
+                f"alpha_form is {alpha_form!r}, expected one of {', '.join(ALPHA_FORMS)}"
+            )
+        self.num_heads, self.alpha_form = num_heads, alpha_form
+        self.centers = nn.Parameter(center_std * torch.randn(num_heads, num_axes))
+        spread = 1 + 0.01 * torch.randn(num_heads)
+        self.spread = nn.Parameter(spread if alpha_form == "square" else spread.square() / 2)
+
+    @classmethod
+    def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
+        """Return heads with centres `(N_h, n)` and one alpha > 0, which do not require gradients.
+
+        Raises ValueError for an alpha that is not positive or too large for the centres' dtype.
+        """
+        if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
+            raise ValueError(
+                f"alpha is {alpha!r}, expected a positive finite number within the range of"
+                f" {centers.dtype}"
+            )
+        # created without heads, so that no random numbers are drawn
+        encoding = cls(0, centers.shape[1])
+        encoding.num_heads = len(centers)
+        encoding.centers = nn.Parameter(centers.clone())
+        encoding.spread = nn.Parameter(torch.full_like(centers[:, 0], math.sqrt(2 * alpha)))
+        return encoding.requires_grad_(False)
+
+    @property
+    def alpha(self) -> Tensor:
+        """The sharpness alpha^(h), `(N_h,)`, in inverse squared pixels."""
+        return self.spread.square() / 2 if self.alpha_form == "square" else self.spread
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return `centers` `(N_h, n)` in pixels and `alpha` `(N_h,)`."""
+        return {"centers": self.centers.detach().clone(), "alpha": self.alpha.detach().clone()}
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        per_head = (-1,) + (1,) * delta.ndim
+        center = self.centers[:, axis].view(per_head)
+        return -self.alpha.view(per_head) * (delta.to(center.dtype) - center).square()
+
+
+# --- the generalised quadratic encoding, appendix E -----------------------------------------------
+
+
+def generalized_quadratic_encoding(delta: Shaped[Tensor, "*B 2"]) -> Shaped[Tensor, "*B 5"]:
+    """Return r_delta = (delta_1, delta_2, delta_1^2, delta_2^2, delta_1 delta_2). Appendix E."""
+    delta_1, delta_2 = delta.unbind(dim=-1)
+    return torch.stack(
+        [delta_1, delta_2, delta_1.square(), delta_2.square(), delta_1 * delta_2], dim=-1
+    )
+
+
+def generalized_quadratic_target(
+    centers: Float[Tensor, "*B 2"], precision: Float[Tensor, "*B 2 2"]
+) -> Float[Tensor, "*B 5"]:
+    """Return v of appendix E for centres Delta and precision matrices `Sigma^-1`."""
+    linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
+    p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
+    return 0.5 * torch.stack(
+        [2 * linear[..., 0], 2 * linear[..., 1], -p_11, -p_22, -2 * p_12], dim=-1
+    )
+
+
+class GeneralizedQuadraticEncoding(PositionEncoding):
+    """Anisotropic Gaussian heads, scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`.
+
+    Equation (19). Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with
+    `Sigma^-1 = S S^T`, which keeps it positive semi-definite. S starts as I + noise of standard
+    deviation 0.01 (published code; the paper's N(0, 0.01 I) would be 0.1). The cross term makes the
+    attention of these heads not separable.
+    """
+
+    def __init__(self, num_heads: int, center_std: float = CENTER_STD):
+        super().__init__()
+        self.num_heads = num_heads
+        self.centers = nn.Parameter(center_std * torch.randn(num_heads, 2))
+        self.root = nn.Parameter(torch.eye(2) + 0.01 * torch.randn(num_heads, 2, 2))
+
+    @property
+    def precision(self) -> Tensor:
+        """The precision matrices `Sigma^-1`, `(N_h, 2, 2)`, in inverse squared pixels."""
+        return self.root @ self.root.mT
+
+    def select(self, heads: Tensor) -> "GeneralizedQuadraticEncoding":
+        """Return a copy with only the heads of the given indices."""
+        # created without heads, so that no random numbers are drawn
+        encoding = GeneralizedQuadraticEncoding(0)
+        encoding.num_heads = len(heads)
+        encoding.centers = nn.Parameter(self.centers.detach()[heads].clone())
+        encoding.root = nn.Parameter(self.root.detach()[heads].clone())
+        return encoding
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return `centers` `(N_h, 2)` in pixels and `precision` `(N_h, 2, 2)`."""
+        return {
+            "centers": self.centers.detach().clone(),
+            "precision": self.precision.detach().clone(),
+        }
+
+    def scores(self, delta: Tensor) -> Tensor:
+        per_head = (-1,) + (1,) * (delta.ndim - 1) + (2,)
+        offset = delta.to(self.centers.dtype) - self.centers.view(per_head)  # (N_h, ..., 2)
+        return -0.5 * torch.einsum("h...i,hij->h...j", offset, self.root).square().sum(dim=-1)
+
+
+# --- learned relative encodings, section 4.3 ------------------------------------------------------
+
+
+class LearnedShiftEmbedding(nn.Module):
+    """Learned r_delta, the row vector of delta_1 beside the column vector of delta_2. Section 4.3.
+
+    Turns shifts `(..., 2)` into `(..., 2 * dim)`: one learned vector of `dim` numbers for each row
+    shift and each column shift of images up to `height` x `width`.
+    """
+
+    def __init__(self, height: int, width: int, dim: int):
+        super().__init__()
+        self.sizes, self.dim = (height, width), dim
+        self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
+
+    def axis(self, axis: int, delta: Tensor) -> Tensor:
+        """Return the vectors `(..., dim)` of the shifts `(...)` along one axis.
+
+        Raises ValueError for shifts beyond the image, on a CPU.
+        """
+        size = self.sizes[axis]
+        # On other devices reading a number would wait for the computation.
+        reading_is_free = delta.device.type == "cpu" and not torch.compiler.is_compiling()
+        if reading_is_free and delta.numel() and int(delta.abs().max()) >= size:
+            raise ValueError(
+                f"got a shift of {int(delta.abs().max())} pixels along axis {axis} for an"
+                f" encoding learned for {size} pixels (shifts up to {size - 1}); build it for the"
+                " larger image"
+            )
+        return self.axes[axis](delta + size - 1)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        return torch.cat([self.axis(0, delta[..., 0]), self.axis(1, delta[..., 1])], dim=-1)
+
+
+class LearnedRelativeEncoding(SeparableEncoding):
+    """Learned 2D relative encoding, position only: scores v^(h) . r_delta. Section 4.3.
+
+    The scores are the last term of equation (8). The embedding has `dim` numbers per row shift and
+    per column shift: the paper says floor(D_p / 2) = 200; the default 400 is the published code's.
+    v^(h) is split into a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. Layers may
+    share one embedding r_delta, as section 2.3 says; the published code gives each layer its own.
+    """
+
+    def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
+        super().__init__()
+        self.num_heads, self.embedding = num_heads, embedding
+        self.targets = nn.ModuleList(
+            nn.Linear(embedding.dim, num_heads, bias=False) for _ in range(2)
+        )
+
+    def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
+        return self.targets[axis](self.embedding.axis(axis, delta)).movedim(-1, 0)
+
+    @torch.no_grad()
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)`, by shift."""
+        shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
+        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
+        return {"row_scores": rows.clone(), "column_scores": columns.clone()}
+
+
+def learned_content_scores(
+    queries: Float[Tensor, "B N_h H W D_k"],
+    keys: Float[Tensor, "B N_h H W D_k"],
+    embedding: LearnedShiftEmbedding,
+    scale: float = 1.0,
+) -> Float[Tensor, "B N_h H W H W"]:
+    """Return the scores of the learned encoding with content, scale * (q . k + q . r_delta).
+
+    The first two terms of equation (8), section 4.3; D_k is 2 * dim of the embedding. A bias in the
+    queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
+    """
+    content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
+    return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
+
+
+def learned_content_parts(
+    queries: Float[Tensor, "B N_h H W D_k"],
+    keys: Float[Tensor, "B N_h H W D_k"],
+    embedding: LearnedShiftEmbedding,
+    scale: float = 1.0,
+) -> tuple[
+    Float[Tensor, "B N_h H W H W"], Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]
+]:
+    """Return the parts of these scores: q . k, then q . r_delta by key row and by key column.
+
+    Each is scaled.
+    """
+    content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
+    rows, columns = learned_shift_scores(queries, embedding)
+    return scale * content, scale * rows, scale * columns
+
+
+def learned_shift_scores(
+    queries: Float[Tensor, "B N_h H W D_k"], embedding: LearnedShiftEmbedding
+) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
+    """Return q . r_delta, the second term of equation (8), by key row and by key column.
+
+    The scores are not scaled; their sum over row and column is q . r_delta.
+    """
+    shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
+    row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))
+    q_row, q_column = queries.split(embedding.dim, dim=-1)
+    return torch.einsum("bhijd,ikd->bhijk", q_row, row), torch.einsum(
+        "bhijd,jld->bhijl", q_column, column
+    )
