@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..store import digest
+from ..store import tensor_digest
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of images and labels in hexadecimal, independent of where they came from."""
-        return digest(self.to_tensors())
+        return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return images `(N, C, H, W)` and labels by name, as they are kept and fingerprinted."""
