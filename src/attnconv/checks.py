@@ -1,11 +1,13 @@
-"""How the notebooks and tests compare two computations."""
+"""Comparisons of two computations, for notebooks and tests."""
 
 from torch import Tensor
 
 
 def largest_gap(ours: Tensor, reference: Tensor) -> float:
-    """The largest absolute difference, divided by the largest absolute value of the reference (if
-    that is not zero)."""
+    """Return the largest absolute difference, relative to the reference's largest absolute value.
+
+    It is not divided where the reference is zero. ValueError for different shapes.
+    """
     if ours.shape != reference.shape:
         raise ValueError(
             f"got shapes {tuple(ours.shape)} and {tuple(reference.shape)}, expected equal ones"
@@ -15,8 +17,10 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Assert that two tensors agree up to `bound`, print the largest gap and return it. NaN
-    fails."""
+    """Assert that two tensors agree up to `bound`, print their largest gap and return it.
+
+    AssertionError for a larger gap, and for NaN.
+    """
     gap = largest_gap(ours.detach(), reference.detach())
     if not gap <= bound:
         raise AssertionError(f"{what}: largest gap {gap:.1e}, above the bound {bound:.0e}")

@@ -1,5 +1,7 @@
-"""Files that are whole or not there: written under a temporary name and renamed, tensors with a
-digest that reading verifies."""
+"""Atomic file writes: a file is either complete or absent.
+
+Files are written under a temporary name and renamed; tensors carry a digest that reading verifies.
+"""
 
 import hashlib
 import json
@@ -15,17 +17,19 @@ import torch
 from torch import Tensor
 
 CHECKOUT = Path(__file__).parents[2]
-# installed elsewhere: the current folder
+# the current folder, where the package is not used from a checkout
 REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
-    """A file that is there but is not what was written."""
+    """The error for a file that exists but is not what was written."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment it is the old one or the new one. OSError (a full disk)
-    leaves the old one."""
+    """Write a file atomically: at any moment it is the old one or the new one.
+
+    OSError, as on a full disk, leaves the old one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -41,23 +45,24 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what a process left that was killed while it wrote."""
+    """Remove the temporary files of processes that were killed while they wrote."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Tensors and JSON metadata in one safetensors file (which holds no code), with a digest of
-    both."""
+    """Write tensors and JSON metadata to one safetensors file, with a digest of both."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(metadata)
-    header = {"metadata": text, "sha256": digest(tensors, text)}
+    header = {"metadata": text, "sha256": tensor_digest(tensors, text)}
     write_file(path, _in_one_order(safetensors.torch.save(tensors, header)))
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """The same file with its metadata sorted: safetensors orders it at random, and equal runs shall
-    give equal files."""
+    """Sort the metadata of a safetensors file, so that equal runs write equal files.
+
+    safetensors itself orders it at random.
+    """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -67,22 +72,24 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote: tensors on the CPU, and metadata. DamagedFile when it is anything
-    else."""
+    """Read the tensors, on the CPU, and the metadata that `write_tensors` wrote.
+
+    DamagedFile when the file holds anything else.
+    """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             # copied, since safetensors maps the file: what is verified here must not change with it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        if digest(tensors, header["metadata"]) != header["sha256"]:
+        if tensor_digest(tensors, header["metadata"]) != header["sha256"]:
             raise DamagedFile(f"{path} is damaged: its content does not match its digest")
         return tensors, json.loads(header["metadata"])
     except (safetensors.SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise DamagedFile(f"{path} is damaged: {error!r}") from None
 
 
-def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    """SHA-256, in hexadecimal, of names, types, shapes and bytes, and of a text."""
+def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """Return the SHA-256, in hexadecimal, of tensors (names, types, shapes, bytes) and a text."""
     whole = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name].contiguous()
@@ -92,7 +99,7 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
 
 
 def by_prefix(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """`{"a.b.c": x}` as `{"a": {"b.c": x}}`."""
+    """Group tensors by the first part of their names: `a.b.c` becomes `b.c` within `a`."""
     parts: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         head, _, rest = name.partition(".")

@@ -1,10 +1,8 @@
-"""The data: scikit-learn's digits and photographs (inside the dependencies), and CIFAR-10."""
+"""Data: scikit-learn's digits and photographs, and CIFAR-10."""
 
-from .batches import Batches, Split
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
-from .dataset import DATASETS, Dataset, Normaliser
-from .datasets import dataset_at_hand, load_dataset
-from .photographs import PHOTOGRAPHS, load_photograph, whitened
+from .dataset import DATASETS, Batches, Dataset, Normaliser, Split
+from .load import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph, whitened
 
 __all__ = [
     "CIFAR10_COUNTS",

@@ -1,22 +1,23 @@
-"""Labelled images, and the two data sets of this project as such.
+"""Labelled images, and batches of them on a device.
 
-Letters: N images, C channels, H x W pixels.
-Images are channels-last; `Normaliser` alone gives them as torch's networks want them.
+Letters: N images, B images of a batch, C channels, H x W pixels. Images are channels-last;
+`Normaliser` alone returns them channels-first, as torch's networks expect.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..store import digest
+from ..store import tensor_digest
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What a data set is: its name in prose, pixels a side, channels."""
+    """The name of a data set in prose, the pixels a side of its images, and their channels."""
 
     label: str
     image_size: int
@@ -28,13 +29,14 @@ DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 
 
 
 class Normaliser:
-    """uint8 images `(..., H, W, C)` -> float32 `(..., C, H, W)` as networks take them, `mean`
-    removed and divided by `std`."""
+    """The map from uint8 images `(..., H, W, C)` to float32 images `(..., C, H, W)` for networks.
+
+    It subtracts `mean` and divides by `std`; both are given per channel, white being 1.
+    """
 
     def __init__(
         self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
     ):
-        """`mean`, `std`: per channel, white being 1."""
         center, width = (torch.tensor(values, device=device) for values in (mean, std))
         self.scale, self.offset = 1 / (255 * width), center / width
 
@@ -44,8 +46,11 @@ class Normaliser:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images: `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean`, `std` per
-    channel, white being 1."""
+    """Labelled images of a training and a test split.
+
+    `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean` and `std` per channel, white
+    being 1.
+    """
 
     name: str
     train_images: Tensor
@@ -57,11 +62,14 @@ class Dataset:
     std: tuple[float, ...]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """uint8 `(..., H, W, C)` -> float32 `(..., C, H, W)`; see `Normaliser`."""
+        """Normalise uint8 images `(..., H, W, C)` to float32 `(..., C, H, W)`."""
         return Normaliser(self.mean, self.std, images.device)(images)
 
     def subset(self, train: int | None = None, test: int | None = None) -> "Dataset":
-        """The first `train` and `test` images (None: all). ValueError for more than there are."""
+        """Return the first `train` and `test` images; None keeps all.
+
+        ValueError for more images than there are.
+        """
         for count, labels, name in (
             (train, self.train_labels, "train"),
             (test, self.test_labels, "test"),
@@ -70,44 +78,126 @@ class Dataset:
                 raise ValueError(
                     f"{name}_images = {count}: expected 1 to {len(labels)}, what {self.name} has"
                 )
-        first = {
-            "train_images": self.train_images[:train],
-            "train_labels": self.train_labels[:train],
-        }
         return replace(
-            self, **first, test_images=self.test_images[:test], test_labels=self.test_labels[:test]
+            self,
+            train_images=self.train_images[:train],
+            train_labels=self.train_labels[:train],
+            test_images=self.test_images[:test],
+            test_labels=self.test_labels[:test],
         )
 
     def hold_out(self, count: int) -> "Dataset":
-        """The last `count` training images in place of the test images, so that a choice never
-        meets these. 0: as it is."""
+        """Return the data set with its last `count` training images in place of the test images.
+
+        Choices made on such a split never see the test images. 0 changes nothing; ValueError when
+        no training images would be left.
+        """
         if not count:
             return self
-        if count >= len(self.train_labels):
+        rest = len(self.train_labels) - count
+        if rest <= 0:
             raise ValueError(
                 f"held_out = {count}: expected less than the {len(self.train_labels)} training"
                 f" images of {self.name}"
             )
-        rest = len(self.train_labels) - count
-        test = {"test_images": self.train_images[rest:], "test_labels": self.train_labels[rest:]}
         return replace(
             self,
             train_images=self.train_images[:rest],
             train_labels=self.train_labels[:rest],
-            **test,
+            test_images=self.train_images[rest:],
+            test_labels=self.train_labels[rest:],
         )
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of images and labels, in hexadecimal: equal for equal data, wherever it was read
-        from."""
-        return digest(self.to_tensors())
+        """The SHA-256 of images and labels in hexadecimal, independent of where they came from."""
+        return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Images and labels by name, as they are kept and fingerprinted: the images
-        `(N, C, H, W)`."""
+        """Return images `(N, C, H, W)` and labels by name, as they are kept and fingerprinted."""
         images = {
             name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
             for name in ("train_images", "test_images")
         }
         return images | {"train_labels": self.train_labels, "test_labels": self.test_labels}
+
+
+class Batches:
+    """Normalised batches of one split on one device, plain or randomly cropped and mirrored.
+
+    A crop is a window of the image's size in the image with `padding` black pixels around it
+    (torchvision's RandomCrop); cropping and mirroring are one lookup for the whole batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        images: Tensor,
+        labels: Tensor,
+        device: torch.device | str = "cpu",
+        padding: int = 0,
+    ):
+        self.size, self.padding = images.shape[1:3], padding
+        padded = torch.nn.functional.pad(images, (0, 0, *(padding,) * 4))
+        self.images, self.labels = padded.to(device), labels.to(device)
+        self.normalise = Normaliser(dataset.mean, dataset.std, device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def plain(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the images with the given indices, float32 `(B, C, H, W)`, and labels `(B,)`."""
+        corner = torch.full((len(index), 2), self.padding, device=index.device)
+        return self.windows(index, corner, torch.zeros_like(index, dtype=torch.bool))
+
+    def windows(self, index: Tensor, corner: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
+        """Return windows of the images with the given indices, and labels.
+
+        `corner` `(B, 2)`: the upper left pixel of each window in its padded image; `mirrored`
+        `(B,)`: whether it is mirrored. Shapes as in `plain`.
+        """
+        height, width = (torch.arange(size, device=index.device) for size in self.size)
+        rows = corner[:, 0, None] + height  # (B, H)
+        # (B, W)
+        columns = corner[:, 1, None] + torch.where(mirrored[:, None], width.flip(0), width)
+        # (B, H, W, C)
+        pixels = self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return self.normalise(pixels), self.labels[index]
+
+    def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw corners `(count, 2)` and mirrorings `(count,)` uniformly."""
+        corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
+        return corner, torch.rand(count, generator=generator) < 0.5
+
+    def shuffled(self, generator: torch.Generator, augment: bool) -> list[Tensor]:
+        """Draw the plan of an epoch: all indices in random order, a corner and a mirroring of each.
+
+        Without `augment` the images are left as they are.
+        """
+        order = torch.randperm(len(self), generator=generator)
+        corner, mirrored = self.random_windows(len(self), generator)
+        if not augment:
+            corner, mirrored = torch.zeros_like(corner), torch.zeros_like(mirrored)
+        return [part.to(self.labels.device) for part in (order, corner, mirrored)]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The training and the test batches of a run, on one device."""
+
+    dataset: Dataset
+    train: Batches
+    test: Batches
+
+    @classmethod
+    def of(cls, dataset: Dataset, parameters: Any, device: torch.device | str = "cpu") -> "Split":
+        """Split a data set as a run's parameters say.
+
+        They are `held_out`, `train_images`, `test_images`, and `augment` with its `padding`.
+        """
+        used = dataset.hold_out(parameters.held_out).subset(
+            parameters.train_images, parameters.test_images
+        )
+        padding = parameters.padding if parameters.augment else 0
+        train = Batches(used, used.train_images, used.train_labels, device, padding)
+        return cls(dataset, train, Batches(used, used.test_images, used.test_labels, device))

@@ -1,1 +1,1 @@
-"""What is measured of heads, grids, content, cost and conversions."""
+"""Measures of heads, grids, accuracy, cost and conversions."""

@@ -1,5 +1,7 @@
-"""A trained CNN and what `convert_network` makes of it, on all test images: chapter 14's numbers,
-kept beside the record of the CNN's run."""
+"""The comparison of a trained CNN with its attention form, on all test images (chapter 14).
+
+The result is kept beside the record of the CNN's run.
+"""
 
 import hashlib
 import time
@@ -21,8 +23,10 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
-    """Of one network: how many test images it gets right, in how many seconds. `right_mirrored`:
-    by the sum of its logits for the image and its mirror image."""
+    """The number of test images that one network gets right, and the seconds it takes.
+
+    `right_mirrored`: by the sum of its logits for the image and for its mirror image.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,8 +36,7 @@ class Answers(BaseModel):
 
 
 class Conversion(BaseModel):
-    """The CNN of a run's `weights.safetensors` and the same network with attention for its
-    convolutions."""
+    """The answers of a run's trained CNN, and of the same network with attention layers instead."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +56,7 @@ class Conversion(BaseModel):
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """On the test images, of the two networks, without and with the mirror images."""
+        """Return the test accuracies of both networks, without and with mirror images."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,
@@ -64,8 +67,10 @@ class Conversion(BaseModel):
 
 
 def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
-    """A trained CNN, in evaluation mode, of the record in `folder`, and its attention form, on the
-    test images of a data set; also written beside the record."""
+    """Compare a trained CNN with its attention form on the test images of a data set.
+
+    The model is in evaluation mode; the result is also written to `folder`, beside its record.
+    """
     recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
     images = Batches(dataset, dataset.test_images, dataset.test_labels)
@@ -115,8 +120,10 @@ def _sha256(folder: Path) -> str:
 
 
 def load_conversion(record: RunRecord) -> Conversion | None:
-    """What `compare` wrote beside a record; None where it was not run. DamagedFile where it is
-    damaged or of other weights."""
+    """Load the result of `compare` from beside a record; None where there is none.
+
+    DamagedFile where it is damaged or of other weights.
+    """
     path = record.folder / CONVERSION_FILE
     if not path.exists():
         return None

@@ -15,7 +15,7 @@ from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from .specs import FREED, Start
 
-#: Of the heads that a convolution becomes, one over pixels squared: they give 93 % to their pixel.
+#: The first alpha of movable heads, one over pixels squared: 93 % of the mass is on their pixel.
 START_ALPHA = 4.0
 MIDDLE = 15  # pixels a side at which the middle group works
 WHITENING_EPS = 5e-4  # added to the eigenvalues, whose smallest are noise
@@ -92,13 +92,12 @@ def as_free_attention(
     trained: Collection[str] = FREED,
     seed: int = 0,
 ) -> nn.Module:
-    """A copy of a CNN in which each convolution is self-attention with heads of this alpha, soft
-    enough to have gradients.
+    """Return a copy of a CNN whose convolutions are attention with heads soft enough to train.
 
-    Heads stand on the pixels of their kernel or, with `random_places`, anywhere in the square that
-    these pixels cover, drawn with `seed`, where a layer's values are trained: frozen ones fit their
-    own pixels alone. `trained`: which parameters of their encoding are. The values are the kernel's
-    either way.
+    The heads start with this `alpha`, on the pixels of their kernel or, with `random_places`,
+    uniformly in the square that these pixels cover, drawn with `seed`. Layers with frozen values
+    keep their heads on the pixels, since their values fit no others. `trained` names the trained
+    parameters of the encodings. The values are the kernel's in all cases.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
@@ -115,12 +114,12 @@ def as_free_attention(
 
 
 def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
-    """What an arm of chapter 15 trains, from the CNN that it starts from."""
+    """Return the network that an arm of chapter 15 trains, made from the CNN it starts from."""
     if start.heads is None:
         return cnn
     return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)
 
 
 def attention_layers(model: nn.Module) -> list[ConvAsAttention]:
-    """The layers of a converted network, first to last."""
+    """Return the attention layers of a converted network, first to last."""
     return [module for module in model.modules() if isinstance(module, ConvAsAttention)]

@@ -1,1 +1,1 @@
-"""Runs: parameters, records, weights and the selection of records for a page."""
+"""Runs: their parameters, records and weights, and the selection of records for a page."""

@@ -300,15 +300,7 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
 
     Preloaded libraries (book/train.md) are named too, since they may round differently.
     """
-    packages = (
-        "attnconv",
-        "torch",
-        "torchvision",
-        "numpy",
-        "accelerate",
-        "safetensors",
-        "pydantic",
-    )
+    packages = "attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic"
     paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     preloaded = ":".join(Path(path).name for path in paths)
     return {

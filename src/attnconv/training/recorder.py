@@ -13,7 +13,7 @@ from ..data import PHOTOGRAPHS, Split, load_photograph
 from ..measures.grid import as_convolutions
 from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..models import SPECS, SelfAttentionNet, snapshot
-from ..runs.history import PositionHistory
+from ..runs.history import stack_snapshots
 from ..runs.parameters import Folders, RunParameters
 from ..runs.record import RunRecord, load_run, provenance, write_run
 from ..runs.weights import named_weights, write_weights
@@ -128,7 +128,7 @@ class Recorder:
         """What the figures need: the snapshots over the epochs or, with content, maps of test
         images and photographs."""
         if SPECS[self.parameters.model].encoding != "content":
-            return PositionHistory.of_snapshots(self.progress.snapshots).to_tensors()
+            return stack_snapshots(self.progress.snapshots)
         images = self.data.test.plain(
             torch.arange(min(MEAN_IMAGES, len(self.data.test)), device=self.device)
         )[0]

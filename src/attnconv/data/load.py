@@ -1,4 +1,7 @@
-"""The data sets by name."""
+"""Loading: the data sets by name, and two photographs.
+
+Digits and photographs lie inside the dependencies.
+"""
 
 import os
 from functools import cache
@@ -7,20 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..store import REPOSITORY, DamagedFile
 from .cifar10 import kept_cifar10, read_cifar10
 from .dataset import Dataset
 
+#: The names of scikit-learn's photographs.
+PHOTOGRAPHS = ("china", "flower")
+
 
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
-    """`digits` (8 x 8, 1437 images to train on and 360 to test) or `cifar10` (32 x 32, 50000 and
-    10000).
+    """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
     CIFAR-10 is looked for in `root`, else in the folder that ATTNCONV_DATA names, else in the
     repository's `data/`: first the decoded copy `cache/cifar10.safetensors`, then the original
     archive's `cifar-10-batches-py/`, then `cifar10/` with one PNG an image (`train/cat/0.png`,
-    torchvision's ImageFolder layout); else torchvision downloads it. Whatever was found is
+    torchvision's ImageFolder layout); else torchvision downloads it. Whatever is found is
     verified, put in one order and kept as the decoded copy. ValueError for an unknown name or
     damaged data, FileNotFoundError where the data is absent.
     """
@@ -33,8 +39,10 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 
 @cache
 def dataset_at_hand(name: str) -> Dataset | None:
-    """The data set if it can be read at once: digits, or the decoded copy of CIFAR-10 that
-    `python -m attnconv data` keeps."""
+    """Return a data set if it can be read at once, else None.
+
+    Digits can, and CIFAR-10 if `python -m attnconv data` has kept its decoded copy.
+    """
     if name != "cifar10":
         return load_dataset(name)
     try:
@@ -48,7 +56,7 @@ def _default_root() -> Path:
 
 
 def _digits() -> Dataset:
-    # here, as torchvision below: importing them takes seconds
+    # imported here, since importing scikit-learn takes seconds
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -65,3 +73,30 @@ def _digits() -> Dataset:
     return Dataset(
         "digits", images[train], labels[train], images[test], labels[test], classes, *statistics
     )
+
+
+def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
+    """Load one of scikit-learn's two photographs, `(H, W, 3)`, float32 from 0 to 1.
+
+    With `size` it is reduced to that height and width by averaging. ValueError for an unknown name.
+    """
+    from sklearn.datasets import load_sample_image
+
+    if name not in PHOTOGRAPHS:
+        raise ValueError(f"unknown photograph {name!r}, expected {' or '.join(PHOTOGRAPHS)}")
+    image = torch.as_tensor(load_sample_image(f"{name}.jpg").copy()).float() / 255
+    if size is None:
+        return image
+    reduced = torch.nn.functional.interpolate(image.permute(2, 0, 1)[None], size=size, mode="area")
+    return reduced[0].permute(1, 2, 0)
+
+
+def whitened(image: Tensor) -> Tensor:
+    """Decorrelate the channels of an image `(H, W, C)`, to mean 0 and variance 1.
+
+    This is the symmetric ("ZCA") whitening.
+    """
+    centred = image - image.mean(dim=(0, 1))
+    covariance = torch.cov(centred.flatten(0, 1).T)
+    variance, basis = torch.linalg.eigh(covariance)
+    return centred @ (basis * variance.rsqrt()) @ basis.T
