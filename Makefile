@@ -75,10 +75,9 @@ outputs: $(READY) ## re-execute the notebooks and store the outputs that the tes
 readme: $(READY) ## write the README's table, from the run records, and its picture
 	@$(BIN)/python -m attnconv readme
 
-benchmark: $(READY) ## time and memory, one layer, whole models, the small tier, the explorer (an hour on a CPU)
+benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
 	@$(BIN)/python benchmarks/models.py
-	@$(BIN)/python benchmarks/small.py
 	@$(BIN)/python benchmarks/explorer.py
 
 serve: book ## the book on http://127.0.0.1:8000

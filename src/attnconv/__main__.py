@@ -61,11 +61,11 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
     # after the parameters were checked: importing takes seconds
-    from .training.launch import launch
-    from .training.processes import Interrupted
+    from .training.loop import train
+    from .training.machine import Interrupted
 
     try:
-        run = launch(parameters)
+        run = train(parameters)
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         return 128 + interruption.signal

@@ -8,7 +8,7 @@ import torch
 from helpers.runs import untimed
 
 from attnconv.models import SPECS
-from attnconv.models.recipes import TIERS
+from attnconv.models.specs import TIERS
 from attnconv.runs.record import load_run
 from attnconv.training import quick
 from attnconv.training.quick import DIGEST
