@@ -34,9 +34,7 @@ class SmallCNN(nn.Module):
         self.whitening.weight.requires_grad_(False)
         nn.init.zeros_(cast(Tensor, self.whitening.bias))
         widths = (2 * patch, width, 2 * width, 2 * width)
-        self.groups = nn.Sequential(
-            *(_group(fan_in, fan_out) for fan_in, fan_out in pairwise(widths))
-        )
+        self.groups = nn.Sequential(*(_group(*sizes) for sizes in pairwise(widths)))
         self.classifier = nn.Linear(2 * width, num_classes, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:

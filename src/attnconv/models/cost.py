@@ -58,8 +58,8 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    layers, all_flops = flops["layers"], sum(flops.values())
-    return Cost(parameters, layers, all_flops, counter.get_total_flops())
+    executed = counter.get_total_flops()
+    return Cost(parameters, flops["layers"], sum(flops.values()), executed)
 
 
 def _terms(module: nn.Module) -> int:

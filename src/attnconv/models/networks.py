@@ -130,9 +130,7 @@ def self_attention_net(
     """
     heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
     if len(heads) != num_layers:
-        raise ValueError(
-            f"got num_heads for {len(heads)} layers, expected {num_layers} (num_layers)"
-        )
+        raise ValueError(f"got num_heads for {len(heads)} layers, expected {num_layers}")
     size = image_size // pooling
     dim = learned_dim or (hidden // 2 if encoding == "content" else hidden)
     share = share_encoding and encoding in ("learned", "content")
@@ -216,17 +214,18 @@ def build_model(name: str, **overrides) -> nn.Module:
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
     spec = SPECS[name]
-    build: Callable[..., nn.Module] = CNNS.get(name, self_attention_net)
-    if spec.start:
-        build = partial(free_cnn, spec.start)
-    fixed = {"encoding": spec.encoding} if spec.encoding else {}
-    allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
+    build: Callable[..., nn.Module]
+    if spec.encoding:
+        build = partial(self_attention_net, spec.encoding)
+    else:
+        build = partial(free_cnn, spec.start) if spec.start else CNNS[name]
+    allowed = inspect.signature(build).parameters
     if unknown := sorted(set(overrides) - set(allowed)):
         raise ValueError(
             f"unknown override {', '.join(unknown)} for {name}, expected some of"
             f" {', '.join(allowed)}"
         )
-    return build(**fixed, **{**spec.defaults, **overrides})
+    return build(**{**spec.defaults, **overrides})
 
 
 def heads_per_layer(model: nn.Module) -> list[int]:

@@ -205,10 +205,10 @@ class ModelSpec:
     """
 
     label: str
-    head_label: str
-    encoding: str | None
-    published: Published
     curve: tuple[str, str]
+    head_label: str = ""
+    encoding: str | None = None
+    published: Published = Published()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
     start: Start | None = None
@@ -221,8 +221,6 @@ PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
 MODELS = {
     "resnet18": ModelSpec(
         label="ResNet18",
-        head_label="",
-        encoding=None,
         published=Published(0.938, "11.2M", "1.1B", 0.9463),
         curve=("#000000", "-"),
         recipes={
@@ -291,9 +289,6 @@ MODELS = {
 BEYOND = {
     "cnn": ModelSpec(
         label="CNN",
-        head_label="",
-        encoding=None,
-        published=Published(),
         curve=("#000000", "--"),
         # chosen on held-out training images, except the crops and the epochs (chapter 14)
         recipes={
@@ -317,7 +312,7 @@ BEYOND = {
 
 def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
     head_label = f"CNN, {label}" if start.heads else ""
-    return ModelSpec(label, head_label, None, Published(), curve, parent="cnn", start=start)
+    return ModelSpec(label, curve, head_label, parent="cnn", start=start)
 
 
 FIXED, PLACES, FREED = (), ("centers",), ("centers", "spread")

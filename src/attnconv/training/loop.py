@@ -40,7 +40,7 @@ from .origin import (
 )
 from .recorder import Recorder, evaluate, snapshot_interval
 
-POSITION_PARAMETERS = ("centers", "spread", "root")  # they travel pixels, the weights fractions
+POSITION_PARAMETERS = (".centers", ".spread", ".root")  # they travel pixels, the weights fractions
 LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
 
 
@@ -111,8 +111,13 @@ class Training:
         self.progress = Progress(parent=origin.parent)
         self.model = origin.model
         self.optimizer = make_optimizer(self.model, parameters)
-        if origin.checkpoint:
-            self._restore(origin.checkpoint)
+        if found := origin.checkpoint:
+            self.progress = found.progress
+            self.progress.times_resumed += not found.is_finished
+            restore(self.optimizer, found.optimizer)
+            if processes.is_main:  # they are sums over the processes
+                self.losses.copy_(found.losses)
+                self.hits.copy_(found.hits)
         self._expect_one_position()
         if processes.is_main:
             remove_temporary(parameters.checkpoint_folder)
@@ -121,14 +126,10 @@ class Training:
         self.snapshot_every = snapshot_interval(self.model, parameters.epochs)
         self._prepare()
         count, progress = len(data.train), self.progress
-        self.bar = tqdm(
-            total=parameters.epochs * count,
-            initial=progress.epoch * count + min(progress.step * parameters.batch_size, count),
-            desc="training",
-            unit=" images",
-            unit_scale=True,
-            disable=None if processes.is_main else True,  # None: unless in a terminal or notebook
-        )
+        done = progress.epoch * count + min(progress.step * parameters.batch_size, count)
+        total, unit = parameters.epochs * count, {"unit": " images", "unit_scale": True}
+        quiet = None if processes.is_main else True  # None: unless in a terminal or a notebook
+        self.bar = tqdm(desc="training", total=total, initial=done, disable=quiet, **unit)
 
     # --- the loop ---
 
@@ -197,8 +198,7 @@ class Training:
                     logits = self.network(images).float()
                 smoothing = self.parameters.label_smoothing
                 loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-                # the processes' gradients are averaged: together this makes the mean over the whole
-                # batch
+                # averaged over the processes, this makes the mean over the whole batch
                 (loss * (self.processes.count / size)).backward()
             self.losses[step] += loss.detach()
             self.hits += (logits.argmax(dim=1) == labels).sum()
@@ -322,16 +322,8 @@ class Training:
         )
         return self.checkpoints.write(self._steps_done(), checkpoint)
 
-    def _restore(self, found: Checkpoint) -> None:
-        self.progress = found.progress
-        self.progress.times_resumed += not found.is_finished
-        restore(self.optimizer, found.optimizer)
-        if self.processes.is_main:  # they are sums over the processes
-            self.losses.copy_(found.losses)
-            self.hits.copy_(found.hits)
-
     def _expect_one_position(self) -> None:
-        """Raise ValueError when the processes, with folders of their own, go on from other steps."""
+        """Raise ValueError when the processes, in folders of their own, go on from other steps."""
         positions = self.processes.each(self._steps_done())
         if len(set(positions)) > 1:
             raise ValueError(
@@ -353,9 +345,7 @@ def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.O
     The parameters of positions have another learning rate and no decay; the shifts of batch
     normalisation another learning rate and the same decay per step.
     """
-    position = [
-        p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] in POSITION_PARAMETERS
-    ]
+    position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
     norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     apart = norms if parameters.norm_rate != 1 else []
     chosen = {id(parameter) for parameter in position + apart}

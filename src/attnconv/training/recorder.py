@@ -62,7 +62,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """The writer of a run's record. Of several processes, only the first writes."""
+    """The writer of a run's record, which reads its progress. Only the first process writes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
@@ -82,10 +82,8 @@ class Recorder:
             text = f"the partial record in {folder} could not be written ({error})"
             warnings.warn(text, stacklevel=2)
 
-    def finish(self, progress: Progress) -> RunRecord | None:
-        """Write the whole record and, of some runs, the weights; return None unless it writes."""
-        if not self.writes:
-            return None
+    def finish(self, progress: Progress) -> RunRecord:
+        """Write the whole record and, of some runs, the weights."""
         if self.parameters.keeps_weights:
             # what a reader of the weights can check quickly
             count = min(1000, len(self.data.test))
