@@ -30,14 +30,7 @@ from ..runs.weights import named_weights
 from ..store import remove_temporary
 from .checkpoint import Checkpoint, Checkpoints, Progress
 from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch, stop_signals
-from .origin import (
-    Origin,
-    earlier_results,
-    epochs_to_keep,
-    find_origin,
-    nearest_convolutions,
-    untrained_parent,
-)
+from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
 POSITION_PARAMETERS = (".centers", ".spread", ".root")  # they travel pixels, the weights fractions
@@ -71,13 +64,13 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
         return Run(record, None, record.metrics)
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
-    record, checkpoint = earlier_results(parameters, processes)
+    record, checkpoint = earlier_run(parameters, processes)
     if record and not checkpoint:
         where = f"this is its record in {record.folder}; resume = False repeats the run"
         print(f"{parameters.name} is finished: {where}", flush=True)
         return Run(record, None, record.metrics)
     dataset = dataset or load_dataset(parameters.dataset, parameters.data_root or None)
-    if checkpoint is None and (parent := untrained_parent(parameters)):
+    if checkpoint is None and (parent := missing_parent(parameters)):
         first = f"which is trained first: {parent.epochs} epochs"
         print(f"{parameters.name} starts from {parent.name}, {first}", flush=True)
         train(parent, dataset)
@@ -89,7 +82,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     progress, model = training.progress, training.model
     if not record and processes.is_main:
         if progress.parent:
-            progress.parent |= nearest_convolutions(parameters, model, data.test)
+            progress.parent |= final_measures(parameters, model, data.test)
         record = training.recorder.finish(progress)
     processes.wait()
     record = record if processes.is_main else None
@@ -114,7 +107,9 @@ class Training:
         if found := origin.checkpoint:
             self.progress = found.progress
             self.progress.times_resumed += not found.is_finished
-            restore(self.optimizer, found.optimizer)
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": found.optimizer, "param_groups": groups})
+            lay_out_as_parameters(self.optimizer)
             if processes.is_main:  # they are sums over the processes
                 self.losses.copy_(found.losses)
                 self.hits.copy_(found.hits)
@@ -311,15 +306,10 @@ class Training:
         hits = self.processes.total(self.hits.clone())
         if not self.processes.is_main:
             return True
-        checkpoint = Checkpoint(
-            parameters=self.parameters.identity(),
-            progress=self.progress,
-            weights=named_weights(self.model),
-            optimizer=self.optimizer.state_dict()["state"],
-            losses=losses,
-            hits=hits,
-            heads=heads_per_layer(self.model) if self.progress.parent else None,
-        )
+        run, weights = self.parameters.identity(), named_weights(self.model)
+        state = self.optimizer.state_dict()["state"]
+        heads = heads_per_layer(self.model) if self.progress.parent else None
+        checkpoint = Checkpoint(run, self.progress, weights, state, losses, hits, heads)
         return self.checkpoints.write(self._steps_done(), checkpoint)
 
     def _expect_one_position(self) -> None:
@@ -369,15 +359,8 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group["factor"]
 
 
-def restore(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Tensor]]) -> None:
-    """Give an optimizer the state that a checkpoint kept, by number of parameter."""
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    lay_out_as_parameters(optimizer)
-
-
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Give the state the strides of its parameters, which a file does not keep.
+    """Give the state of an optimizer the strides of its parameters, which a file does not keep.
 
     Fused optimizers on a GPU, where the layout is channels last, need them.
     """

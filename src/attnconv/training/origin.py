@@ -45,7 +45,7 @@ class Origin:
 # --- the run itself, as earlier calls left it ---
 
 
-def earlier_results(
+def earlier_run(
     parameters: RunParameters, processes: Processes
 ) -> tuple[RunRecord | None, Checkpoint | None]:
     """Return the run's record, if nothing is left to be done, and its newest checkpoint.
@@ -123,7 +123,7 @@ def _from_checkpoint(
     return Origin(model, checkpoint.progress.parent, checkpoint)
 
 
-def untrained_parent(parameters: RunParameters) -> RunParameters | None:
+def missing_parent(parameters: RunParameters) -> RunParameters | None:
     """Return the run that must come first, since this one prunes its model; None if none must."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
@@ -151,15 +151,10 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
     set_weights(network, found.weights)
     criterion = {name: getattr(parameters, name) for name in ("max_condition", "min_eigenvalue")}
     model, removed = prune_degenerate_heads(cast(SelfAttentionNet, network), **criterion)
-    model = processes.place(model)
-    about = {
-        "run": parent.name,
-        "epochs": parent.epochs,
-        "test_accuracy": found.progress.metrics[-1]["test_accuracy"],
-        "removed_heads": removed,
-        **criterion,
-        "test_accuracy_after_pruning": evaluate(model, test, parameters.precision)[1],
-    }
+    model, before = processes.place(model), found.progress.metrics[-1]["test_accuracy"]
+    _, after = evaluate(model, test, parameters.precision)
+    about = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": before}
+    about |= {"removed_heads": removed, **criterion, "test_accuracy_after_pruning": after}
     return Origin(model, about)
 
 
@@ -203,12 +198,11 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
     return Origin(model, about | {"test_accuracy_at_start": at_start})
 
 
-def nearest_convolutions(
-    parameters: RunParameters, model: nn.Module, test: Batches
-) -> dict[str, Any]:
-    """Measure how far the layers of a trained arm are from convolutions; empty for other runs.
+def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
+    """Return what a record says of a trained model besides its accuracy; most runs have nothing.
 
-    The accuracy is that with the nearest convolution in place of each layer.
+    For an arm that became attention, it is how far each layer is from its nearest convolution, and
+    the accuracy with these convolutions in place of the layers.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

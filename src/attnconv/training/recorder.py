@@ -96,15 +96,12 @@ class Recorder:
         self, status: str, progress: Progress, attention: dict[str, Tensor] | None
     ) -> RunRecord:
         done, seconds = len(progress.metrics) * len(self.data.train), progress.training_seconds
+        dataset = {name: getattr(self.data.dataset, name) for name in ("name", "fingerprint")}
+        dataset |= {"train_images": len(self.data.train), "test_images": len(self.data.test)}
         info = {
             "status": status,
             "parameters": self.parameters.model_dump(exclude=Folders.names()),
-            "dataset": {
-                "name": self.data.dataset.name,
-                "fingerprint": self.data.dataset.fingerprint,
-                "train_images": len(self.data.train),
-                "test_images": len(self.data.test),
-            },
+            "dataset": dataset,
             "parameter_count": sum(parameter.numel() for parameter in self.model.parameters()),
             "wall_seconds": round(progress.seconds, 3),
             "images_per_second": round(done / seconds, 1) if seconds else None,
