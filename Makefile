@@ -13,11 +13,8 @@ unexport MPLBACKEND
 export OMP_WAIT_POLICY := passive
 # Chapters and tests compute on small arrays: a second thread only waits.
 book test quick outputs: export OMP_NUM_THREADS := 1
-# What the book is made of, as one hash: files by content, but for the runs on digits, which it makes itself; and whether there
-# are images of CIFAR-10 to show.
-INPUTS = { find _config.yml _toc.yml Makefile constraints.txt book notebooks src data proofs -name __pycache__ -prune -o \
-	-path data/cache -prune -o -path 'data/cifar*' -prune -o -path 'data/runs/*--digits--*' -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; \
-	ls "$${ATTNCONV_DATA:-data}/cache/cifar10.safetensors" 2>/dev/null; $(BIN)/python --version; } | sha256sum
+# The hash of everything that the book is made of.
+INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt book notebooks src data proofs
 .PHONY: help env book proofs quick test outputs readme benchmark serve clean
 
 help: ## this list
@@ -75,10 +72,9 @@ outputs: $(READY) ## re-execute the notebooks and store the outputs that the tes
 readme: $(READY) ## write the README's table, from the run records, and its picture
 	@$(BIN)/python -m attnconv readme
 
-benchmark: $(READY) ## time and memory, one layer, whole models, the small tier, the explorer (an hour on a CPU)
+benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
 	@$(BIN)/python benchmarks/models.py
-	@$(BIN)/python benchmarks/small.py
 	@$(BIN)/python benchmarks/explorer.py
 
 serve: book ## the book on http://127.0.0.1:8000

@@ -27,7 +27,7 @@ import torchvision.transforms as T
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model
-from attnconv.data import Dataset
+from attnconv.data import Dataset, Split
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.layers.attention import ContentAttention
 from attnconv.measures.cost import added_memory, peak_rate, seconds
@@ -37,9 +37,9 @@ from attnconv.runs.record import provenance
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.encodings import learned_content_scores
 from attnconv.theory.grid import relative_shifts
-from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.loop import Training
-from attnconv.training.processes import Processes
+from attnconv.training.machine import Processes
+from attnconv.training.origin import Origin, find_origin
 
 WAYS = ("engine", "literal")
 
@@ -100,12 +100,15 @@ def engine(name, device, batch_size, folder):
     # the network as published, without training its parent first
     if name == "sa-generalized-pruned":
         parameters = parameters.model_copy(update={"model": "sa-generalized"})
-    dataset, processes = noise(batch_size), Processes.join(device)
+    parameters, processes = parameters.on(device), Processes.join(device)
+    data = Split.of(noise(batch_size), parameters, processes.device)
     # a pruned one without training its parent
-    start = build_model(name) if MODELS[name].parent else None
-    training = Training(
-        parameters.on(device), dataset, processes, Checkpoints(Path(folder)), model=start
+    origin = (
+        Origin(processes.place(build_model(name)))
+        if MODELS[name].parent
+        else find_origin(parameters, data, processes, checkpoint=None)
     )
+    training = Training(parameters, data, processes, origin)
     training.bar.disable = True
     index = torch.arange(batch_size, device=training.device)
     corner = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device)

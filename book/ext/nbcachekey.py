@@ -1,22 +1,23 @@
-"""Re-execute the notebooks when src/, data/ or the locked versions change, several at a time:
-jupyter-cache only looks at code cells, and MyST-NB executes one after the other."""
+"""Re-execute the notebooks when src/, data/ or the locked versions change, several at a time.
+
+jupyter-cache only looks at code cells, and MyST-NB executes one after the other. As a script, with
+paths, it prints their hash: `make book` builds again when that changes.
+"""
 
 import hashlib
 import os
+import sys
 from pathlib import Path
-
-from jupyter_cache import get_cache
-from jupyter_cache.executors import load_executor
 
 WATCHED = ("src", "data", "constraints.txt")
 # nor the quick tier's records, which notebooks write
 UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")
 
 
-def digest(root):
-    """A short hash of every watched file's path and content."""
+def digest(root, names=WATCHED):
+    """Return a short hash of the path and content of every watched file below `names`."""
     whole = hashlib.sha256()
-    for name in WATCHED:
+    for name in names:
         start = Path(root, name)
         files = (
             [start]
@@ -41,14 +42,20 @@ def digest(root):
 
 
 def set_cache_path(app, config):
+    """Have one cache of executed notebooks for each state of the watched files."""
     config.nb_execution_cache_path = str(
         Path(app.outdir).parent / ".jupyter_cache" / digest(app.srcdir)
     )
 
 
 def execute_side_by_side(app, env, docnames):
-    """All notebooks that are not in the cache. One that fails is executed again by MyST-NB, which
-    says what is wrong."""
+    """Execute the notebooks that are not in the cache.
+
+    One that fails is executed again by MyST-NB, which says what is wrong.
+    """
+    from jupyter_cache import get_cache
+    from jupyter_cache.executors import load_executor
+
     paths = [str(path) for path in map(env.doc2path, docnames) if str(path).endswith(".ipynb")]
     cache = get_cache(app.config.nb_execution_cache_path)
     for path in paths:
@@ -61,3 +68,7 @@ def setup(app):
     app.connect("config-inited", set_cache_path)
     app.connect("env-before-read-docs", execute_side_by_side)
     return {"parallel_read_safe": True}
+
+
+if __name__ == "__main__":
+    print(digest(".", sys.argv[1:]), sys.version.split()[0])

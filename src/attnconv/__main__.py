@@ -1,5 +1,7 @@
-"""`python -m attnconv train --model NAME --dataset NAME --epochs N ...`; the parameters are
-`parameters.RunParameters`."""
+"""Run the command line: `python -m attnconv train --model NAME --dataset NAME ...`, and others.
+
+The parameters of `train` are those of `runs.parameters.RunParameters`.
+"""
 
 import argparse
 import sys
@@ -8,64 +10,55 @@ from .runs.parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return the exit status: 2 for wrong arguments or files."""
+    given, unknown = _parser().parse_known_args(arguments)
+    try:
+        if unknown and given.command != "train":
+            raise ValueError(f"unknown argument {unknown[0]}")
+        return COMMANDS[given.command](given, unknown)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m attnconv", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    train_parser = commands.add_parser(
-        "train", help="train one model, or go on with an interrupted run", allow_abbrev=False
-    )
+    text = "train one model, or go on with an interrupted run"
+    train = commands.add_parser("train", help=text, allow_abbrev=False)
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
         # with _ as in the notebook, or with -
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         text = f"{field.description} (default: {default})"
-        train_parser.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
-    data_parser = commands.add_parser(
-        "data", help="find or download a data set, check it, keep its decoded copy"
-    )
-    data_parser.add_argument("--dataset", default="cifar10")
-    data_parser.add_argument(
-        "--root", default=None, help="default: that of ATTNCONV_DATA, else the repository's data"
-    )
-    runs_parser = commands.add_parser("runs", help="a table of the run records")
-    runs_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
-    readme_parser = commands.add_parser(
-        "readme", help="write the README's table from the run records, and its picture"
-    )
-    readme_parser.add_argument("--runs", default=None, help="default: the repository's data/runs")
-    convert_parser = commands.add_parser(
-        "convert",
-        help="compare a trained CNN with its attention form on all test images, beside its record",
-    )
-    convert_parser.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
-    convert_parser.add_argument("--tier", default="small")
-    convert_parser.add_argument("--runs", default="", help="default: the repository's data/runs")
-    convert_parser.add_argument("--data_root", default=None, help="as --root of data")
-    given, unknown = parser.parse_known_args(arguments)
-    try:
-        if unknown and given.command != "train":
-            raise ValueError(f"unknown argument {unknown[0]}")
-        work = {
-            "train": _train,
-            "data": _data,
-            "runs": _runs,
-            "readme": _readme,
-            "convert": _convert,
-        }
-        return work[given.command](given, unknown)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        train.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
+    text = "find or download a data set, check it, keep its decoded copy"
+    data = commands.add_parser("data", help=text)
+    data.add_argument("--dataset", default="cifar10")
+    text = "default: that of ATTNCONV_DATA, else the repository's data"
+    data.add_argument("--root", default=None, help=text)
+    runs = commands.add_parser("runs", help="a table of the run records")
+    text = "write the README's table from the run records, and its picture"
+    readme = commands.add_parser("readme", help=text)
+    text = "compare a trained CNN with its attention form on all test images, beside its record"
+    convert = commands.add_parser("convert", help=text)
+    convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
+    convert.add_argument("--tier", default="small")
+    for command in (runs, readme, convert):
+        command.add_argument("--runs", default="", help="default: the repository's data/runs")
+    convert.add_argument("--data_root", default=None, help="as --root of data")
+    return parser
 
 
 def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
     # after the parameters were checked: importing takes seconds
-    from .training.launch import launch
-    from .training.processes import Interrupted
+    from .training.loop import train
+    from .training.machine import Interrupted
 
     try:
-        run = launch(parameters)
+        run = train(parameters)
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         return 128 + interruption.signal
@@ -84,7 +77,7 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _unknown(words: list[str]) -> dict[str, str]:
-    """Unknown `--name value` or `--name=value`, to be refused by name."""
+    """Return unknown `--name value` or `--name=value` by name, so that they are refused by it."""
     named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
     values = iter(word for word in words if not word.startswith("-"))
     found = {name: value or next(values, "") for name, _, value in named}
@@ -117,7 +110,7 @@ def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
     from .report.readme import update_picture, update_readme
     from .runs.select import Records
 
-    changed = update_readme(Records.read(given.runs or ""))
+    changed = update_readme(Records.read(given.runs))
     update_picture()
     print("README.md: " + ("written anew" if changed else "up to date"))
     return 0
@@ -139,6 +132,8 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     )
     return 0
 
+
+COMMANDS = {"train": _train, "data": _data, "runs": _runs, "readme": _readme, "convert": _convert}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -29,7 +29,7 @@ def cnn(noise):
     torch.manual_seed(0)
     model = build_model("cnn", width=8)
     X = noise.normalise(noise.train_images)
-    model.whiten(X)
+    model.prepare(X)
     model(X)  # the norms have seen images
     return model.eval()
 

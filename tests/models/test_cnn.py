@@ -19,7 +19,7 @@ def images():
 def _whitened(images, width=8):
     torch.manual_seed(0)
     model = SmallCNN(width=width).double()
-    model.whiten(images)
+    model.prepare(images)
     return model
 
 

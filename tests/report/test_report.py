@@ -16,7 +16,7 @@ from attnconv.__main__ import main
 from attnconv.figures import chapters
 from attnconv.measures.heads import heads_of, lemma_3_residual
 from attnconv.models import MODELS
-from attnconv.models.published import TABLE_4
+from attnconv.models.specs import TABLE_4
 from attnconv.report import readme, verdicts
 from attnconv.report.claims import CLAIMS, finding
 from attnconv.runs.record import load_run

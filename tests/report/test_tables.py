@@ -8,7 +8,7 @@ from helpers.synthetic import write_record
 
 from attnconv import build_model, cost_of
 from attnconv.models import MODELS
-from attnconv.models.published import TABLE_1, TABLE_2, TABLE_4
+from attnconv.models.specs import TABLE_1, TABLE_2, TABLE_4
 from attnconv.report import tables
 from attnconv.report.notes import commands_of
 from attnconv.runs.record import load_run

@@ -11,7 +11,7 @@ from attnconv import load_dataset
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters
 from attnconv.training.loop import train
-from attnconv.training.processes import Interrupted
+from attnconv.training.machine import Interrupted
 
 DEVICE = os.environ.get("ATTNCONV_GPU", "cuda")
 needs_gpu = pytest.mark.skipif(

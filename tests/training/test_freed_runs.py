@@ -13,8 +13,8 @@ from attnconv.runs.parameters import RunParameters
 from attnconv.runs.record import load_run
 from attnconv.runs.weights import load_model
 from attnconv.training.checkpoint import Checkpoints
-from attnconv.training.lineage import epochs_to_keep
 from attnconv.training.loop import train
+from attnconv.training.origin import epochs_to_keep
 
 pytestmark = pytest.mark.slow
 

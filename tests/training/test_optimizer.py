@@ -7,7 +7,7 @@ from torch import nn
 from attnconv.layers.attention import PositionAttention
 from attnconv.runs.parameters import RunParameters
 from attnconv.theory.encodings import QuadraticEncoding
-from attnconv.training.optimizer import make_optimizer, set_rate
+from attnconv.training.loop import make_optimizer, set_rate
 
 DECAY, RATE = 0.01, 0.1
 

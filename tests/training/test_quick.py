@@ -1,14 +1,16 @@
 """The quick tier's runs are made once, and again when the code changes."""
 
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from helpers.runs import untimed
 
 from attnconv.models import SPECS
-from attnconv.models.recipes import TIERS
+from attnconv.models.specs import TIERS
 from attnconv.runs.record import load_run
 from attnconv.training import quick
 from attnconv.training.quick import DIGEST
@@ -56,12 +58,21 @@ def test_a_run_is_made_once_and_again_by_other_code(fast, monkeypatch, capsys):
     )
 
 
-def test_the_digest_follows_the_code(tmp_path):
-    (tmp_path / "a.py").write_text("a")
-    before = quick.digest(tmp_path)
-    assert quick.digest(tmp_path) == before
-    (tmp_path / "a.py").write_text("changed")
-    assert len({before, quick.digest(tmp_path), DIGEST}) == 3
+def test_the_digest_follows_the_code_that_computes(tmp_path):
+    package = shutil.copytree(Path(quick.__file__).parents[1], tmp_path / "attnconv")
+    assert quick.digest(package) == DIGEST
+
+    def changed(file):
+        content = (package / file).read_bytes()
+        (package / file).write_bytes(content + b"#")
+        after = quick.digest(package)
+        (package / file).write_bytes(content)
+        return after != DIGEST
+
+    for shown in ("figures/style.py", "report/readme.py", "explorer/payload.py", "__main__.py"):
+        assert not changed(shown), shown
+    for computing in ("layers/attention.py", "training/loop.py", "store.py", "models/specs.py"):
+        assert changed(computing), computing
 
 
 def test_the_pruned_run_starts_from_the_quick_generalised_one(fast):

@@ -16,9 +16,9 @@ from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
 from attnconv.runs.weights import WEIGHTS_FILE, load_model, set_weights
 from attnconv.store import REPOSITORY, DamagedFile
-from attnconv.training.evaluation import evaluate
 from attnconv.training.loop import train
-from attnconv.training.processes import Interrupted
+from attnconv.training.machine import Interrupted
+from attnconv.training.recorder import evaluate
 
 pytestmark = pytest.mark.slow
 

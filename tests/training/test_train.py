@@ -20,10 +20,9 @@ from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import LARGEST_RECORD, load_run
 from attnconv.training.checkpoint import Checkpoints
-from attnconv.training.evaluation import evaluate
-from attnconv.training.loop import Training, train
-from attnconv.training.optimizer import lay_out_as_parameters
-from attnconv.training.processes import Interrupted
+from attnconv.training.loop import Training, lay_out_as_parameters, train
+from attnconv.training.machine import Interrupted
+from attnconv.training.recorder import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -582,11 +581,11 @@ def test_processes_with_folders_of_their_own_are_refused(tmp_path):
 
 
 def test_a_notebook_launches_two_processes(tmp_path):
-    """As from a notebook's cell: `launch` forks them. In a process of its own, since a fork copies
+    """As from a notebook's cell: `train` forks them. In a process of its own, since a fork copies
     this one's threads."""
     parameters = small(tmp_path, processes=2)
-    program = "from attnconv.runs.parameters import *; from attnconv.training.launch import *\n"
-    program += f"print(launch(RunParameters.check({parameters.model_dump()!r})))"
+    program = "from attnconv.runs.parameters import *; from attnconv.training.loop import *\n"
+    program += f"print(train(RunParameters.check({parameters.model_dump()!r})))"
     shell = command_line("-c", program, launcher=())
     assert shell.returncode == 0, shell.stderr[-3000:]
     assert load_run(parameters.record_folder).info.hardware["processes"] == 2

@@ -1,7 +1,7 @@
-"""A small convolutional network that is strong for its size, for chapters 14 and 15.
+"""Define a small convolutional network that is strong for its size, for chapters 14 and 15.
 
-Its design is cifar10-airbench's (K. Jordan, 2024): whitened 2 x 2 patches, three groups of two
-convolutions, one linear layer.
+The design is that of cifar10-airbench (K. Jordan, 2024): whitened 2 x 2 patches, three groups of
+two convolutions, one linear layer.
 """
 
 from collections.abc import Collection
@@ -13,35 +13,33 @@ from torch import Tensor, nn
 
 from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
-from .specs import FREED, Start
+from .specs import FREED, WIDTH, Start
 
 #: The first alpha of movable heads, one over pixels squared: 93 % of the mass is on their pixel.
 START_ALPHA = 4.0
-MIDDLE = 15  # pixels a side at which the middle group works
-WHITENING_EPS = 5e-4  # added to the eigenvalues, whose smallest are noise
+MIDDLE = 15  # the middle group works on 15 x 15 pixels
+WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are noise
 
 
 class SmallCNN(nn.Module):
-    """Images `(B, C, H, W)` -> logits `(B, num_classes)`; for 32 x 32 pixels the groups work at 31,
-    15 and 7 pixels and the last pooling sees 3.
+    """The CNN of chapters 14 and 15: images `(B, C, H, W)` -> logits `(B, num_classes)`.
 
-    `width`: channels of the first group, half those of the two others. Call `whiten` with training
-    images before training.
+    The first group has `width` channels, the two others twice as many. On 32 x 32 pixels the groups
+    work at 31, 15 and 7 pixels a side and the last pooling sees 3. Call `prepare` before training.
     """
 
-    SMALLEST = 9  # pixels a side, of which one is left in the end
-    WHITENED_BY = 5_000  # training images
+    SMALLEST = 9  # pixels a side, which leave one pixel at the end
+    PREPARED_WITH = 5_000  # training images, at most
+    channels_last = True  # the memory layout in which its convolutions are fast
 
-    def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = 64):
+    def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
         super().__init__()
         self.in_channels, patch = in_channels, 4 * in_channels  # numbers in 2 x 2 pixels
         self.whitening = nn.Conv2d(in_channels, 2 * patch, kernel_size=2)
         self.whitening.weight.requires_grad_(False)
         nn.init.zeros_(cast(Tensor, self.whitening.bias))
         widths = (2 * patch, width, 2 * width, 2 * width)
-        self.groups = nn.Sequential(
-            *(_group(fan_in, fan_out) for fan_in, fan_out in pairwise(widths))
-        )
+        self.groups = nn.Sequential(*(_group(*sizes) for sizes in pairwise(widths)))
         self.classifier = nn.Linear(2 * width, num_classes, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -49,9 +47,12 @@ class SmallCNN(nn.Module):
         return self.classifier(X.amax(dim=(2, 3))) / 9
 
     @torch.no_grad()
-    def whiten(self, images: Tensor) -> None:
-        """The first layer from normalised images `(N, C, H, W)`: eigenvectors of the covariance of
-        their 2 x 2 patches over the roots of their eigenvalues, and the negatives of these."""
+    def prepare(self, images: Tensor) -> None:
+        """Set the whitening filters of the first layer from normalised images `(N, C, H, W)`.
+
+        They are the eigenvectors of the covariance of 2 x 2 patches, each divided by the root of
+        its eigenvalue, and their negatives.
+        """
         patches = nn.functional.unfold(images.double(), kernel_size=2).movedim(1, 2).flatten(0, 1)
         values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
         filters = (vectors / (values + WHITENING_EPS).sqrt()).T.flip(0)  # the largest first
@@ -60,6 +61,7 @@ class SmallCNN(nn.Module):
 
 
 def _group(fan_in: int, fan_out: int) -> nn.Sequential:
+    """Return two convolutions with a pooling after the first, each normalised and activated."""
     return nn.Sequential(
         _convolution(fan_in, fan_out),
         nn.MaxPool2d(2),
@@ -72,14 +74,14 @@ def _group(fan_in: int, fan_out: int) -> nn.Sequential:
 
 
 def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """3 x 3, starting as the identity as far as its outputs have an input of their own."""
+    """Return a 3 x 3 convolution whose first `min(fan_in, fan_out)` outputs copy an input."""
     layer = nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1, bias=False)
     nn.init.dirac_(layer.weight[: min(fan_in, fan_out)])
     return layer
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Batch normalisation with a shift but no scale, with a short memory, since runs are short."""
+    """Return batch normalisation with a shift, no scale, and a short memory, as runs are short."""
     layer = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
     layer.weight.requires_grad_(False)
     return layer

@@ -1,4 +1,4 @@
-"""Parameters and floating-point operations: in the paper's convention, in full, and as executed.
+"""Count parameters and floating-point operations: as the paper does, in full, and as executed.
 
 Letters: T = H * W pixels, N_h heads, D_k key dimension, D_p position dimension. A multiplication
 and an addition count as two.
@@ -20,12 +20,12 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model holds, and what one image costs it in a forward pass without dropout.
+    """The parameters of a model, and the operations of a forward pass of one image.
 
-    `flops_paper`: 2 x multiply-adds of the linear and convolution layers alone, the column of
-    Tables 1 and 4. `flops`: every product of the paper's dense formulation: also attention times
-    values, q . k, q . r and v . r_delta. `flops_executed`: the matrix products that this
-    implementation does, as counted by torch.
+    `flops_paper` is twice the multiply-adds of the linear and convolution layers, as in Tables 1
+    and 4. `flops` counts every product of the paper's dense formulation, so also attention times
+    values, q . k, q . r and v . r_delta. `flops_executed` counts the matrix products that this
+    implementation does, as torch counts them.
     """
 
     parameters: int
@@ -36,8 +36,10 @@ class Cost:
 
 @torch.no_grad()
 def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
-    """The cost of a model for one square image of `image_size` pixels a side. Leaves the model as
-    it was."""
+    """Return the cost of a model for one image of `image_size` x `image_size` pixels.
+
+    Dropout is off. The model is left as it was.
+    """
     weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
 
     def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -56,13 +58,12 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    layers, all_flops = flops["layers"], sum(flops.values())
-    return Cost(parameters, layers, all_flops, counter.get_total_flops())
+    executed = counter.get_total_flops()
+    return Cost(parameters, flops["layers"], sum(flops.values()), executed)
 
 
 def _terms(module: nn.Module) -> int:
-    """Products for one number of what a linear or convolution layer puts out; 0 of another
-    module."""
+    """Return the products in one output number of a linear or convolution layer, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
     # position-only attention multiplies the weights of its layer `value` itself, head by head
@@ -70,7 +71,7 @@ def _terms(module: nn.Module) -> int:
 
 
 def _products(attention: PositionAttention | ContentAttention, height: int, width: int) -> int:
-    """The products of dense attention for one image that no linear layer does."""
+    """Return the products of dense attention on one image that are in no linear layer."""
     pixels = height * width
     pairs = attention.num_heads * pixels**2
     if isinstance(attention, PositionAttention):

@@ -1,5 +1,6 @@
-"""The models of Table 4, and how any model is built: images `(B, C, H, W)` in, logits
-`(B, classes)` out.
+"""Define the networks of Table 4 and build any model by name.
+
+All take images `(B, C, H, W)` and give logits `(B, classes)`.
 
 Letters: B batch, D hidden dimension, N_h heads.
 """
@@ -19,13 +20,14 @@ from ..theory.encodings import (
     QuadraticEncoding,
 )
 from .cnn import START_ALPHA, SmallCNN, attention_layers, begin
-from .recipes import PAPER_RECIPE
-from .specs import NUM_HEADS, SPECS, Start
+from .specs import NUM_HEADS, PAPER_RECIPE, SPECS, WIDTH, Start
 
 
 class Block(nn.Module):
-    """One layer of the paper's network: attention, then a two-layer perceptron, each with residual
-    and LayerNorm."""
+    """A layer of the paper's network: attention, then a two-layer perceptron.
+
+    Each of the two has a residual connection and a LayerNorm.
+    """
 
     def __init__(
         self,
@@ -51,11 +53,11 @@ class Block(nn.Module):
 
 
 class SelfAttentionNet(nn.Module):
-    """The fully attentional network of section 4.1: images `(B, in_channels, H, W)` -> logits
-    `(B, num_classes)`.
+    """The fully attentional network of section 4.1.
 
     Invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`, one block for
-    each of the `attentions`, the mean over the pixels and a linear classifier.
+    each of the `attentions`, the mean over the pixels and a linear classifier. Images
+    `(B, in_channels, H, W)` -> logits `(B, num_classes)`.
     """
 
     def __init__(
@@ -78,20 +80,14 @@ class SelfAttentionNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         p = self.pooling
-        if (
-            images.ndim != 4
-            or images.shape[1] != self.in_channels
-            or images.shape[2] % p
-            or images.shape[3] % p
-        ):
+        fits = images.ndim == 4 and images.shape[1] == self.in_channels
+        if not fits or images.shape[2] % p or images.shape[3] % p:
             raise ValueError(
                 f"got images of shape {tuple(images.shape)}, expected (batch, {self.in_channels},"
                 f" height, width) with sides divisible by {p}"
             )
         X = images.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # (B, C, H/p, p, W/p, p)
-        # (H/p, W/p, B, p * p * C), as the attention layers want it
-        X = X.permute(2, 4, 0, 3, 5, 1).flatten(3)
-        X = self.embedding(X)
+        X = self.embedding(X.permute(2, 4, 0, 3, 5, 1).flatten(3))  # (H/p, W/p, B, hidden)
         for block in self.blocks:
             X = block(X)
         return self.classifier(X.mean(dim=(0, 1)))
@@ -122,63 +118,52 @@ def self_attention_net(
     learned_dim: int | None = None,
     share_encoding: bool = False,
 ) -> SelfAttentionNet:
-    """The paper's network; the defaults are Table 2's and, where text and published code differ,
-    the code's, since it made the paper's numbers.
+    """Return the paper's network, freshly initialised.
 
-    `num_heads` may differ from layer to layer, as after pruning. `center_std`, `alpha_form`: see
-    `QuadraticEncoding`. `learned_dim` numbers per row shift and per column shift: by default 400
-    without content (`hidden`; the text says 200) and 200 with content (`hidden // 2`, so that D_k =
-    400). `share_encoding` gives all layers one r_delta, as section 2.3 says.
+    The defaults are those of Table 2 and, where the text and the published code differ, the code's,
+    since it made the paper's numbers. `num_heads` may differ from layer to layer, as after pruning.
+    `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` numbers describe each row
+    shift and each column shift: by default 400 without content (`hidden`; the text says 200) and
+    200 with content (`hidden // 2`, so that D_k = 400). `share_encoding` gives all layers one
+    r_delta, as section 2.3 says.
     """
     heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
     if len(heads) != num_layers:
-        raise ValueError(
-            f"got num_heads for {len(heads)} layers, expected {num_layers} (num_layers)"
-        )
+        raise ValueError(f"got num_heads for {len(heads)} layers, expected {num_layers}")
     size = image_size // pooling
     dim = learned_dim or (hidden // 2 if encoding == "content" else hidden)
-    shared = (
-        LearnedShiftEmbedding(size, size, dim)
-        if share_encoding and encoding in ("learned", "content")
-        else None
-    )
+    share = share_encoding and encoding in ("learned", "content")
+    shared = LearnedShiftEmbedding(size, size, dim) if share else None
 
     def attention(n: int) -> PositionAttention | ContentAttention:
         if encoding == "quadratic":
-            return PositionAttention(
-                QuadraticEncoding(n, 2, center_std, alpha_form), hidden, hidden, attention_dropout
-            )
-        if encoding == "generalized":
-            return PositionAttention(
-                GeneralizedQuadraticEncoding(n, center_std), hidden, hidden, attention_dropout
-            )
-        shift_embedding = shared or LearnedShiftEmbedding(size, size, dim)
-        if encoding == "learned":
-            return PositionAttention(
-                LearnedRelativeEncoding(n, shift_embedding), hidden, hidden, attention_dropout
-            )
-        return ContentAttention(shift_embedding, n, hidden, hidden, attention_dropout)
+            positions = QuadraticEncoding(n, 2, center_std, alpha_form)
+        elif encoding == "generalized":
+            positions = GeneralizedQuadraticEncoding(n, center_std)
+        else:
+            by_shift = shared or LearnedShiftEmbedding(size, size, dim)
+            if encoding == "content":
+                return ContentAttention(by_shift, n, hidden, hidden, attention_dropout)
+            positions = LearnedRelativeEncoding(n, by_shift)
+        return PositionAttention(positions, hidden, hidden, attention_dropout)
 
     if encoding not in ENCODINGS:
         raise ValueError(f"unknown encoding {encoding!r}, expected one of {', '.join(ENCODINGS)}")
-    attentions = [attention(n) for n in heads]
-    return SelfAttentionNet(
-        attentions, in_channels, num_classes, pooling, hidden, intermediate, dropout
-    )
+    attentions, sizes = [attention(n) for n in heads], (pooling, hidden, intermediate)
+    return SelfAttentionNet(attentions, in_channels, num_classes, *sizes, dropout)
 
 
-def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = 64) -> nn.Module:
-    """ResNet18 in its CIFAR form: torchvision's, with a 3 x 3 stem of stride 1 and without the
-    first max-pooling.
+def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) -> nn.Module:
+    """Return a ResNet18 in its CIFAR form, freshly initialised.
 
-    Its four stages have `width`, 2, 4 and 8 times `width` channels; 64 is the published width. Its
-    weights start as torch's layers do by themselves, as in the published code; torchvision would
-    start them otherwise.
+    It is torchvision's with a 3 x 3 stem of stride 1 and without the first max-pooling. The four
+    stages have 1, 2, 4 and 8 times `width` channels. As in the published code, the weights start as
+    torch's layers do by default, not as torchvision's.
     """
-    import torchvision  # here, since importing it takes seconds that the other models need not wait
+    import torchvision  # here, as importing it takes seconds that the other models do not need
 
     model: Any = torchvision.models.resnet18(num_classes=num_classes)
-    if width != 64:
+    if width != WIDTH:
         _set_width(model, width, num_classes)
     model.conv1 = nn.Conv2d(in_channels, width, kernel_size=3, padding=1, bias=False)
     model.maxpool = nn.Identity()
@@ -190,7 +175,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = 64) -> nn
 
 
 def _set_width(model: Any, width: int, num_classes: int) -> None:
-    """Make the stages of torchvision's ResNet18, whose width it does not let one choose, anew."""
+    """Replace the stages of torchvision's ResNet18, which has no parameter for its width."""
     model.inplanes, block = width, type(model.layer1[0])
     model.bn1 = nn.BatchNorm2d(width)
     model.layer1 = model._make_layer(block, width, 2)
@@ -204,11 +189,14 @@ def free_cnn(
     start: Start,
     in_channels: int = 3,
     num_classes: int = 10,
-    width: int = 64,
+    width: int = WIDTH,
     start_alpha: float = START_ALPHA,
     seed: int = 0,
 ) -> nn.Module:
-    """An arm of chapter 15 that starts from an untrained `SmallCNN`; `seed`: of random places."""
+    """Return an arm of chapter 15 that starts from an untrained `SmallCNN`.
+
+    `seed` draws the random positions of the heads, if the arm has them.
+    """
     return begin(SmallCNN(in_channels, num_classes, width), start, start_alpha, seed)
 
 
@@ -216,34 +204,39 @@ CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallC
 
 
 def build_model(name: str, **overrides) -> nn.Module:
-    """A model of Table 4, `cnn` or an arm of chapter 15, by name, freshly initialised: images
-    `(B, 3, 32, 32)` in, logits `(B, 10)` out.
+    """Return a model by name, freshly initialised: a model of Table 4, `cnn` or an arm.
 
-    `overrides` are the keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN` or
-    `free_cnn`.
-    ValueError for an unknown name or override.
+    By default it takes images `(B, 3, 32, 32)` and gives logits `(B, 10)`. `overrides` are the
+    keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN` or `free_cnn`. ValueError for
+    an unknown name or override.
     """
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
     spec = SPECS[name]
-    build: Callable[..., nn.Module] = CNNS.get(name, self_attention_net)
-    if spec.start:
-        build = partial(free_cnn, spec.start)
-    fixed = {"encoding": spec.encoding} if spec.encoding else {}
-    allowed = [key for key in inspect.signature(build).parameters if key not in fixed]
+    build: Callable[..., nn.Module]
+    if spec.encoding:
+        build = partial(self_attention_net, spec.encoding)
+    else:
+        build = partial(free_cnn, spec.start) if spec.start else CNNS[name]
+    allowed = inspect.signature(build).parameters
     if unknown := sorted(set(overrides) - set(allowed)):
         raise ValueError(
             f"unknown override {', '.join(unknown)} for {name}, expected some of"
             f" {', '.join(allowed)}"
         )
-    return build(**fixed, **{**spec.defaults, **overrides})
+    return build(**{**spec.defaults, **overrides})
+
+
+def heads_per_layer(model: nn.Module) -> list[int]:
+    """Return the number of heads of each attention layer; empty for a model of another kind."""
+    return [attention.num_heads for attention in getattr(model, "attentions", [])]
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
-    """What the figures need to know of a model's heads, on the CPU: `layer1.centers` and so on; see
-    each encoding's `snapshot`.
+    """Return the positions of a model's heads, on the CPU: `layer1.centers` and so on.
 
-    Empty for models whose attention no few numbers describe: with content, or without attention.
+    See each encoding's `snapshot`. Empty for models with content or without attention, whose heads
+    are not described by a few numbers.
     """
     layers = model.attentions if isinstance(model, SelfAttentionNet) else attention_layers(model)
     return {

@@ -1,4 +1,4 @@
-"""Pruning the degenerate heads of a generalised quadratic model: appendix E."""
+"""Prune the degenerate heads of a generalised quadratic model (appendix E)."""
 
 import copy
 from typing import cast
@@ -10,18 +10,20 @@ from ..layers.attention import PositionAttention
 from ..theory.encodings import GeneralizedQuadraticEncoding
 from .networks import SelfAttentionNet
 
-#: Of appendix E; the defaults are the published code's.
+#: The criterion that appendix E states; the default arguments are the published code's.
 PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 
 
 def degenerate_heads(
     encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> Tensor:
-    """Which heads attend to a thin stripe (condition number of `Sigma^-1` above `max_condition`) or
-    to everything alike (largest eigenvalue below `min_eigenvalue`, one over pixels squared):
-    `(N_h,)` booleans. Appendix E; see `prune_degenerate_heads`.
+    """Return which heads are degenerate, `(N_h,)` booleans (appendix E).
+
+    A degenerate head attends to a thin stripe (condition number of `Sigma^-1` above
+    `max_condition`) or to all pixels alike (largest eigenvalue below `min_eigenvalue`, in one over
+    pixels squared).
     """
-    # their squares are the eigenvalues of S S^T
+    # the squared singular values of S are the eigenvalues of S S^T
     singular = torch.linalg.svdvals(encoding.root.detach().double())
     largest, smallest = singular[:, 0].square(), singular[:, 1].square()
     return (largest < min_eigenvalue) | (largest > max_condition * smallest)
@@ -30,19 +32,14 @@ def degenerate_heads(
 def prune_degenerate_heads(
     model: SelfAttentionNet, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> tuple[SelfAttentionNet, list[list[int]]]:
-    """A copy of a generalised quadratic model without its degenerate heads, and which heads each
-    layer lost (from 0).
+    """Return a copy without the degenerate heads, and the heads that each layer lost (from 0).
 
-    The heads that are left see what they saw, through the values that they had; b_out stays. The
-    default criterion is the published code's; `PAPER_CRITERION` is the text's. TypeError for a
-    model of another encoding.
+    The heads that are left keep their scores and values; b_out stays. The default criterion is the
+    published code's, `PAPER_CRITERION` the text's. TypeError unless the model has the generalised
+    quadratic encoding.
     """
-    encodings = [
-        getattr(attention, "encoding", None) for attention in getattr(model, "attentions", [])
-    ]
-    if not encodings or not all(
-        isinstance(encoding, GeneralizedQuadraticEncoding) for encoding in encodings
-    ):
+    encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
+    if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):
         raise TypeError(
             f"got {type(model).__name__}, expected a network with the generalised quadratic"
             " encoding (sa-generalized)"
@@ -52,9 +49,8 @@ def prune_degenerate_heads(
         encoding = cast(GeneralizedQuadraticEncoding, attention.encoding)
         degenerate = degenerate_heads(encoding, max_condition, min_eigenvalue)
         kept = (~degenerate).nonzero().flatten()
-        value = (
-            attention.value.weight.detach().unflatten(1, (-1, attention.dim_in))[:, kept].flatten(1)
-        )
+        by_head = attention.value.weight.detach().unflatten(1, (-1, attention.dim_in))
+        value = by_head[:, kept].flatten(1)
         attention.encoding = encoding.select(kept)
         attention.value.in_features = value.shape[1]
         attention.value.weight = nn.Parameter(value.clone())

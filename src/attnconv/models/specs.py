@@ -1,21 +1,183 @@
-"""The seven models of the paper, and those of the chapters beyond it: one spec for each, where
-every fact about it stands."""
+"""Specify every model and tier: settings, recipes, published numbers and the paper's tables.
 
+A model is one `ModelSpec`, a tier is one `Tier`; `recipe` joins both. Published numbers are from
+Cordonnier, Loukas and Jaggi (ICLR 2020).
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .recipes import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
+from ..theory.encodings import CENTER_STD
+
+#: Channels of the first stage of the published ResNet18, and of the first group of the CNN.
+WIDTH = 64
+
+# The paper's experiment: its Table 2 and, where that is silent, the published code.
+PAPER_RECIPE = {
+    "epochs": 300,
+    "batch_size": 100,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "schedule": "cosine",
+    "schedule_every": "epoch",
+    "warm_up": 0.05,
+    "position_rate": 1.0,
+    "augment": True,
+    "num_layers": 6,
+    "hidden": 400,
+    "intermediate": 512,
+    "pooling": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "center_std": CENTER_STD,
+    "checkpoint_every": 10,
+    "resume": True,
+}
+# The quick tier: the same network, small enough for 8 x 8 digits on a CPU. Without dropout its
+# attention stays separable.
+DIGITS_RECIPE = {
+    "epochs": 10,
+    "batch_size": 25,
+    "optimizer": "adamw",
+    "learning_rate": 3e-3,
+    "schedule": "cosine",
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,  # the centres travel pixels, the weights fractions
+    "augment": False,
+    "num_layers": 3,
+    "hidden": 48,
+    "intermediate": 96,
+    "pooling": 1,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "center_std": 1.0,
+    "checkpoint_every": 0,
+    "resume": False,
+}
+# All of CIFAR-10 on two cores: the same network, narrower and on 8 x 8 tokens, with one recipe for
+# all attention models. Every choice was made on held-out training images (book/small-tier.md). The
+# width is the largest whose float16 weights fit in 1.5 MB.
+SMALL_RECIPE = PAPER_RECIPE | {
+    "epochs": 20,
+    "optimizer": "adamw",
+    "learning_rate": 2e-3,
+    "schedule_every": "step",
+    "warm_up": 0.1,
+    "position_rate": 10.0,
+    "hidden": 60,
+    "intermediate": 80,
+    "pooling": 4,
+    "width": 10,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "checkpoint_every": 1,
+}
+# Chapter 15: a small CNN is trained for `parent_epochs`, then each arm for `epochs`. Adam's rates
+# are distances: with position_rate 1 a centre can move two pixels.
+FREE_RECIPE = SMALL_RECIPE | {
+    "epochs": 5,
+    "parent_epochs": 8,
+    "batch_size": 125,
+    "position_rate": 1.0,
+    "label_smoothing": 0.2,
+    "padding": 2,
+    "width": 24,
+}
+# The runs that chapters 10 to 13 make while the book builds: all seven models within a minute on
+# two cores.
+BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A recipe on a data set.
+
+    `fixed`: runs are compared by the recipe, so changing a parameter requires `override`.
+    `may_differ`: the parameters that may vary within a table, because each page prints them beside
+    the number. `variant_of`: the tier whose models' own settings apply here too, before `changes`.
+    `models`: the models that may be trained in this tier; empty means all. `rate_factor` multiplies
+    the models' learning rates. `keeps_weights`: commit the weights of seed 0.
+    """
+
+    dataset: str
+    recipe: Mapping[str, Any]
+    fixed: bool = False
+    may_differ: tuple[str, ...] = ("seed", "precision")
+    variant_of: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    rate_factor: float = 1.0
+    keeps_weights: bool = False
+
+
+# Pilots on held-out training images (data/pilot-scaling): at 0.3 of the width twice the learning
+# rate is clearly better for both models, so narrower networks take rate * width ** NARROW_EXPONENT
+# (the rule is measures.scaling.RATE_RULE).
+NARROW_EXPONENT = math.log(2) / math.log(0.3)
+
+
+def _scaled(width: float = 1.0, **changes: Any) -> Tier:
+    """Return a variant of the small tier whose widths are multiplied by `width`."""
+    widths = ("hidden", "intermediate", "width")
+    changes |= {name: round(width * SMALL_RECIPE[name]) for name in widths}
+    models = ("sa-quadratic",) if "pooling" in changes else ("sa-quadratic", "resnet18")
+    return Tier(
+        "cifar10",
+        SMALL_RECIPE,
+        fixed=True,
+        variant_of="small",
+        changes=changes,
+        models=models,
+        rate_factor=width**NARROW_EXPONENT if width < 1 else 1.0,
+    )
+
+
+TIERS = {
+    "quick": Tier("digits", DIGITS_RECIPE),
+    "brief": Tier("digits", BRIEF_RECIPE),
+    "paper": Tier(
+        "cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")
+    ),
+    "small": Tier("cifar10", SMALL_RECIPE, fixed=True, keeps_weights=True),
+    "small-long": Tier(
+        "cifar10",
+        SMALL_RECIPE,
+        fixed=True,
+        variant_of="small",
+        changes={"epochs": 60},  # heads need time to settle
+        keeps_weights=True,
+    ),
+    "small-free": Tier("cifar10", FREE_RECIPE, fixed=True, keeps_weights=True),
+    # 0.3 rather than a quarter of the width: a quarter of the ResNet's 10 channels is no integer
+    "small-third": _scaled(0.3),
+    "small-half": _scaled(0.5),
+    "small-double": _scaled(2.0),
+    "small-quadruple": _scaled(4.0),
+    "small-tokens": _scaled(pooling=2),
+    "small-double-long": _scaled(2.0, epochs=60),
+}
+
+
+def tiers_of(dataset: str) -> tuple[str, ...]:
+    """Return the tiers on a data set, the default one first."""
+    return tuple(name for name, tier in TIERS.items() if tier.dataset == dataset)
+
 
 NUM_HEADS = 9  # of an attention layer, unless its model's spec says otherwise
 
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Table 4, as printed; `replicated`: the accuracy found by Varma and Prabhu (2020),
-    one seed."""
+    """A row of Table 4, as printed.
 
-    accuracy: float | None = None  # on CIFAR-10; None: the paper gives none
+    `accuracy` is on CIFAR-10, None where the paper gives none. `replicated` is the accuracy that
+    Varma and Prabhu (2020) found with one seed.
+    """
+
+    accuracy: float | None = None
     parameters: str = ""
     flops: str = ""
     replicated: float | None = None
@@ -23,9 +185,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """How an arm of chapter 15 starts from a CNN: after which `share` of its training; with `heads`
-    on the "grid" of the kernels' pixels or at "random" places, or None, where it stays a CNN; and
-    which parameters of their encoding are `freed`, that is trained."""
+    """The way in which an arm of chapter 15 starts from a CNN.
+
+    The CNN is taken after a `share` of its training. `heads` start on the "grid" of the kernels'
+    pixels or at "random" positions; with None it stays a CNN. `freed` names the parameters of the
+    encoding that are trained.
+    """
 
     share: float
     heads: str | None
@@ -34,16 +199,19 @@ class Start:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a model is. `encoding`: of its attention, None for CNNs and what becomes of them.
-    `defaults`: keyword arguments of its network that may be overridden. `parent`: the model that a
-    pruned one, or an arm of chapter 15, starts from, and `start` how that arm does. `curve`: colour
-    and line style in figures. `recipes`: what it has otherwise than its tier's recipe."""
+    """Every fact about a model.
+
+    `encoding` is that of its attention, None for CNNs and the networks made of them. `curve` is its
+    colour and line style in figures. `defaults` are keyword arguments of its network, which may be
+    overridden. `parent` is the model that a pruned one, or an arm of chapter 15, starts from;
+    `start` says how the arm does. `recipes` holds its deviations from each tier's recipe.
+    """
 
     label: str
-    head_label: str
-    encoding: str | None
-    published: Published
     curve: tuple[str, str]
+    head_label: str = ""
+    encoding: str | None = None
+    published: Published = Published()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
     start: Start | None = None
@@ -55,14 +223,12 @@ class ModelSpec:
         return SPECS[self.parent].defaults.get("num_heads", NUM_HEADS) if self.parent else NUM_HEADS
 
 
-#: Per layer: of nine heads, [2, 4, 1, 2, 6, 0] were pruned (appendix E).
+#: Heads left in each layer: [2, 4, 1, 2, 6, 0] of nine were pruned (appendix E).
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
 #: The paper's models by name.
 MODELS = {
     "resnet18": ModelSpec(
         label="ResNet18",
-        head_label="",
-        encoding=None,
         published=Published(0.938, "11.2M", "1.1B", 0.9463),
         curve=("#000000", "-"),
         recipes={
@@ -92,7 +258,7 @@ MODELS = {
         encoding="generalized",
         published=Published(0.934, "12.1M", "6.2B"),
         curve=("#D55E00", "--"),
-        # whose weights the pruned model starts from
+        # the pruned model starts from its weights
         recipes={"brief": {"checkpoint_every": BRIEF_RECIPE["epochs"]}},
     ),
     "sa-generalized-pruned": ModelSpec(
@@ -123,7 +289,7 @@ MODELS = {
         encoding="content",
         published=Published(0.871, "29.5M", "15B", 0.8636),
         curve=("#B0508A", ":"),
-        recipes={"brief": {"epochs": 4, "checkpoint_every": 4}},  # whose weights the explorer needs
+        recipes={"brief": {"epochs": 4, "checkpoint_every": 4}},  # the explorer needs its weights
     ),
 }
 
@@ -131,11 +297,8 @@ MODELS = {
 BEYOND = {
     "cnn": ModelSpec(
         label="CNN",
-        head_label="",
-        encoding=None,
-        published=Published(),
         curve=("#000000", "--"),
-        # settled on held-out training images, but for the crops and the epochs (chapter 14)
+        # chosen on held-out training images, except the crops and the epochs (chapter 14)
         recipes={
             "small": {
                 "epochs": 18,
@@ -147,7 +310,7 @@ BEYOND = {
                 "label_smoothing": 0.2,
                 "warm_up": 0.2,
                 "padding": 2,
-                "width": 64,
+                "width": WIDTH,
             },
             "small-free": {"epochs": FREE_RECIPE["parent_epochs"], "parent_epochs": None},
         },
@@ -157,11 +320,11 @@ BEYOND = {
 
 def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
     head_label = f"CNN, {label}" if start.heads else ""
-    return ModelSpec(label, head_label, None, Published(), curve, parent="cnn", start=start)
+    return ModelSpec(label, curve, head_label, parent="cnn", start=start)
 
 
 FIXED, PLACES, FREED = (), ("centers",), ("centers", "spread")
-#: What chapter 15 trains on from a CNN, by name.
+#: The arms of chapter 15, which train on from a CNN, by name.
 ARMS = {
     "cnn-on": _arm("CNN, trained on", Start(1.0, None, FIXED), ("#000000", "-")),
     "grid-0": _arm("grid from the start, fixed", Start(0.0, "grid", FIXED), ("#000000", "--")),
@@ -182,14 +345,46 @@ SPECS = MODELS | BEYOND
 
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return the parameters of a run of this model in this tier, unless told otherwise."""
+    """Return the default parameters of a run of this model in this tier."""
     chosen = TIERS[tier]
     own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
     found = {**chosen.recipe, **own, **chosen.changes}
     return found | {"learning_rate": round(found["learning_rate"] * chosen.rate_factor, 6)}
 
 
-#: Colours of the heads, Okabe and Ito's, which readers with colour blindness can tell apart.
+# --- the tables of the paper, in its order ---
+
+TABLE_4 = (
+    "resnet18",
+    "sa-quadratic",
+    "sa-generalized",
+    "sa-generalized-pruned",
+    "sa-learned",
+    "sa-learned-content",
+    "sa-quadratic-16",  # appendix F, which gives no numbers; not in the printed table
+)
+TABLE_1 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
+
+# Table 2: name as printed, value as printed, and the field of `runs.parameters.RunParameters` that
+# holds it, if one does.
+TABLE_2 = (
+    ("number of layers", "6", "num_layers"),
+    ("number of heads", "9", None),
+    ("hidden dimension", "400", "hidden"),
+    ("intermediate dimension", "512", "intermediate"),
+    ("invertible pooling width", "2", "pooling"),
+    ("dropout probability", "0.1", "dropout"),
+    ("layer normalization epsilon", "10⁻¹²", None),
+    ("number of epochs", "300", "epochs"),
+    ("batch size", "100", "batch_size"),
+    ("learning rate", "0.1", "learning_rate"),
+    ("weight decay", "0.0001", "weight_decay"),
+    ("momentum", "0.9", None),
+    ("cosine decay", "yes", "schedule"),
+    ("linear warm up ratio", "0.05", "warm_up"),
+)
+
+#: Colours of the heads, after Okabe and Ito: readers with colour blindness can tell them apart.
 HEAD_COLORS = (
     "#0072B2",
     "#D55E00",
@@ -204,5 +399,5 @@ HEAD_COLORS = (
 
 
 def head_color(head: int) -> str:
-    """Of a head, from 0; they repeat after nine."""
+    """Return the colour of a head, numbered from 0; colours repeat after nine."""
     return HEAD_COLORS[head % len(HEAD_COLORS)]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ..figures import claim
-from ..models.published import TABLE_4
+from ..models.specs import TABLE_4
 from ..runs.select import Records
 from ..store import REPOSITORY, write_file
 from .tables import summary

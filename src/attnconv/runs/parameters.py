@@ -1,11 +1,12 @@
-"""The parameters of a run.
+"""Define and check the parameters of runs.
 
-What each means is the class that it stands in: the task, its optimisation, the network, pruning,
-the place. On the command line and for papermill they are flat, by name.
+They are grouped in classes: the task, its optimisation, the networks, the parent, the place. On the
+command line and for papermill they are flat, by name.
 """
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,15 +14,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from torch import nn
 
 from ..data import DATASETS
-from ..models import SPECS, SmallCNN, build_model, recipe
+from ..models import SPECS, TIERS, SmallCNN, build_model, recipe, tiers_of
 from ..models.cnn import START_ALPHA
-from ..models.recipes import TIERS, tiers_of
+from ..models.specs import WIDTH
 from ..store import REPOSITORY
 
-RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open"}
+RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open", "before"}
 
 
 def one_of(allowed: tuple[str, ...]) -> AfterValidator:
+    """Return a validator that names the allowed values."""
+
     def check(value: str) -> str:
         if value not in allowed:
             raise ValueError(f"expected one of {', '.join(allowed)}")
@@ -35,34 +38,34 @@ def _from_text(text: str) -> Any:
     if text.lower() in constants:
         return constants[text.lower()]
     for number in (int, float):
-        try:
+        with suppress(ValueError):
             return number(text)
-        except ValueError:
-            continue
     return text
 
 
 class Parameters(BaseModel):
-    """A notebook's parameters: no unknown names, no silent conversions, one message that names what
-    was wrong."""
+    """Checked parameters: no unknown names, no silent conversions, one message for all errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
     def names(cls) -> set[str]:
-        """Of its fields, those of its bases too."""
+        """Return the names of the fields, those of the bases included."""
         return set(cls.model_fields)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Of the fields that have one, by name."""
+        """Return the defaults of the fields that have one, by name."""
         fields = cls.model_fields.items()
         return {name: field.default for name, field in fields if not field.is_required()}
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> Self:
-        """The validated parameters. ValueError: each wrong field with the value given, what was
-        expected and the known names."""
+        """Return the validated parameters.
+
+        ValueError names each wrong field with the value given and what was expected, and lists the
+        known names.
+        """
         try:
             return cls(**values)
         except ValidationError as error:
@@ -70,42 +73,43 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
-        """The parameters from a notebook's `globals()`: every name defined since `before`, so that
-        a mistyped one is found."""
+        """Return the parameters from a notebook's `globals()`.
+
+        Every name defined since `before` counts, so that a mistyped one is found.
+        """
         new = set(namespace) - set(before) - RESERVED
-        return cls.check(
-            {name: namespace[name] for name in new if not name.startswith("_") and name != "before"}
-        )
+        return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
-        """The parameters from a command line, read as papermill reads its own: numbers, True, False
-        and None, else text."""
+        """Return the parameters from a command line.
+
+        Values are read as papermill reads its own: numbers, True, False and None, else text.
+        """
         return cls.check({name: _from_text(text) for name, text in texts.items()})
 
     @classmethod
     def _message(cls, error: ValidationError) -> str:
         lines = []
         for problem in error.errors():
-            name = ".".join(map(str, problem["loc"]))
-            if not name:  # of several parameters together
-                lines.append(problem["msg"].removeprefix("Value error, "))
+            message = problem["msg"].removeprefix("Value error, ")
+            given = f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}"
+            if not problem["loc"]:  # several parameters together
+                lines.append(message)
             elif problem["type"] == "extra_forbidden":
-                lines.append(f"unknown parameter {name} = {problem['input']!r}")
+                lines.append(f"unknown parameter {given}")
             else:
-                lines.append(
-                    f"{name} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
-                )
+                lines.append(f"{given}: {message}")
         return "; ".join(lines) + f". Known parameters: {', '.join(cls.model_fields)}"
 
 
-MOMENTUM = 0.9  # of sgd and nesterov, everywhere
-# of the published ResNet18's schedule, as shares of its 300 epochs
+MOMENTUM = 0.9  # of sgd and nesterov, in every run
+# the steps of the published ResNet18's schedule, as shares of its 300 epochs
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)
 
 
 class Task(Parameters):
-    """What is trained, on what, for how long."""
+    """The model, its data and the length of training."""
 
     model: Annotated[str, one_of(tuple(SPECS))] = Field(
         "sa-quadratic", description=f"one of {', '.join(SPECS)}"
@@ -133,7 +137,7 @@ class Task(Parameters):
 
 
 class Optimisation(Parameters):
-    """How it is trained."""
+    """The optimizer, its schedule and the augmentation."""
 
     batch_size: int = Field(ge=1, description="of all processes together")
     optimizer: Literal["sgd", "nesterov", "adamw"] = Field(
@@ -171,15 +175,15 @@ class Optimisation(Parameters):
 
 
 class Convolutional(Parameters):
-    """The ResNet18 and the CNN."""
+    """The sizes of the ResNet18 and the CNN."""
 
     width: int = Field(
-        64, ge=1, description="of resnet18 and cnn: channels of the first stage or group"
+        WIDTH, ge=1, description="of resnet18 and cnn: channels of the first stage or group"
     )
 
 
 class Network(Parameters):
-    """The attention networks."""
+    """The sizes and forms of the attention networks."""
 
     num_layers: int = Field(ge=1, description="attention layers")
     hidden: int = Field(ge=2, description="hidden dimension D")
@@ -204,8 +208,8 @@ class Network(Parameters):
     )
 
 
-class Pruning(Parameters):
-    """sa-generalized-pruned: which heads of the trained sa-generalized go."""
+class Parent(Parameters):
+    """The parent of models that start from another: its training, and the change made to it."""
 
     max_condition: float = Field(
         1e3, gt=0, description="heads above this condition number are pruned; the text's is 1e5"
@@ -214,15 +218,11 @@ class Pruning(Parameters):
         1e-5, ge=0, description="heads below this largest eigenvalue are pruned"
     )
 
-
-class Origin(Parameters):
-    """Models that start from another."""
-
     parent_epochs: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description=("of the model that it starts from (see the specs); None: three times as many"),
+        description="of the model that it starts from (see the specs); None: three times as many",
     )
     start_alpha: float = Field(
         START_ALPHA,
@@ -232,7 +232,7 @@ class Origin(Parameters):
 
 
 class Folders(Parameters):
-    """Of one machine: not for the record."""
+    """The folders of one machine, which stay out of the record."""
 
     runs: str = Field("", description="folder of the records; empty: the repository's data/runs")
     checkpoints: str = Field(
@@ -245,8 +245,10 @@ class Folders(Parameters):
 
 
 class Place(Folders):
-    """Where and how it is computed: the same run, up to rounding and to which numbers dropout
-    draws."""
+    """The place and form of the computation.
+
+    They leave a run the same, up to rounding and the random numbers of dropout.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto: a GPU if there is one"
@@ -284,14 +286,14 @@ class Place(Folders):
     )
 
 
-# the last base's fields come first
-class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation, Task):
-    """One training run. What is not given, or None, is the recipe's of its tier: for cifar10 the
-    paper's unless told, a quick one for digits. The small tiers' recipe is what their runs are
-    compared by: to change it takes `override`.
+# fields are listed from the last base to the first
+class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
+    """The parameters of a training run.
 
-    Where the paper's text and the published code differ the default is the code's, since it made
-    the paper's numbers.
+    A parameter that is not given, or None, comes from the recipe of the tier: by default the
+    paper's for cifar10 and a quick one for digits. Runs of the small tiers are compared by their
+    recipe, so changing it requires `override`. Where the paper's text and the published code
+    differ, the default is the code's, since it made the paper's numbers.
     """
 
     @model_validator(mode="before")
@@ -305,12 +307,10 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
         tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
         if tiers and tier in TIERS and tier not in tiers:
             raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
-        usual = (
-            recipe(str(model), tier)
-            if str(model) in SPECS and tier in TIERS
-            else dict(TIERS["quick"].recipe)
-        )
-        if tier in TIERS and TIERS[tier].fixed and not given.get("override"):
+        if str(model) not in SPECS or tier not in TIERS:  # refused by name, after this
+            return {**TIERS["quick"].recipe, **given}
+        usual = recipe(str(model), tier)
+        if TIERS[tier].fixed and not given.get("override"):
             cls._expect_the_recipe(tier, usual, given)
         return usual | given
 
@@ -326,22 +326,17 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        grown_from = SPECS[self.model].parent if SPECS[self.model].start else self.model
-        if grown_from == "cnn" and DATASETS[self.dataset].image_size < SmallCNN.SMALLEST:
+        spec, size = SPECS[self.model], DATASETS[self.dataset].image_size
+        if "cnn" in (self.model, spec.parent) and size < SmallCNN.SMALLEST:
             raise ValueError(
                 f"model = {self.model!r}: expected images of at least {SmallCNN.SMALLEST} pixels a"
-                f" side, those of {self.dataset} have {DATASETS[self.dataset].image_size}; use"
-                " --dataset cifar10"
+                f" side, those of {self.dataset} have {size}; use --dataset cifar10"
             )
-        if SPECS[self.model].start and self.tier != "small-free":
-            raise ValueError(
-                f"model = {self.model!r}, tier = {self.tier!r}: expected tier = 'small-free'"
-            )
+        both = f"model = {self.model!r}, tier = {self.tier!r}: expected"
+        if spec.start and self.tier != "small-free":
+            raise ValueError(f"{both} tier = 'small-free'")
         if (models := TIERS[self.tier].models) and self.model not in models:
-            raise ValueError(
-                f"model = {self.model!r}, tier = {self.tier!r}: expected {' or '.join(models)} in"
-                " this tier"
-            )
+            raise ValueError(f"{both} {' or '.join(models)} in this tier")
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
@@ -351,17 +346,12 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
     @property
     def name(self) -> str:
         """The name of the run's folders."""
-        data = (
-            self.dataset
-            if self.tier == tiers_of(self.dataset)[0]
-            else f"{self.dataset}-{self.tier}"
-        )
-        return f"{self.model}--{data}--seed{self.seed}"
+        tier = "" if self.tier == tiers_of(self.dataset)[0] else f"-{self.tier}"
+        return f"{self.model}--{self.dataset}{tier}--seed{self.seed}"
 
     @property
     def keeps_weights(self) -> bool:
-        """Whether its weights are kept beside the record: one seed of each model of the small
-        tiers."""
+        """Whether the weights are kept beside the record: for seed 0 in some of the small tiers."""
         return TIERS[self.tier].keeps_weights and self.seed == 0
 
     @property
@@ -373,7 +363,7 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
         return Path(self.checkpoints or REPOSITORY / "data" / "cache" / "checkpoints") / self.name
 
     def on(self, device: str) -> Self:
-        """With `auto` resolved for a device type, cuda or cpu."""
+        """Return the parameters with `auto` resolved for a device type, cuda or cpu."""
         automatic = {"device": device}
         if self.precision == "auto":
             automatic["precision"] = "bfloat16" if device == "cuda" else "float32"
@@ -382,15 +372,13 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
         return self.model_copy(update=automatic)
 
     def identity(self) -> dict[str, Any]:
-        """What makes it this run: two runs with the same identity may continue each other."""
+        """Return what makes it this run: runs of one identity may continue each other."""
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """The run of the model that this one starts from."""
+        """Return the run of the model that this one starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
-        apart = (
-            Pruning.names() | Origin.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
-        )
+        apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
             "model": SPECS[self.model].parent,
             "epochs": epochs,
@@ -399,7 +387,7 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """The learning rate of a step of an epoch, both from 0, with `steps` steps per epoch."""
+        """Return the learning rate of a step of an epoch, both from 0, with `steps` an epoch."""
         by_epoch = self.schedule_every == "epoch"
         now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
         rise = self.warm_up * end
@@ -412,29 +400,28 @@ class RunParameters(Place, Origin, Pruning, Network, Convolutional, Optimisation
         return self.learning_rate
 
 
-# What a run of a fixed tier may have otherwise, without `override`.
+#: Parameters that a run of a fixed tier may change without `override`.
 FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 
 
 def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
-    """The network that a run's parameters (`RunParameters`, or a record's) describe, freshly
-    initialised.
+    """Return the network that a run's parameters describe, freshly initialised.
 
-    `heads`: per layer, of a pruned model; None: the model's own.
+    The parameters are `RunParameters` or those of a record, by name. `heads` gives the heads of
+    each layer of a pruned model; None keeps the model's own.
     """
-    model, data = parameters["model"], DATASETS[parameters["dataset"]]
-    if not SPECS[model].encoding:
-        begun = ("start_alpha", "seed") if SPECS[model].start else ()
-        sizes = {"width": parameters.get("width", 64)} | {name: parameters[name] for name in begun}
-        return build_model(model, in_channels=data.channels, **sizes)
-    overrides = {name: parameters[name] for name in Network.model_fields} | (
-        {"num_heads": heads} if heads else {}
-    )
-    return build_model(model, in_channels=data.channels, image_size=data.image_size, **overrides)
+    spec, data = SPECS[parameters["model"]], DATASETS[parameters["dataset"]]
+    sizes: dict[str, Any] = {"in_channels": data.channels}
+    if spec.encoding:
+        names = Network.names()
+        sizes |= {"image_size": data.image_size} | ({"num_heads": heads} if heads else {})
+    else:
+        names = {"width", "start_alpha", "seed"} if spec.start else {"width"}
+    return build_model(parameters["model"], **sizes, **{name: parameters[name] for name in names})
 
 
 class ImitationParameters(Parameters):
-    """Chapter 8: heads that learn to imitate a convolution."""
+    """The parameters of chapter 8, where heads learn to imitate a convolution."""
 
     kernel_size: Literal[3, 5] = 3
     steps: int = Field(1500, ge=1)
@@ -444,8 +431,7 @@ class ImitationParameters(Parameters):
 
 
 class ResultsParameters(Parameters):
-    """Chapters 10 to 13: which records they show, of which tier, and the seed of the runs they make
-    themselves."""
+    """The parameters of chapters 10 to 13: the records shown, and the seed of their own runs."""
 
     runs: str = ""
     tier: Literal["auto", "paper", "small"] = "auto"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..models.recipes import TIERS, tiers_of
+from ..models import TIERS, tiers_of
 from .parameters import FREE_IN_A_TIER, Place, RunParameters
 from .record import RunRecord, find_runs
 

@@ -1,2 +1,1 @@
-"""Training: the loop, and beside it what it needs: optimizer, checkpoints, processes, lineage,
-records."""
+"""Train models: from the parameters of a run to its record."""

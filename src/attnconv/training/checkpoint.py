@@ -1,5 +1,7 @@
-"""Checkpoints of one run: the two newest are kept, so that a damaged one, or a full disk, never
-loses the run."""
+"""Write and read the checkpoints of a run.
+
+The two newest are kept, so that neither a damaged file nor a full disk loses the run.
+"""
 
 import warnings
 from dataclasses import dataclass, field
@@ -15,8 +17,7 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """How far a run is. Times in seconds, over all the times it was resumed; `snapshots` by number
-    of epochs done."""
+    """How far a run is. Times are in seconds, summed over all the times it was resumed."""
 
     epoch: int = 0  # done
     step: int = 0  # done, of the next epoch
@@ -24,8 +25,8 @@ class Progress:
     seconds: float = 0.0
     training_seconds: float = 0.0
     times_resumed: int = 0
-    parent: dict[str, Any] | None = None  # of a run that started from another: from which, and how
-    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    parent: dict[str, Any] | None = None  # the run that it started from, and how
+    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs done
 
 
 @dataclass(frozen=True)
@@ -36,76 +37,64 @@ class Checkpoint:
     progress: Progress
     weights: dict[str, Tensor]
     optimizer: dict[int, dict[str, Tensor]]  # by number of parameter
-    # of the epoch's steps and, `hits`, of its images that were right, over all processes
-    losses: Tensor
-    hits: Tensor
-    heads: list[int] | None = None  # per layer, of a pruned model
+    losses: Tensor  # of the epoch's steps, summed over all processes
+    hits: Tensor  # of the epoch's images, those classified correctly, likewise
+    heads: list[int] | None = None  # in each layer of a pruned model
     path: Path | None = None
 
     @property
     def is_finished(self) -> bool:
+        """Whether the run's last epoch is done."""
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As tensors by name and JSON."""
-        tensors = {f"model.{name}": value for name, value in self.weights.items()}
-        tensors |= {"epoch.losses": self.losses, "epoch.hits": self.hits}
-        tensors |= {
-            f"optimizer.{i}.{name}": value
-            for i, entry in self.optimizer.items()
-            for name, value in entry.items()
-        }
-        for epoch, entry in self.progress.snapshots.items():
-            tensors |= {f"snapshot.{epoch}.{name}": value for name, value in entry.items()}
+        """Return the checkpoint as tensors by name and JSON metadata."""
+        parts = {"model": self.weights, "epoch": {"losses": self.losses, "hits": self.hits}}
+        parts |= {f"optimizer.{number}": entry for number, entry in self.optimizer.items()}
+        parts |= {f"snapshot.{epoch}": entry for epoch, entry in self.progress.snapshots.items()}
+        tensors = {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
         metadata = vars(self.progress) | {"snapshots": list(self.progress.snapshots)}
         return tensors, metadata | {"parameters": self.parameters, "heads": self.heads}
 
     @classmethod
-    def from_file(
-        cls, path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]
-    ) -> "Checkpoint":
+    def read(cls, path: Path) -> "Checkpoint":
+        """Read a checkpoint. DamagedFile when it is not what was written."""
+        tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
         optimizer = by_prefix(parts.get("optimizer", {}))
         parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
-        metadata["snapshots"] = {
-            epoch: snapshots.get(str(epoch), {}) for epoch in metadata["snapshots"]
-        }
-        by_number = {int(i): entry for i, entry in optimizer.items()}
-        return cls(
-            parameters,
-            Progress(**metadata),
-            parts["model"],
-            by_number,
-            **parts["epoch"],
-            heads=heads,
-            path=path,
-        )
+        # a model without positions has empty snapshots, which leave no tensors
+        metadata["snapshots"] = {n: snapshots.get(str(n), {}) for n in metadata["snapshots"]}
+        numbered = {int(number): entry for number, entry in optimizer.items()}
+        progress, epoch = Progress(**metadata), parts["epoch"]
+        return cls(parameters, progress, parts["model"], numbered, **epoch, heads=heads, path=path)
 
 
 class Checkpoints:
-    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they hold tensors and
-    JSON, no code."""
+    """The checkpoints in a folder, `step-<number of steps>.safetensors`, which hold no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """The newest first."""
+        """Return the files, newest first."""
         return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
 
     def read(self) -> Checkpoint | None:
-        """The newest sound one. Warns of damaged ones; None when there is no other."""
+        """Return the newest sound checkpoint, or None; warn of damaged ones."""
         for path in self.paths():
             try:
-                return Checkpoint.from_file(path, *read_tensors(path))
+                return Checkpoint.read(path)
             except (DamagedFile, OSError) as error:
                 warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=2)
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
-        """Write one and remove all but the two newest. False, with a warning, when it could not be
-        written (a full disk)."""
+        """Write a checkpoint and remove all but the two newest.
+
+        Return False, with a warning, when it could not be written (a full disk).
+        """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
         for old in self.paths()[KEPT:] if written else []:
@@ -118,23 +107,20 @@ class Checkpoints:
         except OSError as error:
             last = next(iter(self.paths()), None)
             kept = f"the last one stays: {last}" if last else "there is none yet"
-            warnings.warn(
-                f"the checkpoint {path} could not be written ({error}); {kept}", stacklevel=3
-            )
+            text = f"the checkpoint {path} could not be written ({error}); {kept}"
+            warnings.warn(text, stacklevel=3)
             return False
         return True
 
     def weights_path(self, epoch: int) -> Path:
-        """Of the weights after so many epochs, for runs that start from them."""
+        """Return the file of the weights after an epoch, for runs that start from them."""
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
-    def keep_weights(
-        self, epoch: int, weights: dict[str, Tensor], parameters: dict[str, Any]
-    ) -> bool:
-        """Write the weights after so many epochs, to stay. False, with a warning, on a full
-        disk."""
-        return self._try_to_write(self.weights_path(epoch), weights, {"parameters": parameters})
+    def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
+        """Write the weights after an epoch of a run, to stay; warn when the disk is full."""
+        self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:
+        """Remove all checkpoints and weights in the folder."""
         for path in [*self.paths(), *self.folder.glob("epoch-*.safetensors")]:
             path.unlink(missing_ok=True)

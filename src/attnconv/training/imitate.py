@@ -1,4 +1,4 @@
-"""Chapter 8: heads that learn to imitate a convolution."""
+"""Train heads to imitate a convolution, for chapter 8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from ..theory.encodings import QuadraticEncoding
 
 @dataclass(frozen=True)
 class Imitation:
-    """Heads trained to imitate a convolution: `centers` `(steps + 1, N_h, 2)`, relative `errors`
-    `(steps,)`."""
+    """A layer trained to imitate a convolution, and how the training went.
+
+    `centers` `(steps + 1, N_h, 2)` are those of the heads, `errors` `(steps,)` the relative errors.
+    """
 
     layer: PositionAttention
     centers: Tensor
@@ -26,13 +28,13 @@ class Imitation:
 def imitate_convolution(
     conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12
 ) -> Imitation:
-    """Train K * K heads from random centres to output what `conv` does on random crops of an image
-    `(H, W, C)`.
+    """Train K * K heads with random centres to give the output of a convolution.
 
-    Adam with a cosine to zero, 3e-2 for centres and spreads, 1e-2 for the values, which start at
-    zero (or at torch's random values) and carry the weight decay. The error ||attention -
-    convolution|| / ||convolution|| leaves out the crop's border, where attention and a zero-padded
-    convolution differ.
+    The data are random crops of an image `(H, W, C)`. The optimizer is Adam with a cosine schedule
+    to zero, from 3e-2 for centres and spreads and from 1e-2 for the values, which start at zero (or
+    at torch's random values) and carry the weight decay. The error ||attention - convolution|| /
+    ||convolution|| leaves out the border of a crop, where attention and a zero-padded convolution
+    differ.
     """
     return imitate_convolutions([conv], image, [parameters], crop)[0]
 
@@ -40,11 +42,11 @@ def imitate_convolution(
 def imitate_convolutions(
     convs: Sequence[nn.Conv2d], image: Tensor, runs: Sequence[ImitationParameters], crop: int = 12
 ) -> list[Imitation]:
-    """Several imitations side by side, each of its own convolution, on the same crops (those of the
-    first one's seed).
+    """Train several imitations side by side, each of its own convolution, on the same crops.
 
-    They do not touch each other: the losses are summed, and Adam goes number by number. Only the
-    number of steps, the kernel size and the channels must be the same.
+    The crops are those of the first one's seed. The imitations are independent of each other: the
+    losses are summed, and Adam updates number by number. The numbers of steps, the kernel sizes and
+    the channels must be the same.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
     own = [cast(QuadraticEncoding, layer.encoding) for layer in layers]
@@ -78,7 +80,9 @@ def imitate_convolutions(
         schedule.step()
         errors.append(gap.detach().norm(dim=1) / scale.norm(dim=1))
         centers.append(encoding.centers.detach().clone())
-    return _apart(layers, encoding, weight, bias, torch.stack(centers), torch.stack(errors))
+    _copy_back(layers, encoding, weight, bias)
+    by_layer = torch.stack(centers).chunk(len(layers), dim=1), torch.stack(errors).unbind(dim=1)
+    return [Imitation(layer.eval(), *part) for layer, *part in zip(layers, *by_layer, strict=True)]
 
 
 def _start(conv: nn.Conv2d, run: ImitationParameters) -> PositionAttention:
@@ -92,37 +96,25 @@ def _start(conv: nn.Conv2d, run: ImitationParameters) -> PositionAttention:
 
 
 def _random_crops(image: Tensor, size: int, count: int, generator: torch.Generator) -> Tensor:
-    rows, columns = (
-        torch.randint(extent - size + 1, (count,), generator=generator)
-        for extent in image.shape[:2]
-    )
-    return torch.stack(
-        [image[i : i + size, j : j + size] for i, j in zip(rows, columns, strict=True)]
-    )
+    crops = image.unfold(0, size, 1).unfold(1, size, 1).movedim(2, -1)  # (rows, columns, ...)
+    corner = (torch.randint(extent, (count,), generator=generator) for extent in crops.shape[:2])
+    return crops[tuple(corner)].contiguous()
 
 
 @torch.no_grad()
 def _outputs(convs: Sequence[nn.Conv2d], X: Tensor) -> Tensor:
-    """Of each convolution on images `(B, H, W, D_in)`: `(n, H, W, B, D_out)`."""
+    """Return each convolution's output on images `(B, H, W, D_in)`: `(n, H, W, B, D_out)`."""
     return torch.stack([conv(X.movedim(-1, 1)).permute(2, 3, 0, 1) for conv in convs])
 
 
 @torch.no_grad()
-def _apart(
-    layers: Sequence[PositionAttention],
-    encoding: QuadraticEncoding,
-    weight: Tensor,
-    bias: Tensor,
-    centers: Tensor,
-    errors: Tensor,
-) -> list[Imitation]:
-    """Each layer with what it learned: `centers` `(steps + 1, n * N_h, 2)`, `errors`
-    `(steps, n)`."""
+def _copy_back(
+    layers: Sequence[PositionAttention], encoding: QuadraticEncoding, weight: Tensor, bias: Tensor
+) -> None:
+    """Give each layer its part of what the layers learned together."""
     for number, layer in enumerate(layers):
         own = cast(QuadraticEncoding, layer.encoding)
         own.centers.copy_(encoding.centers.chunk(len(layers))[number])
         own.spread.copy_(encoding.spread.chunk(len(layers))[number])
         layer.value.weight.copy_(weight[number].mT)
         layer.value.bias.copy_(bias[number])
-    parts = zip(layers, centers.chunk(len(layers), dim=1), errors.unbind(dim=1), strict=True)
-    return [Imitation(layer.eval(), *part) for layer, *part in parts]

@@ -1,16 +1,18 @@
-"""The loop: an epoch, a step, and the run around them.
+"""Train a model: a run from its start to its record, the epochs, the steps, and the optimizer.
 
 Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the
-process), so that a run that was killed and resumed is, on a CPU, bit for bit the run that was not.
+process). A run that was killed and resumed is therefore, on a CPU, bit for bit the run that was
+not.
 """
 
 import copy
 import hashlib
 import math
+import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,25 +22,28 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from ..data import Dataset, Split, load_dataset
-from ..models import SPECS, SmallCNN
-from ..runs.parameters import RunParameters, build_network
-from ..runs.record import RunRecord
-from ..runs.weights import named_weights, set_weights
+from ..data import DATASETS, Dataset, Split, load_dataset
+from ..models import heads_per_layer, snapshot
+from ..runs.parameters import MOMENTUM, RunParameters
+from ..runs.record import RunRecord, load_run
+from ..runs.weights import named_weights
 from ..store import remove_temporary
 from .checkpoint import Checkpoint, Checkpoints, Progress
-from .evaluation import evaluate
-from .lineage import from_another, what_is_there
-from .memory import heads_per_layer, keep_freed_memory, micro_batch
-from .optimizer import make_optimizer, restore, set_rate
-from .processes import Interrupted, Processes, stop_signals
-from .recorder import Recorder
+from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch, stop_signals
+from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
+from .recorder import Recorder, evaluate, snapshot_interval
+
+POSITION_PARAMETERS = (".centers", ".spread", ".root")  # they travel pixels, the weights fractions
+LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its record (None on all but the first of several processes) and, where its
-    weights are at hand, the trained model, in evaluation mode on the CPU."""
+    """A finished run.
+
+    `record` is None on all but the first of several processes. `model`, in evaluation mode on the
+    CPU, is None where its weights are not at hand.
+    """
 
     record: RunRecord | None
     model: nn.Module | None
@@ -48,79 +53,91 @@ class Run:
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     """Train a model, or go on with a run that was interrupted, and write its record.
 
-    The same parameters on the same machine give the same metrics, on a CPU bit for bit. ValueError
-    when the folders hold another run, RuntimeError when the loss is not finite, `Interrupted` after
-    SIGINT or SIGTERM.
+    The same parameters on the same machine give the same metrics, on a CPU bit for bit. With
+    several `processes` it starts them, from a notebook too, unless torchrun or accelerate launch
+    did. ValueError when the folders hold another run, RuntimeError when the loss is not finite,
+    `Interrupted` after SIGINT or SIGTERM.
     """
+    if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
+        launch(train, (parameters, dataset), parameters.processes, parameters.device)
+        record = load_run(parameters.record_folder)
+        return Run(record, None, record.metrics)
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
-    checkpoints = Checkpoints(parameters.checkpoint_folder)
-    found = what_is_there(parameters, checkpoints)
-    if isinstance(found, RunRecord):
-        return Run(found, None, found.metrics)
+    record, checkpoint = earlier_run(parameters, processes)
+    if record and not checkpoint:
+        where = f"this is its record in {record.folder}; resume = False repeats the run"
+        print(f"{parameters.name} is finished: {where}", flush=True)
+        return Run(record, None, record.metrics)
     dataset = dataset or load_dataset(parameters.dataset, parameters.data_root or None)
-    training = Training(parameters, dataset, processes, checkpoints, found)
+    if checkpoint is None and (parent := missing_parent(parameters)):
+        first = f"which is trained first: {parent.epochs} epochs"
+        print(f"{parameters.name} starts from {parent.name}, {first}", flush=True)
+        train(parent, dataset)
+    data = Split.of(dataset, parameters, processes.device)
+    origin = find_origin(parameters, data, processes, checkpoint)
+    training = Training(parameters, data, processes, origin)
     with stop_signals() as received, training.bar:
-        training.run(received)
-    record = training.recorder.finish()
+        training.run(received, epochs_to_keep(parameters))
+    progress, model = training.progress, training.model
+    if not record and processes.is_main:
+        if progress.parent:
+            progress.parent |= final_measures(parameters, model, data.test)
+        record = training.recorder.finish(progress)
     processes.wait()
-    return Run(record, copy.deepcopy(training.model).cpu().eval(), training.progress.metrics)
+    record = record if processes.is_main else None
+    return Run(record, copy.deepcopy(model).cpu().eval(), progress.metrics)
 
 
 class Training:
-    """A run under way: the model, its optimizer, and how far they are."""
+    """A run under way: the model, its optimizer, and its progress, which is written only here."""
 
     def __init__(
-        self,
-        parameters: RunParameters,
-        dataset: Dataset,
-        processes: Processes,
-        checkpoints: Checkpoints,
-        found: Checkpoint | None = None,
-        model: nn.Module | None = None,
+        self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
     ):
-        """`found`: the checkpoint to go on from. `model`: to start from, else the one that the
-        parameters describe."""
-        self.parameters, self.processes, self.checkpoints = parameters, processes, checkpoints
-        self.device = processes.device
-        self.data = Split.of(dataset, parameters, self.device)
-        self.steps = math.ceil(len(self.data.train) / parameters.batch_size)  # per epoch
-        self.progress = found.progress if found else Progress()
+        self.parameters, self.data, self.processes = parameters, data, processes
+        self.checkpoints, self.device = Checkpoints(parameters.checkpoint_folder), processes.device
+        self.steps = math.ceil(len(data.train) / parameters.batch_size)  # per epoch
         # of this epoch's steps, summed over their images
         self.losses = torch.zeros(self.steps, device=self.device)
         self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
-        if processes.is_main:
-            remove_temporary(checkpoints.folder)
-            remove_temporary(parameters.record_folder)
-        self.model = processes.place(model or self._start(dataset, found))
+        self.progress = Progress(parent=origin.parent)
+        self.model = origin.model
         self.optimizer = make_optimizer(self.model, parameters)
-        if found:
-            self._restore(found)
+        if found := origin.checkpoint:
+            self.progress = found.progress
+            self.progress.times_resumed += not found.is_finished
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": found.optimizer, "param_groups": groups})
+            lay_out_as_parameters(self.optimizer)
+            if processes.is_main:  # they are sums over the processes
+                self.losses.copy_(found.losses)
+                self.hits.copy_(found.hits)
         self._expect_one_position()
-        self.recorder = Recorder(parameters, self.data, processes, self.model, self.progress)
-        if not found:
-            self.recorder.take_snapshot()
+        if processes.is_main:
+            remove_temporary(parameters.checkpoint_folder)
+            remove_temporary(parameters.record_folder)
+        self.recorder = Recorder(parameters, data, processes, self.model)
+        self.snapshot_every = snapshot_interval(self.model, parameters.epochs)
         self._prepare()
-        total, done = parameters.epochs * len(self.data.train), self._images_done()
-        # None: quiet unless it is a terminal or a notebook
-        quiet = None if processes.is_main else True
-        self.bar = tqdm(
-            total=total,
-            initial=done,
-            desc="training",
-            unit=" images",
-            unit_scale=True,
-            disable=quiet,
-        )
+        count, progress = len(data.train), self.progress
+        done = progress.epoch * count + min(progress.step * parameters.batch_size, count)
+        total, unit = parameters.epochs * count, {"unit": " images", "unit_scale": True}
+        quiet = None if processes.is_main else True  # None: unless in a terminal or a notebook
+        self.bar = tqdm(desc="training", total=total, initial=done, disable=quiet, **unit)
 
     # --- the loop ---
 
-    def run(self, received: list[int]) -> None:
-        """From where the run is to its last epoch, with checkpoints on the way, unless a signal is
-        received."""
+    def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
+        """Train to the last epoch, with checkpoints on the way, unless a signal is received.
+
+        The weights after the epochs `keep_after` are kept, for other runs.
+        """
         progress, every = self.progress, self.parameters.checkpoint_every
+        if not progress.snapshots:  # a new run
+            self._keep_state(keep_after)
         if progress.epoch < self.parameters.epochs:
-            self.recorder.partial("running")
+            self.recorder.partial("running", progress)
         while progress.epoch < self.parameters.epochs:
             start = time.perf_counter()
             before, trained = progress.seconds, progress.training_seconds
@@ -137,16 +154,19 @@ class Training:
                 self._give_up(f"the test loss is {test_loss} after epoch {progress.epoch + 1}")
             progress.seconds = before + time.perf_counter() - start
             self._finish_epoch(test_loss, test_accuracy)
+            self._keep_state(keep_after)
             last = progress.epoch == self.parameters.epochs
             if every and (progress.epoch % every == 0 or last):
                 self._checkpoint()
-            self.recorder.partial("running")
+            self.recorder.partial("running", progress)
 
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-        """This process's share of the epoch's batches, from the step where the run is: indices,
-        windows, size of the whole."""
-        seed, size = self.parameters.seed, self.parameters.batch_size
-        generator = torch.Generator().manual_seed(_seed(seed, "epoch", self.progress.epoch))
+        """Yield this process's share of the epoch's batches, from the step where the run is.
+
+        A batch is the indices of its images, their windows, and the size of the whole batch.
+        """
+        size = self.parameters.batch_size
+        generator = torch.Generator().manual_seed(self._seed("epoch", self.progress.epoch))
         plan = self.data.train.shuffled(generator, self.parameters.augment)
         share = slice(self.processes.index, None, self.processes.count)
         while self.progress.step < self.steps:
@@ -155,28 +175,25 @@ class Training:
             yield index, corner, mirrored, len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
-        """One step, on this process's images of a batch of `size`: windows of them at `corner`,
-        `mirrored` where told."""
+        """Take one step, on this process's images of a batch of `size`.
+
+        The images are windows at `corner`, `mirrored` where told.
+        """
         epoch, step = self.progress.epoch, self.progress.step
-        torch.manual_seed(_seed(self.parameters.seed, "step", epoch, step, self.processes.index))
+        torch.manual_seed(self._seed("step", epoch, step, self.processes.index))
         torch.compiler.cudagraph_mark_step_begin()
         set_rate(self.optimizer, self.parameters.learning_rate_at(epoch, step, self.steps))
         self.network.train()
-        parts = list(
-            zip(
-                *(tensor.split(self.micro_batch) for tensor in (index, corner, mirrored)),
-                strict=True,
-            )
-        )
-        for number, part in enumerate(parts, start=1):
+        parts = [values.split(self.micro_batch) for values in (index, corner, mirrored)]
+        for number, part in enumerate(zip(*parts, strict=True), start=1):
             images, labels = self.data.train.windows(*part)
-            with self._gradients_shared(number == len(parts)):
-                with self._autocast():
+            # several processes exchange their gradients only after the last part
+            with nullcontext() if number == len(parts[0]) else self.without_exchange():
+                with autocast(self.device, self.parameters.precision):
                     logits = self.network(images).float()
                 smoothing = self.parameters.label_smoothing
                 loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-                # the processes' gradients are averaged: together this makes the mean over the whole
-                # batch
+                # averaged over the processes, this makes the mean over the whole batch
                 (loss * (self.processes.count / size)).backward()
             self.losses[step] += loss.detach()
             self.hits += (logits.argmax(dim=1) == labels).sum()
@@ -187,20 +204,14 @@ class Training:
             self._check_losses()
         self.bar.update(size)
 
-    def _gradients_shared(self, now: bool) -> AbstractContextManager:
-        """Of several processes: only after the last part of a batch do they exchange their
-        gradients."""
-        if now or not isinstance(self.network, DistributedDataParallel):
-            return nullcontext()
-        return self.network.no_sync()
-
-    def _autocast(self) -> torch.autocast:
-        low = self.parameters.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
+    def _seed(self, *parts: int | str) -> int:
+        text = repr((self.parameters.seed, *parts))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def evaluate(self) -> tuple[float, float]:
-        """Mean cross-entropy and accuracy on the test images, shared between the processes."""
-        return evaluate(self.forward, self.data.test, self._autocast, self.processes)
+        """Return the cross-entropy and accuracy on the test images, which the processes share."""
+        precision = self.parameters.precision
+        return evaluate(self.forward, self.data.test, precision, self.processes)
 
     def _finish_epoch(self, test_loss: float, test_accuracy: float) -> None:
         progress, count = self.progress, len(self.data.train)
@@ -218,15 +229,23 @@ class Training:
         progress.epoch, progress.step = progress.epoch + 1, 0
         self.losses.zero_()
         self.hits.zero_()
-        self.recorder.take_snapshot()
         shown = {"epoch": f"{progress.epoch}/{self.parameters.epochs}"}
         shown |= {"loss": f"{entry['train_loss']:.3f}", "accuracy": f"{test_accuracy:.4f}"}
         self.bar.set_postfix(shown)
 
+    def _keep_state(self, keep_after: Collection[int]) -> None:
+        """Keep a snapshot of the heads for the record, and the weights for other runs, if due."""
+        epoch = self.progress.epoch
+        if epoch in keep_after and self.processes.is_main:
+            identity = self.parameters.identity()
+            self.checkpoints.keep_weights(epoch, named_weights(self.model), identity)
+        if epoch % self.snapshot_every == 0 or epoch == self.parameters.epochs:
+            self.progress.snapshots[epoch] = snapshot(self.model)
+
     # --- when it must not go on ---
 
     def _check_losses(self) -> None:
-        """RuntimeError when a loss of this epoch is not finite. This waits for the device."""
+        """Wait for the device and raise RuntimeError when a loss of this epoch is not finite."""
         step = self.progress.step
         if torch.isfinite(self.losses[max(0, step - 50) : step]).all():
             return
@@ -236,11 +255,11 @@ class Training:
 
     def _give_up(self, what: str) -> None:
         last = next(iter(self.checkpoints.paths()), "none")
-        self.recorder.partial("stopped")
+        self.recorder.partial("stopped", self.progress)
         raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
 
     def _agreed_to_stop(self, received: list[int]) -> bool:
-        """Whether a signal arrived at any of the processes, which ask at the same steps."""
+        """Return whether a signal arrived at any of the processes, which ask at the same steps."""
         if self.processes.count == 1:
             return bool(received)
         if self.progress.step % 50 and self.progress.step < self.steps:
@@ -255,40 +274,16 @@ class Training:
             how = "the same command goes on from the last one"
             how = how if self.parameters.resume else "resume = True goes on from it"
             written = f"{what} written; {how}"
-        self.recorder.partial("stopped")
+        self.recorder.partial("stopped", self.progress)
         self.processes.wait()  # one that ends is taken as a failure, and the others are killed
         number = received[0] if received else signal.SIGTERM
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
 
-    def _expect_one_position(self) -> None:
-        """ValueError when several processes go on from different steps, as when they do not share
-        the folder of checkpoints."""
-        positions = self.processes.each(self._steps_done())
-        if len(set(positions)) > 1:
-            raise ValueError(
-                f"the processes found different checkpoints (steps done: {positions}): their"
-                " folders must be one, shared between the machines; name it by checkpoints (now"
-                f" {self.parameters.checkpoint_folder})"
-            )
-
     # --- the start, and going on ---
 
-    def _start(self, dataset: Dataset, found: Checkpoint | None) -> nn.Module:
-        torch.manual_seed(self.parameters.seed)
-        if SPECS[self.parameters.model].parent and not found:
-            model, origin = from_another(self.parameters, dataset, train, self._accuracy)
-            self.progress.parent = origin
-            return model
-        model = build_network(self.parameters.model_dump(), found.heads if found else None)
-        if isinstance(model, SmallCNN) and not found:
-            count = min(model.WHITENED_BY, len(self.data.train))
-            first = torch.arange(count, device=self.device)
-            model.whiten(self.data.train.plain(first)[0].cpu())
-        return model
-
     def _prepare(self) -> None:
-        """Compiled and parallel forms of the model; they share its weights."""
+        """Make the compiled and parallel forms of the model, which share its weights."""
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -300,51 +295,91 @@ class Training:
         if (mode := self.parameters.compile) != "off":
             torch.compiler.reset()  # another model's compiled code counts towards a limit
             self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
-        shared = self.processes.count > 1
-        self.network = DistributedDataParallel(self.forward) if shared else self.forward
-
-    def _accuracy(self, model: nn.Module) -> float:
-        """Of a model that is not trained here, on the test images."""
-        return evaluate(self.processes.place(model), self.data.test, self._autocast)[1]
+        self.network, self.without_exchange = self.forward, nullcontext
+        if self.processes.count > 1:
+            self.network = DistributedDataParallel(self.forward)
+            self.without_exchange = self.network.no_sync
 
     def _checkpoint(self) -> bool:
-        """The first process writes it."""
+        """Write a checkpoint, from the first process. Return False when that was not possible."""
         losses = self.processes.total(self.losses.clone())
         hits = self.processes.total(self.hits.clone())
         if not self.processes.is_main:
             return True
-        checkpoint = Checkpoint(
-            parameters=self.parameters.identity(),
-            progress=self.progress,
-            weights=named_weights(self.model),
-            optimizer=self.optimizer.state_dict()["state"],
-            losses=losses,
-            hits=hits,
-            heads=heads_per_layer(self.model) if self.progress.parent else None,
-        )
+        run, weights = self.parameters.identity(), named_weights(self.model)
+        state = self.optimizer.state_dict()["state"]
+        heads = heads_per_layer(self.model) if self.progress.parent else None
+        checkpoint = Checkpoint(run, self.progress, weights, state, losses, hits, heads)
         return self.checkpoints.write(self._steps_done(), checkpoint)
 
-    def _restore(self, found: Checkpoint) -> None:
-        set_weights(self.model, found.weights)
-        restore(self.optimizer, found.optimizer)
-        progress, epochs = self.progress, self.parameters.epochs
-        progress.times_resumed += not found.is_finished
-        if self.processes.is_main:
-            self.losses.copy_(found.losses)  # they are sums over the processes
-            self.hits.copy_(found.hits)
-            what = "finished" if found.is_finished else "resumed"
-            step = f", step {progress.step}" if progress.step else ""
-            at = f"epoch {progress.epoch} of {epochs}{step}"
-            print(f"{self.parameters.name}: {what} at {at} ({found.path})", flush=True)
+    def _expect_one_position(self) -> None:
+        """Raise ValueError when the processes, in folders of their own, go on from other steps."""
+        positions = self.processes.each(self._steps_done())
+        if len(set(positions)) > 1:
+            raise ValueError(
+                f"the processes found different checkpoints (steps done: {positions}): their"
+                " folders must be one, shared between the machines; name it by checkpoints (now"
+                f" {self.parameters.checkpoint_folder})"
+            )
 
     def _steps_done(self) -> int:
         return self.progress.epoch * self.steps + self.progress.step
 
-    def _images_done(self) -> int:
-        count = len(self.data.train)
-        of_this_epoch = min(self.progress.step * self.parameters.batch_size, count)
-        return self.progress.epoch * count + of_this_epoch
+
+# --- the optimizer, and how much memory a step touches ---
 
 
-def _seed(*parts: int | str) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
+def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
+    """Return SGD or AdamW, with groups of their own for positions and for normalisation.
+
+    The parameters of positions have another learning rate and no decay; the shifts of batch
+    normalisation another learning rate and the same decay per step.
+    """
+    position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
+    norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    apart = norms if parameters.norm_rate != 1 else []
+    chosen = {id(parameter) for parameter in position + apart}
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    decay, rate = parameters.weight_decay, parameters.norm_rate
+    groups = [{"params": weights, "weight_decay": decay, "factor": 1.0}]
+    if position:
+        groups.append({"params": position, "weight_decay": 0.0, "factor": parameters.position_rate})
+    if apart:
+        groups.append({"params": apart, "weight_decay": decay / rate, "factor": rate})
+    options = {"lr": parameters.learning_rate, "fused": next(model.parameters()).is_cuda}
+    if parameters.optimizer == "adamw":
+        return torch.optim.AdamW(groups, **options)
+    nesterov = parameters.optimizer == "nesterov"
+    return torch.optim.SGD(groups, momentum=MOMENTUM, nesterov=nesterov, **options)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step, times the factor of each group."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["factor"]
+
+
+def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Give the state of an optimizer the strides of its parameters, which a file does not keep.
+
+    Fused optimizers on a GPU, where the layout is channels last, need them.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if value.shape == parameter.shape:
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
+    """Return how many images of a batch to take at a time, in about equal parts.
+
+    On a CPU, memory takes the time of a step, so the largest tensor of a layer, the values of all
+    heads, is kept below 32 MiB. The whole batch is taken elsewhere, and where its images share
+    something random or measured (dropout of the attention, batch normalisation).
+    """
+    whole, heads = math.ceil(parameters.batch_size / processes.count), heads_per_layer(model)
+    if processes.device.type != "cpu" or parameters.attention_dropout or not heads:
+        return whole
+    pixels = (DATASETS[parameters.dataset].image_size // parameters.pooling) ** 2
+    fit = max(1, LARGEST_BLOCK // (4 * max(1, *heads) * pixels * parameters.hidden))
+    return math.ceil(whole / math.ceil(whole / fit))

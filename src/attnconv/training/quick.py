@@ -1,5 +1,4 @@
-"""The brief runs: each model on digits, trained once while the book builds and read by the chapters
-that show it."""
+"""Train the brief runs: each model on digits, once while the book builds, for several chapters."""
 
 import hashlib
 import io
@@ -23,31 +22,45 @@ from ..runs.parameters import RunParameters
 from ..runs.record import RunRecord, processor
 from ..runs.select import Records
 from ..store import REPOSITORY
-from .launch import launch
+from .loop import train
+
+#: The parts of the package that determine a run's numbers and record; the others only show them.
+COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures", "training")
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
-    """The record of a model's quick run: read if this very code made it on this machine, else
-    trained now."""
+    """Return the record of a model's quick run.
+
+    It is read if this very code made it on this machine, and trained otherwise.
+    """
     parameters = _parameters(model, seed)
     remove_old_runs()
     if parent := MODELS[model].parent:
         quick_run(parent, seed)
     with _alone(parameters):
-        record = launch(parameters).record
+        record = train(parameters).record
     assert record, "of a single process"
     return record
 
 
+def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
+    """Return the quick runs of several models, made two at a time where there are two cores."""
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        # the longest is the last in MODELS
+        runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
+        return [runs[model].result() for model in models]
+
+
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """A model's first run among the records; where there is none, its quick run on digits, read or
-    trained now."""
+    """Return a model's first run among the records or, where there is none, its quick run."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
 def quick_model(model: str, seed: int = 0) -> nn.Module:
-    """The trained model of a quick run, on the CPU. ValueError for one whose recipe keeps no
-    checkpoint."""
+    """Return the trained model of a quick run, on the CPU.
+
+    ValueError for a model whose recipe keeps no checkpoint.
+    """
     quick_run(model, seed)
     parameters = _parameters(model, seed)
     if not parameters.checkpoint_every:
@@ -55,22 +68,16 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
             f"the weights of {model}'s quick run are not kept; give it checkpoint_every in its spec"
         )
     with _alone(parameters):
-        run = launch(parameters)
-        trained = run.model or launch(parameters.model_copy(update={"resume": False})).model
+        run = train(parameters)
+        trained = run.model or train(parameters.model_copy(update={"resume": False})).model
     assert trained, "a run that starts afresh has one"
     return trained
 
 
 def _parameters(model: str, seed: int) -> RunParameters:
-    folder = _folder()
-    places = {
-        "runs": str(folder / "runs"),
-        "checkpoints": str(folder / "checkpoints"),
-        "resume": True,
-    }
-    return RunParameters.check(
-        {"model": model, "dataset": "digits", "tier": "brief", "seed": seed} | places
-    )
+    given = {"model": model, "dataset": "digits", "tier": "brief", "seed": seed, "resume": True}
+    folders = {name: str(_folder() / name) for name in ("runs", "checkpoints")}
+    return RunParameters.check(given | folders)
 
 
 def _folder() -> Path:
@@ -78,7 +85,7 @@ def _folder() -> Path:
 
 
 def remove_old_runs() -> None:
-    """Of other code, and of another day."""
+    """Remove the runs that other code made on another day."""
     for other in _folder().parent.glob("quick-*"):
         if other != _folder() and time.time() - other.stat().st_mtime > 86_400:
             shutil.rmtree(other, ignore_errors=True)
@@ -86,45 +93,34 @@ def remove_old_runs() -> None:
 
 @contextmanager
 def _alone(parameters: RunParameters) -> Iterator[None]:
-    """Chapters are executed side by side, so one at a time; and quietly: what a run says names
-    folders of this machine."""
-    lock = Path(parameters.runs).parent / f"{parameters.name}.lock"
+    """Hold the lock of a run, compute on one thread, and print nothing.
+
+    Chapters are executed side by side; what a run prints names folders of this machine; small
+    arrays gain nothing from a second thread, and the numbers must not depend on how many there are.
+    """
+    lock, threads = (
+        Path(parameters.runs).parent / f"{parameters.name}.lock",
+        torch.get_num_threads(),
+    )
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock), redirect_stdout(io.StringIO()), _one_thread():
-        yield
+    with FileLock(lock), redirect_stdout(io.StringIO()):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
-def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
-    """The quick runs of several models, two at a time where there are two cores."""
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        # the longest is the last in MODELS
-        runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
-        return [runs[model].result() for model in models]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small arrays gain nothing from a second thread, and the numbers do not depend on how many
-    cores there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def digest(folder: Path) -> str:
-    """Of this package's files, the versions that compute, and the machine: another's runs are not
-    this one's."""
-    versions = [
-        f"{name} {metadata.version(name)}"
-        for name in ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")
-    ]
+def digest(package: Path) -> str:
+    """Return a hash of the code that computes runs, the versions of libraries, and the machine."""
+    libraries = ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")
+    versions = [f"{name} {metadata.version(name)}" for name in libraries]
     whole = hashlib.sha256(repr((versions, sys.version_info[:2], processor())).encode())
-    for path in sorted(folder.rglob("*.py")):
-        whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] in COMPUTING:
+            whole.update(str(name).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()[:16]
 
 
-DIGEST = digest(Path(__file__).parents[1])  # when imported: what is on the disk later is other code
+DIGEST = digest(Path(__file__).parents[1])  # when imported: later, the disk may hold other code

@@ -5,7 +5,7 @@ from functools import partial
 from statistics import mean
 
 from ...models import MODELS
-from ...models.published import TABLE_4
+from ...models.specs import TABLE_4
 from ..tables import Accuracy, cost_in_table
 from .claim import (
     ABSOLUTE,

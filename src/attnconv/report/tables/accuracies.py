@@ -7,7 +7,7 @@ from functools import cache
 
 from ...models import MODELS, build_model, cost_of
 from ...models.cost import Cost
-from ...models.published import TABLE_1, TABLE_4
+from ...models.specs import TABLE_1, TABLE_4
 from ...runs.parameters import RunParameters, build_network
 from ...runs.record import RunRecord
 from ...runs.select import Records

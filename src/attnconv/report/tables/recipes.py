@@ -7,7 +7,7 @@ from torch import nn
 
 from ...measures.heads import heads_of
 from ...models import MODELS, SelfAttentionNet, build_model
-from ...models.published import TABLE_2, TABLE_4
+from ...models.specs import TABLE_2, TABLE_4
 from ...runs.parameters import MOMENTUM, Network, RunParameters
 from ...runs.record import RunRecord, find_runs
 from ...runs.select import Records
@@ -36,7 +36,7 @@ def table_2(records: Records) -> Table:
         rows.append([label, printed, ours, *used])
     caption = (
         "Table 2. Parameters of the self-attention networks. Source: the paper;"
-        " models.recipes.PAPER_RECIPE, the model itself; "
+        " models.specs.PAPER_RECIPE, the model itself; "
         + (
             "the run records; - stands for what no record holds."
             if columns
@@ -82,7 +82,7 @@ def tier_recipe() -> Table:
         ]
     caption = (
         "What the small tier's recipe has otherwise than the paper's. Source: PAPER_RECIPE and"
-        " SMALL_RECIPE of models.recipes."
+        " SMALL_RECIPE of models.specs."
     )
     return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
 

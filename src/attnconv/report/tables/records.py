@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ...data import DATASETS
 from ...measures.heads import heads_of, lemma_3_residual
 from ...models import ARMS, BEYOND, SPECS, cost_of
-from ...models.published import TABLE_4
+from ...models.specs import TABLE_4
 from ...runs.parameters import build_network
 from ...runs.record import RunRecord
 from ...runs.select import Records

@@ -1,0 +1,143 @@
+"""Use the machine: its device, its memory, several processes, and the signals that stop a run."""
+
+import ctypes
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from accelerate import PartialState, notebook_launcher
+from accelerate.utils import is_cuda_available
+from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.api import SignalException
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together, as a launcher started them; one, if none did."""
+
+    index: int
+    count: int
+    device: torch.device
+
+    @classmethod
+    def join(cls, device: str) -> "Processes":
+        """Join the processes that torchrun, accelerate launch or `launch` started."""
+        kind = device_type(device)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            state = PartialState(cpu=kind == "cpu")
+            return cls(state.process_index, state.num_processes, cast(torch.device, state.device))
+        return cls(0, 1, torch.device(kind))
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the files."""
+        return self.index == 0
+
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over the processes."""
+        if self.count > 1:
+            torch.distributed.all_reduce(value)
+        return value
+
+    def each(self, value: int) -> list[int]:
+        """Return a number from each process."""
+        values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
+        values[self.index] = value
+        return self.total(values).tolist()
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Return the model on this process's device, in the layout that is fast there."""
+        if self.device.type == "cuda" and self.count > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if self.device.type == "cuda" or getattr(model, "channels_last", False):
+            model = model.to(memory_format=torch.channels_last)
+        return model.to(self.device)
+
+    def wait(self) -> None:
+        """Wait for all processes."""
+        if self.count > 1:
+            torch.distributed.barrier()
+
+
+def device_type(device: str) -> str:
+    """Return cuda or cpu, with `auto` resolved. ValueError for cuda where there is none."""
+    # asks the driver without starting CUDA, which forked processes could not use afterwards
+    there = is_cuda_available()
+    if device == "cuda" and not there:
+        raise ValueError(
+            "device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"
+        )
+    return ("cuda" if there else "cpu") if device == "auto" else device
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Return a context in which models compute in bfloat16, if that is the precision."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def launch(function: Callable[..., Any], arguments: tuple, count: int, device: str) -> None:
+    """Call a function in several processes of this machine, from a notebook too."""
+    device_type(device)  # its error is clearer before there are several processes
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    try:
+        notebook_launcher(function, arguments, num_processes=count, use_port=port)
+    except SignalException as stop:  # the launcher has told the processes and waited for them
+        raise Interrupted(f"stopped by {stop.sigval.name}", stop.sigval) from None
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep the memory of freed tensors for the next step.
+
+    By default it gives large blocks back to the system and asks for them again page by page, which
+    took about a quarter of a step where it was measured. Other C libraries do not have the call.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_THRESHOLD, 2**30)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A SIGINT or SIGTERM, whose number is `signal`, that arrived during a step, now finished."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.signal = number
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINTs and SIGTERMs, so that the step under way can finish and be saved.
+
+    A stop may arrive twice (from the scheduler and through the launcher); a SIGINT more than two
+    seconds after the first signal acts at once.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    moments: list[float] = []
+
+    def remember(number: int, frame) -> None:
+        moments.append(time.monotonic())
+        if number == signal.SIGINT and moments[-1] - moments[0] > 2:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,212 @@
+"""Find what a run starts from, before it starts.
+
+A run starts from nothing, from its own checkpoint, from a trained parent without its degenerate
+heads, or from a CNN that is trained on, as it is or as attention. A finished run is returned as an
+earlier call left it.
+"""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from ..data import Batches, Split
+from ..measures.grid import as_convolutions
+from ..models import SPECS, SelfAttentionNet, SmallCNN, prune_degenerate_heads
+from ..models.cnn import begin
+from ..runs.parameters import Network, Place, RunParameters, Task, build_network
+from ..runs.record import RunRecord, load_run
+from ..runs.select import command
+from ..runs.weights import set_weights
+from ..store import DamagedFile, read_tensors
+from .checkpoint import Checkpoint, Checkpoints
+from .machine import Processes
+from .recorder import evaluate
+
+# the parameters in which the parent of a pruned run must be as asked
+OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The model that a run starts with, and where it comes from.
+
+    `parent` is what the record says of the run that the model was made of. `checkpoint` is the one
+    that the run goes on from.
+    """
+
+    model: nn.Module
+    parent: dict[str, Any] | None = None
+    checkpoint: Checkpoint | None = None
+
+
+# --- the run itself, as earlier calls left it ---
+
+
+def earlier_run(
+    parameters: RunParameters, processes: Processes
+) -> tuple[RunRecord | None, Checkpoint | None]:
+    """Return the run's record, if nothing is left to be done, and its newest checkpoint.
+
+    Without `resume`, remove the checkpoints instead. Warn of damaged files. ValueError for files of
+    another run.
+    """
+    record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
+    if not parameters.resume:
+        if processes.is_main:
+            checkpoints.clear()
+        return None, None
+    try:
+        record = load_run(parameters.record_folder)
+        _expect_same_run(parameters, record.info.parameters, record.folder)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:  # such as one that was being written when the run was killed
+        warnings.warn(f"{error}; it will be written anew", stacklevel=2)
+    if checkpoint := checkpoints.read():
+        _expect_same_run(parameters, checkpoint.parameters, checkpoint.path)
+    finished = record and record.info.status == "finished"
+    return record if finished and (not checkpoint or checkpoint.is_finished) else None, checkpoint
+
+
+def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Path | None) -> None:
+    ours = parameters.identity()
+    # a parameter that was added after the file was written had its default
+    given = RunParameters.defaults() | other
+    theirs = {name: value for name, value in given.items() if name not in Place.names()}
+    differences = ", ".join(
+        f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    )
+    if differences:
+        raise ValueError(
+            f"{where} is of a run with other parameters: {differences}. Name other folders with"
+            " runs and checkpoints, or set resume to False to replace it"
+        )
+
+
+# --- the model that a run starts with ---
+
+
+def find_origin(
+    parameters: RunParameters, data: Split, processes: Processes, checkpoint: Checkpoint | None
+) -> Origin:
+    """Return what a run starts from: its checkpoint, a trained parent, a CNN, or nothing."""
+    torch.manual_seed(parameters.seed)
+    if checkpoint:
+        return _from_checkpoint(parameters, checkpoint, processes)
+    if SPECS[parameters.model].start:
+        return _from_cnn(parameters, data.test, processes)
+    if SPECS[parameters.model].parent:
+        return _from_pruned(parameters, data.test, processes)
+    model = build_network(parameters.model_dump())
+    if count := min(getattr(model, "PREPARED_WITH", 0), len(data.train)):
+        first = torch.arange(count, device=processes.device)
+        cast(SmallCNN, model).prepare(data.train.plain(first)[0].cpu())
+    return Origin(processes.place(model))
+
+
+def _from_checkpoint(
+    parameters: RunParameters, checkpoint: Checkpoint, processes: Processes
+) -> Origin:
+    model = processes.place(build_network(parameters.model_dump(), checkpoint.heads))
+    set_weights(model, checkpoint.weights)
+    if processes.is_main:
+        progress = checkpoint.progress
+        what = "finished" if checkpoint.is_finished else "resumed"
+        step = f", step {progress.step}" if progress.step else ""
+        at = f"epoch {progress.epoch} of {parameters.epochs}{step}"
+        print(f"{parameters.name}: {what} at {at} ({checkpoint.path})", flush=True)
+    return Origin(model, checkpoint.progress.parent, checkpoint)
+
+
+def missing_parent(parameters: RunParameters) -> RunParameters | None:
+    """Return the run that must come first, since this one prunes its model; None if none must."""
+    spec = SPECS[parameters.model]
+    if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
+        return None
+    return parameters.parent()
+
+
+def _last_checkpoint(parent: RunParameters) -> Checkpoint | None:
+    found = Checkpoints(parent.checkpoint_folder).read()
+    asked = {name: getattr(parent, name) for name in OF_THE_PARENT}
+    fits = found and found.is_finished and asked.items() <= found.parameters.items()
+    return found if fits else None
+
+
+def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
+    parent = parameters.parent()
+    found = _last_checkpoint(parent)
+    if found is None:
+        raise ValueError(
+            f"{parent.name} has a record in {parent.record_folder} but no checkpoint in"
+            f" {parent.checkpoint_folder}: its weights are not at hand; repeat it with resume ="
+            " False, or name the folder of its checkpoint by checkpoints"
+        )
+    network = build_network(parent.model_dump())
+    set_weights(network, found.weights)
+    criterion = {name: getattr(parameters, name) for name in ("max_condition", "min_eigenvalue")}
+    model, removed = prune_degenerate_heads(cast(SelfAttentionNet, network), **criterion)
+    model, before = processes.place(model), found.progress.metrics[-1]["test_accuracy"]
+    _, after = evaluate(model, test, parameters.precision)
+    about = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": before}
+    about |= {"removed_heads": removed, **criterion, "test_accuracy_after_pruning": after}
+    return Origin(model, about)
+
+
+# --- chapter 15: CNNs that are trained on, as they are or as attention ---
+
+
+def epochs_to_keep(parameters: RunParameters) -> set[int]:
+    """Return the epochs of a run after which its weights are kept: where arms start."""
+    return {
+        round(spec.start.share * parameters.epochs)
+        for spec in SPECS.values()
+        if spec.start and spec.parent == parameters.model and parameters.checkpoint_every
+    }
+
+
+def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
+    """Return the start of an arm, made of the CNN after the arm's share of its training.
+
+    ValueError, with the command that trains the CNN, where it is missing, damaged or another.
+    """
+    parent, start = parameters.parent(), SPECS[parameters.model].start
+    assert start, "only arms start from a CNN"
+    epoch = round(start.share * parent.epochs)
+    path = Checkpoints(parent.checkpoint_folder).weights_path(epoch)
+    cnn = build_network(parent.model_dump())
+    try:
+        weights, about = read_tensors(path)
+        _expect_same_run(parent, about["parameters"], path)
+        set_weights(cnn, weights)
+    except (OSError, ValueError) as error:
+        asked = {name: getattr(parameters, name) for name in ("dataset", "tier", "seed")}
+        raise ValueError(
+            f"{parameters.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
+            f" which is not at hand ({error}); this command makes it:"
+            f" {command(model=parent.model, **asked)}"
+        ) from None
+    _, accuracy = evaluate(processes.place(cnn), test, parameters.precision)
+    about = {"run": parent.name, "epochs": epoch, "test_accuracy": accuracy}
+    model = processes.place(begin(cnn, start, parameters.start_alpha, parameters.seed))
+    _, at_start = evaluate(model, test, parameters.precision)
+    return Origin(model, about | {"test_accuracy_at_start": at_start})
+
+
+def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
+    """Return what a record says of a trained model besides its accuracy; most runs have nothing.
+
+    For an arm that became attention, it is how far each layer is from its nearest convolution, and
+    the accuracy with these convolutions in place of the layers.
+    """
+    start = SPECS[parameters.model].start
+    if not (start and start.heads):
+        return {}
+    cnn, distances = as_convolutions(model)
+    return {"distances": distances, "test_accuracy_as_convolutions": evaluate(cnn, test)[1]}
