@@ -16,7 +16,7 @@ import statistics
 import torch
 from playwright.sync_api import sync_playwright
 
-from attnconv.explorer.page import page_html
+from attnconv.explorer import page_html
 from attnconv.explorer.payload import Payload
 from attnconv.models import build_model, snapshot
 from attnconv.runs.record import processor
@@ -70,7 +70,9 @@ def page_of(model):
         tensors = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
         entry["file"] = payload.file(model, {"epochs": torch.arange(3)} | tensors)
     payload.data["models"] = [entry]
-    return f'<!doctype html><body style="max-width: 54rem">{page_html("attention", payload, "")}'
+    return (
+        f'<!doctype html><body style="max-width: 54rem">{page_html("attention", payload.data, "")}'
+    )
 
 
 def main():

@@ -10,7 +10,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from attnconv.explorer.page import page_html
+from attnconv.explorer import page_html
 from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
 from attnconv.models import ARMS, MODELS
 from attnconv.runs.select import Records
@@ -59,7 +59,7 @@ class Explorer(SphinxDirective):
         payload = makers[view]()
         for name, content in payload.files.items():
             write_file(Path(self.env.app.outdir, FOLDER, name), content)
-        return [nodes.raw("", page_html(view, payload, " ".join(self.content)), format="html")]
+        return [nodes.raw("", page_html(view, payload.data, " ".join(self.content)), format="html")]
 
 
 def setup(app):

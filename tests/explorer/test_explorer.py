@@ -11,7 +11,7 @@ import torch
 from helpers.synthetic import write_record
 from safetensors.torch import load
 
-from attnconv.explorer.page import page_html
+from attnconv.explorer import page_html
 from attnconv.explorer.payload import (
     IN_THE_PAGE,
     Payload,
@@ -20,7 +20,7 @@ from attnconv.explorer.payload import (
     maps_payload,
     pixel_payload,
 )
-from attnconv.explorer.widget import explore, explore_convolution, explore_maps
+from attnconv.explorer.widget import Explorer, explore, explore_maps
 from attnconv.measures.heads import heads_of
 from attnconv.models import MODELS, SmallCNN
 from attnconv.runs.record import load_run
@@ -67,7 +67,7 @@ def test_a_page_has_every_model_and_all_its_files(records):
                 assert all(
                     torch.equal(tensors[name], values) for name, values in record.attention.items()
                 )
-    assert len(page_html("attention", payload, "still").encode()) < 2_000_000
+    assert len(page_html("attention", payload.data, "still").encode()) < 2_000_000
 
 
 def test_a_freed_cnn_is_shown_at_the_size_of_its_middle_group(tmp_path):
@@ -137,7 +137,7 @@ def test_pictures_of_a_data_set_are_shown_only_at_hand(records, monkeypatch):
 def test_a_page_asks_for_nothing_and_evaluates_nothing(records):
     payload = attention_payload(records[:1])
     payload.data["models"][0]["source"] = "</script><b>"
-    page = page_html("attention", payload, "a <still>")
+    page = page_html("attention", payload.data, "a <still>")
     assert page.count("</script>") == 2 and "a &lt;still&gt;" in page
     assert not re.search(r"\beval\(|new Function|importScripts|import\(", page)
     assert set(re.findall(r"https?://[^\"'`\s]+", page)) == {"http://www.w3.org/2000/svg"}
@@ -159,7 +159,8 @@ def test_a_widget_holds_all_it_shows(records):
     assert widget.state == {"layer": "2", "query": "3,4"} and widget.view == "attention"
     assert all("base64" in file for entry in widget.data["models"] for file in files_of(entry))
     assert "export default" in widget._esm and ".explorer" in widget._css
-    assert explore_convolution(kernel=[[0, 1, 0], [1, -4, 1], [0, 1, 0]]).state == {
+    kernel = {"kernel": [[0, 1, 0], [1, -4, 1], [0, 1, 0]]}
+    assert Explorer.of("convolution", convolution_payload(), kernel).state == {
         "kernel": "0,1,0,1,-4,1,0,1,0"
     }
 

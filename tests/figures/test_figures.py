@@ -88,7 +88,7 @@ def test_every_figure_is_listed_here():
         if function.__module__.startswith("attnconv.figures")
     }
     chapter_15 = {"arm_accuracies", "heads_before_and_after", "layer_paths", "over_training"}
-    elsewhere = {"mass_threshold"} | chapter_15  # see test_freed_findings.py
+    elsewhere = {"mass_threshold"} | chapter_15  # see tests/report/test_moving_heads.py
     assert public == set(DRAWINGS) | set(OF_RECORDS) | elsewhere
     assert {f"figure_{number}" for number in range(1, 15)} <= public
 
@@ -196,13 +196,13 @@ def test_figure_7_has_another_query_than_figure_6(runs):
 
 
 def test_single_images_are_the_data_sets_own_or_a_photograph(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("attnconv.figures.heads.dataset_at_hand", lambda name: None)
+    monkeypatch.setattr("attnconv.figures.trained_heads.dataset_at_hand", lambda name: None)
     assert any(
         "photograph flower.jpg, since cifar10 is not" in text
         for text in texts(figures.figure_9(runs["sa-learned-content"]))
     )
     digits = load_dataset("digits")
-    monkeypatch.setattr("attnconv.figures.heads.dataset_at_hand", lambda name: digits)
+    monkeypatch.setattr("attnconv.figures.trained_heads.dataset_at_hand", lambda name: digits)
     other = figures.figure_9(runs["sa-learned-content"])
     assert any("photograph" in text for text in texts(other)), (
         "other data than the record's are not shown as its own"

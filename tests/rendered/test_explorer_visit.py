@@ -8,7 +8,7 @@ from helpers import HTML
 from PIL import Image
 from playwright.sync_api import expect
 
-from attnconv.explorer.page import page_html
+from attnconv.explorer import page_html
 from attnconv.explorer.payload import attention_payload
 from attnconv.runs.record import load_run
 
@@ -302,7 +302,7 @@ def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, 
     record = load_run(paper_records / "sa-learned-content--cifar10--seed0")
     page = browser.new_page()
     page.set_content(
-        f"<!doctype html><body>{page_html('attention', attention_payload([record]), '')}"
+        f"<!doctype html><body>{page_html('attention', attention_payload([record]).data, '')}"
     )
     expect(page.locator(".explorer-pad")).to_be_visible()
     page.get_by_label("Image").select_option("flower")

@@ -8,7 +8,8 @@ import torch
 from ipywidgets.embed import embed_data
 from playwright.sync_api import expect
 
-from attnconv.explorer.widget import explore_convolution, explore_maps, explore_pixel
+from attnconv.explorer.payload import convolution_payload, pixel_payload
+from attnconv.explorer.widget import Explorer, explore_maps
 
 LOADERS = ("require", "widgets-local", "embed-amd")
 # The two ends of a widget's model, as anywidget gives it to the module's `render`.
@@ -30,7 +31,8 @@ NOTEBOOK = """async ([source, view, data, state]) => {
 
 
 def test_a_page_made_of_a_notebook_shows_the_widget(visit):
-    data = embed_data(views=[explore_convolution(alpha=746)], drop_defaults=False)
+    widget = Explorer.of("convolution", convolution_payload(), {"alpha": 746})
+    data = embed_data(views=[widget], drop_defaults=False)
     (view,) = data["view_specs"]
     scripts = "".join(f'<script src="_static/widgets/{name}.js"></script>' for name in LOADERS)
     embedded = "".join(
@@ -52,7 +54,8 @@ def test_a_page_made_of_a_notebook_shows_the_widget(visit):
 @pytest.fixture
 def notebook(browser):
     """A page with the widget's view in it, and a notebook's model behind."""
-    page, widget = browser.new_page(), explore_convolution(alpha=3, border="as it is")
+    page, state = browser.new_page(), {"alpha": 3, "border": "as it is"}
+    widget = Explorer.of("convolution", convolution_payload(), state)
     page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
     yield page
     page.close()
@@ -81,7 +84,7 @@ def test_the_view_shows_what_python_sets(notebook):
 
 
 def test_a_view_that_is_gone_does_nothing_more(browser):
-    page, widget = browser.new_page(), explore_pixel()
+    page, widget = browser.new_page(), Explorer.of("pixel", pixel_payload(), {})
     page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
     page.clock.install()
     page.get_by_role("button", name="Play").click()

@@ -18,7 +18,8 @@ from attnconv.measures.heads import heads_of, lemma_3_residual
 from attnconv.models import MODELS
 from attnconv.models.specs import TABLE_4
 from attnconv.report import readme, verdicts
-from attnconv.report.claims import CLAIMS, finding
+from attnconv.report.claims import CLAIMS
+from attnconv.report.rules import finding
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
 

@@ -1,42 +1,47 @@
 """Attention and convolution, live: on a page of the book and in a notebook, by the same JavaScript.
 
-No framework, no other file, no other host: the modules in `js/` are joined to one script, each
-after those that it imports. Letters in them as in the paper: H x W pixels, N_h heads, q query and k
-key pixel, delta = k - q. A pixel is [row, column], from 0; an image or a map is one array of H * W
-numbers, row by row. Layers and heads are counted from 1 where they are shown.
+The modules in `js/` are joined to one script, each after those that it imports; no framework, no
+other file and no other host is needed. Letters in them are the paper's: H x W pixels, N_h heads, q
+query and k key pixel, delta = k - q. A pixel is [row, column], from 0; an image or a map is one
+array of H * W numbers, row by row. Layers and heads are counted from 1 where they are shown.
 """
 
+import html
+import json
 import re
+from collections.abc import Mapping
 from importlib import resources
+from typing import Any
 
 MODULES = (
-    "numbers",
-    "files",
-    "models",
-    "dom",
-    "view",
-    "attention-state",
-    "attention",
-    "layer",
-    "convolution",
-    "pixel",
-    "mount",
+    *("numbers", "files", "models", "dom", "view"),
+    *("attention-state", "attention", "layer", "convolution", "pixel", "mount"),
 )
 
 
 def source(*names: str) -> str:
-    """The text of files of this folder, one after the other."""
-    return "".join(
-        resources.files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names
-    )
+    """Return the text of files of this folder, one after the other."""
+    folder = resources.files(__name__)
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def script(host: str = "") -> str:
-    """All modules as one, and a host, "page" or "widget": what stands in a page, where modules
-    cannot import each other."""
+    """Return all modules as one script, without imports, and a host: "page" or "widget"."""
     names = [*MODULES, *([host] if host else [])]
-    return re.sub(
-        r'(?m)^import \{[^}]*\} from "\./[^"]+";\n',
-        "",
-        source(*(f"js/{name}.js" for name in names)),
+    joined = source(*(f"js/{name}.js" for name in names))
+    return re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+
+
+def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
+    """Return a view as HTML that needs no kernel: "attention", "convolution" or "pixel".
+
+    `data`: of a `payload.Payload`. `still`: the text shown where no script runs.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    text = text.replace("<", "\\u003c")  # so that no text can end the element
+    return (
+        f"<style>\n{source('explorer.css')}</style>\n"
+        f'<div data-explorer="{view}"><p>{html.escape(still)}</p></div>\n'
+        f'<script type="application/json" id="explorer-data">{text}</script>\n'
+        f'<script type="module">\n{script("page")}</script>\n'
     )

@@ -1,15 +1,14 @@
-"""What the explorer's views are given: pictures, models by name, and files of numbers. All of it is
-JSON but the files.
+"""What the explorer's views are given: pictures, models by name, and files of numbers, in JSON.
 
 A file is a safetensors file. Small ones go into the page (`base64`), others lie beside it (`url`);
-each has its CRC-32, so that a damaged one is noticed. What the pages read is what run records hold.
+each has its CRC-32, so that a damaged one is noticed. The numbers are those of run records.
 Letters: L layers, N_h heads, Q query pixels.
 """
 
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +41,11 @@ MEAN = "mean"
 
 @dataclass
 class Payload:
-    """`data` for a view, and the `files` that its addresses name, to be written to the folder
-    `place` beside the page; with no place all files go into `data`."""
+    """What a view is given, and the files that lie beside its page.
+
+    `data`: for the view. `files`: those that its addresses name, to be written to the folder
+    `place` beside the page; with no place all files go into `data`.
+    """
 
     place: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
@@ -51,18 +53,18 @@ class Payload:
     inlined: int = 0  # bytes of files in `data`
 
     def __post_init__(self) -> None:
-        self.data |= {
-            "colors": json.loads(source("palettes.json")) | {"heads": HEAD_COLORS},
-            "images": {},
-        }
+        colors = json.loads(source("palettes.json")) | {"heads": HEAD_COLORS}
+        self.data |= {"colors": colors, "images": {}}
 
     def file(
         self, name: str, tensors: Mapping[str, Tensor], on_request: bool = False
     ) -> dict[str, Any]:
-        """Tensors as a file: what the page needs to know to read it."""
-        content = safetensors.torch.save(
-            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-        )
+        """Add tensors as a file and return what the page needs to know to read it.
+
+        `on_request`: a file beside the page however small, loaded when the reader asks for it.
+        """
+        on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        content = safetensors.torch.save(on_cpu)
         entry = {"name": name, "crc32": zlib.crc32(content)}
         small = len(content) <= min(IN_THE_PAGE, ALL_IN_THE_PAGE - self.inlined) and not on_request
         if self.place is None or small:
@@ -72,8 +74,10 @@ class Payload:
         return entry | {"url": f"{self.place}/{name}.safetensors"}
 
     def picture(self, name: str, label: str, image: Tensor) -> str:
-        """An image `(H, W)` or `(H, W, 3)` from 0 to 1, by its name. ValueError for anything
-        else."""
+        """Add an image `(H, W)` or `(H, W, 3)` and return its name.
+
+        ValueError for another shape, or values that are not floats from 0 to 1.
+        """
         if image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.numel():
             raise ValueError(
                 f"got an image of shape {tuple(image.shape)}, expected (H, W) or (H, W, 3)"
@@ -91,7 +95,7 @@ class Payload:
 
 
 def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
-    """Per layer and head the best shift and its mass, as `heads.Heads` defines them."""
+    """Return the best shift of each layer's heads and its mass, as `Heads` defines them."""
     return [
         [
             {"mass": mass, "shift": shift}
@@ -103,32 +107,23 @@ def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
 
 def _entry(record: RunRecord) -> dict[str, Any]:
     parameters = record.info.parameters
-    label = SPECS[parameters["model"]].head_label + (
-        f", seed {parameters['seed']}" if parameters["seed"] else ""
-    )
-    tier = f"{DATASETS[record.info.dataset['name']].label} ({record.tier} tier)"
+    seed = f", seed {parameters['seed']}" if parameters["seed"] else ""
     return {
         "id": record.name,
-        "label": label,
-        "tier": tier,
+        "label": SPECS[parameters["model"]].head_label + seed,
+        "tier": f"{DATASETS[record.info.dataset['name']].label} ({record.tier} tier)",
         "source": record.source,
         "size": record.grid,
     }
 
 
-def position_entry(payload: Payload, record: RunRecord, images: list[str]) -> dict[str, Any]:
-    """A run whose attention depends on the shift alone: its record's numbers, as they are."""
-    return _entry(record) | {"file": payload.file(record.name, record.attention), "images": images}
-
-
-def content_entry(
+def _content_entry(
     payload: Payload, record: RunRecord, maps: Mapping[str, list[dict[str, Tensor]]]
 ) -> dict[str, Any]:
-    """A run with content: for each image one file a layer, see `content_files_of_model` and
-    `content_files_of_record`."""
+    """Return the entry of a run with content: for each image one file a layer."""
     files = {
         image: [
-            payload.file(f"{record.name}--{image}--layer{n}", layer, True)
+            payload.file(f"{record.name}--{image}--layer{n}", layer, on_request=True)
             for n, layer in enumerate(layers, start=1)
         ]
         for image, layers in maps.items()
@@ -137,18 +132,21 @@ def content_entry(
     for n, image in enumerate(f"test-image-{n}" for n in range(SINGLE_IMAGES)):
         if image in maps and image not in payload.data["images"]:
             labels[image] = f"test image {n + 1}"
+    best = best_shifts(heads_of(record))
     return _entry(record) | {
         "content": files,
         "images": list(files),
         "labels": labels,
-        "best": best_shifts(heads_of(record)),
+        "best": best,
     }
 
 
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
-    """Of one normalised image `(1, C, H', W')`, for each layer and every query pixel: `queries`
-    `(Q, 2)`, and the scores' parts `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)`, `columns`
-    `(N_h, Q, W)`."""
+    """Return a model's scores for one normalised image `(1, C, H', W')`, a file for each layer.
+
+    Every pixel is a query: `queries` `(Q, 2)`, and the scores' parts `content` `(N_h, Q, H, W)`,
+    `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`.
+    """
     layers = []
     for parts in score_parts(model, images):
         scores = ScoreParts(*(part[0].flatten(1, 2) for part in parts))
@@ -156,46 +154,38 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
     return layers
 
 
-def mean_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
-    """The maps averaged over normalised images `(B, C, H', W')`, for each layer: `queries`,
-    `probabilities` `(N_h, Q, H, W)`."""
-    means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, images))
-    return [_maps_file(mean) for mean in means]
-
-
 def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
-    """Maps `(N_h, H, W, H, W)` of every query pixel."""
+    """Return maps `(N_h, H, W, H, W)` of every query pixel as a file's tensors."""
+    queries = pixels(*probabilities.shape[-2:])
+    return {"queries": queries, "probabilities": probabilities.flatten(1, 2)}
+
+
+def _maps_of_model(
+    model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
+) -> dict[str, list[dict[str, Tensor]]]:
+    """Return a model's files for test images, by name, and of its mean maps over more of them."""
+    data = load_dataset(dataset)
+    tests = data.normalise(data.test_images[:MEAN_IMAGES])
+    means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
     return {
-        "queries": pixels(*probabilities.shape[-2:]),
-        "probabilities": probabilities.flatten(1, 2),
-    }
+        image: content_files_of_model(model, tests[n : n + 1])
+        for kind, n, image in images
+        if kind == "image"
+    } | {f"{dataset}-{MEAN}": [_maps_file(mean) for mean in means]}
 
 
-def content_files_of_record(
-    content: ContentMaps, kind: str, number: int
-) -> list[dict[str, Tensor]]:
-    """Of a record's image `number` of a kind, "image" or "photograph", for its query pixels, as of
-    a model."""
-    scores, layers = content.single[kind], range(len(content.mean_maps))
-    return [{"queries": content.queries} | vars(scores.of(number, layer)) for layer in layers]
-
-
-def mean_files_of_record(content: ContentMaps) -> list[dict[str, Tensor]]:
-    return [{"queries": content.queries, "probabilities": maps} for maps in content.mean_maps]
+def _maps_of_record(
+    content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
+) -> dict[str, list[dict[str, Tensor]]]:
+    """Return the files of a record's images, by name, and of its mean maps, for its few queries."""
+    queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
+    return {
+        image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
+        for kind, n, image in images
+    } | {f"{dataset}-{MEAN}": [queries | {"probabilities": maps} for maps in content.mean_maps]}
 
 
 # --- the views of the book ------------------------------------------------------------------------
-
-
-def _digits(payload: Payload, count: int) -> list[str]:
-    digits = load_dataset("digits")
-    labels = [
-        f"a {int(label)}, test image {n + 1}" for n, label in enumerate(digits.test_labels[:count])
-    ]
-    return [
-        payload.picture(f"digit-{n}", label, digits.test_images[n, :, :, 0] / 255)
-        for n, label in enumerate(labels)
-    ]
 
 
 def attention_payload(
@@ -203,9 +193,10 @@ def attention_payload(
     models: Mapping[str, SelfAttentionNet] | None = None,
     place: str | None = None,
 ) -> Payload:
-    """For the view "attention": runs of self-attention models. Maps of a run with content are its
-    record's, for its few query pixels; of one whose trained model is among `models`, by name, they
-    are computed here, for every query pixel.
+    """Return the payload of the view "attention": runs of self-attention models.
+
+    Maps of a run with content are its record's, for its few query pixels; those of a run whose
+    trained model is among `models`, by name, are computed here for every query pixel.
     """
     payload, entries = Payload(place), []
     for record in records:
@@ -213,34 +204,30 @@ def attention_payload(
         images = _images(payload, name)
         if not (content := record.content_maps):
             shown = [image for *_, image in images if image in payload.data["images"]]
-            entries.append(position_entry(payload, record, shown))
+            file = payload.file(record.name, record.attention)
+            entries.append(_entry(record) | {"file": file, "images": shown})
         elif model := (models or {}).get(record.name):
-            dataset = load_dataset(name)
-            tests = dataset.normalise(dataset.test_images[:MEAN_IMAGES])
-            maps = {
-                image: content_files_of_model(model, tests[n : n + 1])
-                for kind, n, image in images
-                if kind == "image"
-            }
-            entries.append(
-                content_entry(
-                    payload, record, maps | {f"{name}-{MEAN}": mean_files_of_model(model, tests)}
-                )
-            )
+            entries.append(_content_entry(payload, record, _maps_of_model(model, name, images)))
         else:
-            maps = {image: content_files_of_record(content, kind, n) for kind, n, image in images}
-            entries.append(
-                content_entry(
-                    payload, record, maps | {f"{name}-{MEAN}": mean_files_of_record(content)}
-                )
-            )
+            entries.append(_content_entry(payload, record, _maps_of_record(content, name, images)))
     payload.data["models"] = entries
     return payload
 
 
+def _digits(payload: Payload, count: int) -> list[str]:
+    digits = load_dataset("digits")
+    names = []
+    for n, image in enumerate(digits.test_images[:count, :, :, 0] / 255):
+        label = f"a {int(digits.test_labels[n])}, test image {n + 1}"
+        names.append(payload.picture(f"digit-{n}", label, image))
+    return names
+
+
 def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
-    """The images that records hold maps of, as (kind, number, name), and as far as they may be
-    shown in the payload: of CIFAR-10 its own only where the reader has them."""
+    """Add the images that records hold maps of, and return their kind, number and name.
+
+    CIFAR-10's own images are added only where the reader has them.
+    """
     if dataset == "digits":
         return [("image", n, name) for n, name in enumerate(_digits(payload, SINGLE_IMAGES))]
     shown = (payload.picture(name, name, load_photograph(name, (32, 32))) for name in PHOTOGRAPHS)
@@ -254,7 +241,7 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 
 
 def convolution_payload() -> Payload:
-    """For the view "convolution": the photographs in grey, reduced, and a digit."""
+    """Return the payload of the view "convolution": photographs in grey, reduced, and a digit."""
     payload = Payload()
     names = [
         payload.picture(name, name, load_photograph(name, (64, 96)).mean(dim=-1))
@@ -265,18 +252,17 @@ def convolution_payload() -> Payload:
 
 
 def pixel_payload() -> Payload:
-    """For the view "pixel": digits."""
+    """Return the payload of the view "pixel": digits."""
     payload = Payload()
     payload.data["pixel"] = _digits(payload, 3)
     return payload
 
 
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
-    """For the view "attention": any model's maps `(L, N_h, H, W, H, W)`, kept in half precision,
-    over an image.
+    """Return the payload of the view "attention" for any model's maps, over an image.
 
-    `image`: `(H', W')` or `(H', W', 3)`, from 0 to 1. ValueError for maps of another shape, or that
-    are not probabilities.
+    `maps`: `(L, N_h, H, W, H, W)`, kept in half precision. `image`: `(H', W')` or `(H', W', 3)`,
+    from 0 to 1. ValueError for maps of another shape, or that are not probabilities.
     """
     shape = tuple(maps.shape)
     if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():
@@ -286,10 +272,9 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     expect_probabilities(maps)
     payload = Payload()
     height, width = shape[-2:]
+    label = "no image" if image is None else "the image"
     grey = torch.full((height, width), 0.75)
-    name = payload.picture(
-        "image", "the image" if image is not None else "no image", grey if image is None else image
-    )
+    name = payload.picture("image", label, grey if image is None else image)
     files = [
         payload.file(f"layer {n}", _maps_file(layer.half()))
         for n, layer in enumerate(maps, start=1)
@@ -297,12 +282,7 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     best = best_shifts(
         Heads(layer[:, height // 2, width // 2], mean_by_shift(layer)) for layer in maps.double()
     )
-    entry = {
-        "id": "maps",
-        "label": "attention maps",
-        "tier": "given",
-        "source": "",
-        "size": (height, width),
-    }
-    payload.data["models"] = [entry | {"content": {name: files}, "images": [name], "best": best}]
+    entry = {"id": "maps", "label": "attention maps", "tier": "given", "source": ""}
+    entry |= {"size": (height, width), "content": {name: files}, "images": [name], "best": best}
+    payload.data["models"] = [entry]
     return payload

@@ -1,5 +1,4 @@
-"""The explorer in a notebook: an anywidget around the same JavaScript. Its `state` is shared:
-Python reads and sets the view."""
+"""The explorer in a notebook: an anywidget around the same JavaScript, which shares its state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from ..runs.record import RunRecord
 from . import script, source
-from .payload import Payload, attention_payload, convolution_payload, maps_payload, pixel_payload
+from .payload import Payload, attention_payload, maps_payload
 
 STATES = {
     "attention": ("model", "layer", "head", "image", "part", "softmax", "scale", "query", "epoch"),
@@ -20,7 +19,7 @@ STATES = {
 
 
 class Explorer(anywidget.AnyWidget):
-    """A view in a notebook; made by the functions below.
+    """A view in a notebook; `explore` and `explore_maps` make one.
 
     `state`: text by name, the same as in the address of the book's page, such as
     `{"layer": "2", "head": "3", "query": "4,4"}`. Setting it changes the view; what the reader
@@ -35,18 +34,18 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, view: str, payload: Payload, state: dict) -> "Explorer":
-        """A view of a payload in a state: text, numbers, lists of them, such as `query=(4, 4)`.
-        ValueError for unknown names."""
+        """Make a view of a payload: "attention", "convolution" or "pixel".
+
+        `state`: text, numbers, or lists of them by name, such as `{"query": (4, 4)}`. ValueError
+        for unknown names.
+        """
         if unknown := sorted(set(state) - set(STATES[view])):
             raise ValueError(
                 f"unknown {', '.join(unknown)} for this view, expected some of"
                 f" {', '.join(STATES[view])}"
             )
-        return cls(
-            view=view,
-            data=payload.data,
-            state={name: _text(value) for name, value in state.items()},
-        )
+        texts = {name: _text(value) for name, value in state.items()}
+        return cls(view=view, data=payload.data, state=texts)
 
 
 def _text(value: Any) -> str:
@@ -56,8 +55,10 @@ def _text(value: Any) -> str:
 
 
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
-    """The heads of trained models, from their run records. ValueError for none, or for one without
-    attention."""
+    """Show the heads of trained models, from their run records.
+
+    `state`: see `Explorer`. ValueError for no records, or for one without attention.
+    """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:
         raise ValueError(
@@ -73,16 +74,9 @@ def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
 
 
 def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer:
-    """Any model's maps `(L, N_h, H, W, H, W)`, query then key, over an image `(H', W')` or
-    `(H', W', 3)` from 0 to 1."""
+    """Show any model's maps over an image.
+
+    `maps`: `(L, N_h, H, W, H, W)`, query then key. `image`: `(H', W')` or `(H', W', 3)`, from 0 to
+    1. `state`: see `Explorer`.
+    """
     return Explorer.of("attention", maps_payload(maps, image), state)
-
-
-def explore_convolution(**state) -> Explorer:
-    """A convolution, and nine heads that become it."""
-    return Explorer.of("convolution", convolution_payload(), state)
-
-
-def explore_pixel(**state) -> Explorer:
-    """One output pixel, shift by shift and head by head."""
-    return Explorer.of("pixel", pixel_payload(), state)

@@ -1,23 +1,32 @@
-"""One function per figure: each takes tensors, a record or a model and returns a matplotlib figure;
-none trains.
+"""One function per figure: each takes tensors, a record or a model and returns a matplotlib figure.
 
-`attnconv.figures` is their name for others.
+No figure trains a model. `figure_1` to `figure_14` are the paper's; others rely on their names.
 """
 
 from .chapters import (
+    alpha_curves,
     attention_maps,
     claim,
+    cost_curves,
+    curves,
     exactness,
     head_locality,
     head_maps,
-    head_paths,
     image_grid,
     network,
     score_maps,
     shift_grid,
 )
-from .freed import arm_accuracies, heads_before_and_after, layer_paths, over_training
-from .heads import (
+from .moving_heads import (
+    arm_accuracies,
+    head_paths,
+    heads_before_and_after,
+    layer_paths,
+    over_training,
+)
+from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
+from .scaling import scaling
+from .trained_heads import (
     figure_3,
     figure_4,
     figure_5,
@@ -30,6 +39,3 @@ from .heads import (
     figure_14,
     mass_threshold,
 )
-from .lines import alpha_curves, cost_curves, curves
-from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
-from .scaling import scaling

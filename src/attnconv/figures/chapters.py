@@ -1,6 +1,6 @@
-"""The chapters' own figures; those beyond the paper show the heads in numbers."""
+"""Figures that the chapters draw besides the paper's: images, maps, networks, and lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -10,23 +10,44 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, MultipleLocator
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from ..data import load_photograph
 from ..layers.conv import conv_to_attention
+from ..measures.cost import Measured
 from ..measures.heads import heads_of, lost_mass
 from ..models import SelfAttentionNet
 from ..models.specs import head_color
 from ..runs.record import RunRecord
 from ..theory.grid import shift_set
-from .style import bare, draw_paths, finish, first_of, halo, mark_query, subplots
+from .style import (
+    DASHES,
+    bare,
+    draw_line,
+    finish,
+    halo,
+    line_plot,
+    line_plots,
+    map_grid,
+    mark_query,
+    subplots,
+)
+
+DTYPE_STYLES = {
+    "float64": ("#000000", "-"),
+    "float32": ("#0072B2", "--"),
+    "bfloat16": ("#D55E00", "-."),
+    "float16": ("#009E73", ":"),
+}
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Per layer and head, how close to Lemma 1: the mean probability of its best single shift, how
-    many pixels it sees, and, where it has a centre, how far that is from a pixel. A grey bar stands
-    at the median.
+    """Draw, for each layer and head, how close the head comes to attending to a single pixel.
+
+    Panels: the mean probability of the head's best shift, the effective number of pixels, and,
+    where heads have centres, the distance of the centre to the nearest pixel. A grey bar marks the
+    layer's median.
     """
     layers = heads_of(record)
     values = {
@@ -35,7 +56,7 @@ def head_locality(record: RunRecord) -> Figure:
     }
     if layers[0].centers is not None:
         values["centre to the nearest pixel"] = [heads.off_pixel for heads in layers]
-    figure, axes = subplots(1, len(values), 3 * len(values) + 1, 3.2, lines=True)
+    figure, axes = line_plots(1, len(values), 3 * len(values) + 1, 3.2, grid="y")
     for ax, (label, by_layer) in zip(axes.flat, values.items(), strict=True):
         for layer, of_heads in enumerate(by_layer, start=1):
             places = layer + np.linspace(-0.28, 0.28, len(of_heads))
@@ -43,7 +64,6 @@ def head_locality(record: RunRecord) -> Figure:
                 ax.plot(places[head], value, "o", ms=4, color=head_color(head))
             ax.plot([layer - 0.35, layer + 0.35], [of_heads.median()] * 2, color="0.35", lw=1)
         ax.set(xlabel="layer", ylabel=label, xticks=range(1, len(layers) + 1))
-        ax.grid(color="0.92", axis="y")
     axes[0, 0].set_ylim(-0.03, 1.03)
     powers = [2**n for n in range(0, 12, 2) if 2**n <= 2 * layers[0].maps[0].numel()]
     axes[0, 1].set(yscale="log", yticks=powers, yticklabels=powers)
@@ -52,46 +72,35 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """What softness costs: the mass that a quadratic head gives to other pixels, against alpha, for
-    centres on a pixel and off it; and below, each layer's trained alphas."""
+    """Draw the mass that a quadratic head gives to other pixels against alpha, and trained alphas.
+
+    Above, a line for centres on a pixel, a quarter pixel off and half-way between two. Below, a
+    mark for the alpha of each trained head, by layer. ValueError for a record without alphas.
+    """
     trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
         raise ValueError(
             f"{record.name} has no alpha; expected a run of sa-quadratic or sa-quadratic-16"
         )
     alphas = torch.logspace(-2, 2, 200)
-    figure, axes = subplots(2, 1, 6.5, 4.6, lines=True, sharex=True, height_ratios=(2, 1))
+    figure, axes = line_plots(2, 1, 6.5, 4.6, sharex=True, height_ratios=(2, 1))
     upper, lower = axes[:, 0]
     places = {"on a pixel": (0.0, 0.0), "a quarter off": (0.25, 0.0), "half-way": (0.5, 0.0)}
     for number, (name, offset) in enumerate(places.items()):
-        upper.plot(
-            alphas,
-            lost_mass(alphas, offset),
-            ("-", "--", "-.")[number],
-            color=head_color(number),
-            label=name,
-        )
+        lost = lost_mass(alphas, offset)
+        upper.plot(alphas, lost, DASHES[number], color=head_color(number), label=name)
     upper.set(ylabel="1 - mass at the best shift", yscale="log", xscale="log", ylim=(1e-16, 2))
     upper.legend(fontsize=8, title="centre", title_fontsize=8)
     for layer, alpha in enumerate(trained, start=1):
-        for head, value in enumerate(alpha.tolist()):
-            lower.plot(
-                min(max(value, 0.01), 100), layer, "|", ms=9, mew=1.6, color=head_color(head)
-            )
-    lower.set(
-        xlabel=r"$\alpha$",
-        ylabel="layer",
-        yticks=range(1, len(trained) + 1),
-        ylim=(len(trained) + 0.6, 0.4),
-    )
-    for ax in axes.flat:
-        ax.grid(color="0.92")
+        for head, value in enumerate(alpha.clamp(0.01, 100).tolist()):
+            lower.plot(value, layer, "|", ms=9, mew=1.6, color=head_color(head))
+    layers = range(1, len(trained) + 1)
+    lower.set(xlabel=r"$\alpha$", ylabel="layer", yticks=layers, ylim=(len(trained) + 0.6, 0.4))
     return finish(figure, record.source)
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """The network of section 4.1 with a model's own sizes, from image to logits (top), and one of
-    its blocks (bottom)."""
+    """Draw the network of section 4.1 with a model's sizes, and below it one of its blocks."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
@@ -110,12 +119,11 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
         f"perceptron\n{hidden} → {perceptron.out_features}\n→ {hidden}",
         "add,\nLayerNorm",
     ]
-    figure, axes = subplots(1, 1, 8, 3.1, lines=True)
-    ax = axes[0, 0]
+    figure, ax = line_plot(8, 3.1)
     ax.set(xlim=(-0.1, 11.6), ylim=(0, 4.2))
     ax.set_axis_off()
-    _chain(ax, from_image_to_logits, 3.6, (3,))
-    _chain(ax, in_a_block, 1.0, (0,), start=1.0)
+    _draw_chain(ax, from_image_to_logits, height=3.6, marked=3)
+    _draw_chain(ax, in_a_block, height=1.0, marked=0, start=1.0)
     ax.text(0, 2.25, "one block:", fontsize=8, ha="left")
     for start, end in ((0.75, 5.75), (6.75, 9.75)):  # the residuals, around what they are added to
         ax.plot([start, start, end], [1.0, 0.1, 0.1], color="black", lw=0.8)
@@ -123,32 +131,29 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
     return finish(figure)
 
 
-def _chain(
-    ax: Axes, texts: Sequence[str], height: float, marked: Sequence[int], start: float = 0.0
+def _draw_chain(
+    ax: Axes, texts: Sequence[str], height: float, marked: int, start: float = 0.0
 ) -> None:
-    """Boxes from left to right with arrows between them; `marked` ones, where attention is, in
-    colour."""
+    """Draw boxes from left to right with arrows between them, the `marked` one in colour."""
+    arrow = {"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0}
     for number, text in enumerate(texts):
         left = start + 2 * number
-        color = "#CDE4F3" if number in marked else "#F2F2F2"
-        ax.add_patch(
-            Rectangle((left, height - 0.5), 1.5, 1.0, facecolor=color, edgecolor="black", lw=0.8)
-        )
+        box = Rectangle((left, height - 0.5), 1.5, 1.0, edgecolor="black", lw=0.8)
+        box.set_facecolor("#CDE4F3" if number == marked else "#F2F2F2")
+        ax.add_patch(box)
         ax.text(left + 0.75, height, text, ha="center", va="center", fontsize=7.5)
         if number or start:
-            ax.annotate(
-                "",
-                (left, height),
-                (left - 0.5, height),
-                arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0},
-            )
+            ax.annotate("", (left, height), (left - 0.5, height), arrowprops=arrow)
 
 
 def image_grid(
     images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, scale: float = 0
 ) -> Figure:
-    """Images, `columns` in a row (0: all, two if there are four): `(H, W, 3)` in colour from 0 to
-    1, `(H, W)` signed, up to `scale` (0: each to its own largest)."""
+    """Draw images, `columns` in a row (0: all, or two if there are four).
+
+    `(H, W, 3)` in colour, from 0 to 1; `(H, W)` signed, from -`scale` to `scale` (0: each on its
+    own scale).
+    """
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
     aspect = images[0].shape[0] / images[0].shape[1]
@@ -172,11 +177,11 @@ def image_grid(
 
 
 def claim() -> Figure:
-    """The theorem in one picture: the vertical Sobel filter on a photograph, by convolution and by
-    nine heads, and the gap."""
-    sobel = torch.nn.Conv2d(
-        1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False
-    ).double()
+    """Draw Theorem 1 on a photograph: the Sobel filter by convolution, by nine heads, and the gap.
+
+    The rings show where the heads look from one query pixel, spread six-fold to be seen.
+    """
+    sobel = nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
     image, query = load_photograph("china", (72, 108)).double(), (40, 40)
     grey = image.mean(dim=2)[None, None]
@@ -189,7 +194,6 @@ def claim() -> Figure:
     titles = ["one query, nine heads", "by convolution", "by self-attention", f"difference: {size}"]
     figure = image_grid([image, by_conv, by_attention, difference], titles, scale=scale)
     ax = figure.axes[0]
-    # spread six-fold, to be seen
     for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):
         ax.plot(column, row, "o", ms=6, mfc="none", mec=head_color(head), mew=1.8)
     mark_query(ax, query, size=4)
@@ -197,7 +201,7 @@ def claim() -> Figure:
 
 
 def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Figure:
-    """Signed score maps `(n, H, W)` of one query pixel, each on its own scale, two in a row."""
+    """Draw signed scores `(n, H, W)` of one query pixel, each on its own scale, two in a row."""
     figure = image_grid(list(maps), titles, columns=2)
     for ax in figure.axes[: len(maps)]:
         mark_query(ax, query)
@@ -210,71 +214,117 @@ def attention_maps(
     titles: Sequence[str] | None = None,
     columns: int = 9,
 ) -> Figure:
-    """Where each head looks from one query pixel: `(N_h, H, W, H, W)`, all on one scale from 0 to
-    the largest probability."""
+    """Draw each head's map `(N_h, H, W, H, W)` from one query pixel, all on one scale from 0."""
     maps = probabilities[:, query[0], query[1]].detach()
-    heads, scale = len(maps), Normalize(0, float(maps.max()))
-    columns = min(columns, heads)
-    rows = -(-heads // columns)
-    side = 1.25 if columns > 4 else 2.0
-    figure, axes = subplots(rows, columns, side * columns + 0.6, (side + 0.15) * rows + 0.1)
-    for head, ax in enumerate(first_of(axes, heads)):
-        ax.imshow(maps[head].numpy(), cmap="cividis", norm=scale)
-        mark_query(ax, query)
-        ax.set_title(titles[head] if titles else f"head {head + 1}", fontsize=8)
-    figure.colorbar(ScalarMappable(scale, "cividis"), ax=axes, shrink=0.8).ax.tick_params(
-        labelsize=6
-    )
-    return finish(figure)
-
-
-def head_paths(centers: Tensor) -> Figure:
-    """How the centres moved: `(steps, N_h, 2)`, start as a ring, end as a disc, over the grid of
-    pixel shifts."""
-    figure, axes = subplots(1, 1, 4.6, 4.4, lines=True)
-    ax = axes[0, 0]
-    draw_paths(ax, centers, max(2.5, float(centers.abs().max()) + 0.4))
-    for head, (row, column) in enumerate(centers[0].tolist()):
-        place = {"xytext": (5, 4), "textcoords": "offset points"}
-        ax.annotate(str(head + 1), (column, row), fontsize=8, color=head_color(head), **place)
-    ax.set(xlabel=r"column shift $\Delta_2$", ylabel=r"row shift $\Delta_1$")
-    ax.xaxis.set_major_locator(MultipleLocator(1))
-    ax.yaxis.set_major_locator(MultipleLocator(1))
-    ax.grid(color="0.88")
+    scale = Normalize(0, float(maps.max()))
+    side = 1.25 if min(columns, len(maps)) > 4 else 2.0
+    size = {"cell": (side, side + 0.15), "margin": (0.6, 0.1)}
+    figure, _ = map_grid(maps, titles, columns, **size, query=query, limits=(0, scale.vmax))
+    bar = figure.colorbar(ScalarMappable(scale, "cividis"), ax=figure.axes, shrink=0.8)
+    bar.ax.tick_params(labelsize=6)
     return finish(figure)
 
 
 def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
-    """One map per head, `(N_h, rows, columns)`, each on its own scale: kernels, with a cross at
-    shift zero, or border factors."""
-    heads = len(maps)
-    columns = min(columns, heads)
-    rows = -(-heads // columns)
-    figure, axes = subplots(rows, columns, 1.5 * columns, 2.0 * rows + 0.3)
-    for head, ax in enumerate(first_of(axes, heads)):
-        shown = ax.imshow(maps[head].detach().numpy(), cmap="cividis")
+    """Draw a map `(N_h, rows, columns)` for each head on its own scale: kernels or border factors.
+
+    `mark_zero`: put a cross in the middle, which is shift zero of a kernel.
+    """
+    options = {"cell": (1.5, 2.0), "margin": (0.0, 0.3), "limits": (None, None)}
+    figure, images = map_grid(maps, None, columns, **options)
+    for image in images:
+        ax = image.axes
         if mark_zero:
             row, column = (extent // 2 for extent in maps.shape[1:])
             ax.plot(column, row, "+", ms=7, color="white", path_effects=[halo("black")])
-        bar = figure.colorbar(shown, ax=ax, location="bottom", ticks=MaxNLocator(2))
+        bar = figure.colorbar(image, ax=ax, location="bottom", ticks=MaxNLocator(2))
         bar.ax.tick_params(labelsize=6)
-        ax.set_title(f"head {head + 1}", fontsize=8)
     figure.suptitle(title, fontsize=9)
     return finish(figure)
 
 
 def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
-    """A number from 0 to 1 for each shift, `(K_1, K_2)` in each grid, written in its cell: Lemma
-    3's residual, or a head's share. `columns` in a row, 0: all."""
-    columns = columns or len(values)
-    rows = -(-len(values) // columns)
-    figure, axes = subplots(rows, columns, 2.3 * columns, 2.5 * rows)
-    for ax, grid, title in zip(first_of(axes, len(values)), values, titles, strict=True):
-        ax.imshow(grid.numpy(), cmap="cividis", vmin=0, vmax=1)
+    """Draw grids `(K_1, K_2)` of numbers from 0 to 1, one for each shift, written in its cell.
+
+    Shows Lemma 3's residual, or a head's share of each shift. `columns` in a row, 0: all.
+    """
+    options = {"cell": (2.3, 2.5), "limits": (0, 1), "fontsize": 9}
+    figure, images = map_grid(values, titles, columns, **options)
+    for image, grid in zip(images, values, strict=True):
         for (i, j), value in np.ndenumerate(grid.numpy()):
             text = f"{value:.0e}" if value < 0.01 else f"{value:.2f}"
-            color = "white" if value < 0.5 else "black"
-            ax.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
-        ax.set_title(title, fontsize=9)
-        bare(ax)
+            style = {"fontsize": 7, "color": "white" if value < 0.5 else "black"}
+            image.axes.text(j, i, text, ha="center", va="center", **style)
+    return finish(figure)
+
+
+# --- one quantity against another -----------------------------------------------------------------
+
+
+def alpha_curves(
+    alphas: Sequence[float],
+    curves: dict[str, Sequence[float]],
+    derived: dict[str, float],
+    ylabel: str,
+) -> Figure:
+    """Draw a quantity against alpha, with a line for each dtype (the keys of `curves`).
+
+    `derived`: the threshold that the theory gives for each dtype, drawn as a vertical line.
+    """
+    figure, ax = line_plot(6.5, 3.6)
+    for name, values in curves.items():
+        color, dashes = DTYPE_STYLES[name]
+        ax.plot(alphas, np.maximum(values, 1e-330), dashes, color=color, label=name)
+        ax.axvline(derived[name], color=color, linestyle=dashes, lw=1)
+    ax.set(xlabel=r"$\alpha$", ylabel=ylabel, yscale="log", xscale="log")
+    ax.legend(fontsize=8)
+    return finish(figure)
+
+
+def curves(
+    series: dict[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    x: Sequence[float] | None = None,
+    log: str = "",
+) -> Figure:
+    """Draw lines by name against a common x, or 1, 2, ... where it is None.
+
+    `log` names the axes ("x", "y" or "xy") that are logarithmic.
+    """
+    figure, ax = line_plot(6, 3.2)
+    for number, (name, values) in enumerate(series.items()):
+        style = {"color": head_color(number), "linestyle": DASHES[number % 4], "label": name}
+        draw_line(ax, range(1, len(values) + 1) if x is None else x, values, **style)
+    scales = {f"{axis}scale": "log" if axis in log else "linear" for axis in "xy"}
+    ax.set(xlabel=xlabel, ylabel=ylabel, **scales)
+    if x is None:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(series) > 1:
+        ax.legend(fontsize=8)
+    return finish(figure)
+
+
+def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
+    """Draw the cost per pixel of each method (keys) against the image size in pixels a side.
+
+    Products are counted, time and memory measured. A flat line is a cost in proportion to the
+    number of pixels.
+    """
+    panels = {
+        "products per pixel": lambda cost: cost.products,
+        "microseconds per pixel": lambda cost: 1e6 * cost.seconds,
+        "KiB per pixel": lambda cost: 1024 * max(cost.mib, 0),
+    }
+    figure, axes = line_plots(1, len(panels), 9.5, 3.6)
+    sides = sorted({side for by_side in costs.values() for side in by_side})
+    for ax, (label, amount) in zip(axes.flat, panels.items(), strict=True):
+        for number, (method, by_side) in enumerate(costs.items()):
+            values = [amount(cost) / side**2 or np.nan for side, cost in by_side.items()]
+            marks = DASHES[number % 4] + "osv^D"[number % 5]
+            ax.plot(list(by_side), values, marks, ms=4, color=head_color(number), label=method)
+        ax.set(xlabel="pixels a side", ylabel=label, xscale="log", yscale="log")
+        ax.set_xticks(sides, sides)
+        ax.minorticks_off()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return finish(figure)

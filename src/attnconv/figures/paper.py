@@ -17,7 +17,11 @@ from ..runs.record import RunRecord
 from ..theory.encodings import QuadraticEncoding
 from ..theory.expressivity import shift_targets
 from ..theory.grid import shift_set
-from .style import bare, beside, finish, first_of, mark_query, subplots
+from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
+
+State = Callable[[str], str]  # why a model has no record, by its name
+FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
+FIGURE_13 = tuple(model for model in MODELS if model != "sa-quadratic-16")
 
 
 def figure_1(
@@ -25,10 +29,10 @@ def figure_1(
     probabilities: Tensor | None = None,
     query: Sequence[int] | None = None,
 ) -> Figure:
-    """Figure 1: an image `(H, W, 3)` with the query pixel, and where each head of
-    `(N_h, H, W, H, W)` looks from it.
+    """Figure 1: draw an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
-    By default nine quadratic heads at the shifts of a 3 x 3 kernel, on a photograph.
+    `probabilities`: `(N_h, H, W, H, W)`, by default of nine quadratic heads at the shifts of a
+    3 x 3 kernel. The default image is a photograph, the default query its middle.
     """
     image = load_photograph("flower", (12, 16)) if image is None else image
     height, width = image.shape[:2]
@@ -37,7 +41,6 @@ def figure_1(
         encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=2.0)
         probabilities = attention_probabilities(encoding, height, width)
     heads = len(probabilities)
-    side = int(np.ceil(np.sqrt(heads)))
     ax, right = beside(8, 4)
     ax.imshow(image.numpy().clip(0, 1))
     maps = probabilities[:, query[0], query[1]]  # (N_h, H, W)
@@ -49,92 +52,64 @@ def figure_1(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )
     bare(ax)
-    for head, ax in enumerate(
-        first_of(right.subplots(side, -(-heads // side), squeeze=False), heads)
-    ):
-        ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
-        mark_query(ax, query)
-        ax.set_title(f"head {head + 1}", fontsize=8)
-        ax.spines[:].set(color=head_color(head), linewidth=2)
+    rows = int(np.ceil(np.sqrt(heads)))
+    axes = right.subplots(rows, -(-heads // rows), squeeze=False)
+    draw_maps(axes, maps, query=query)
+    for head in range(heads):
+        axes.flat[head].spines[:].set(color=head_color(head), linewidth=2)
     return finish(right.figure)
 
 
-FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
-FIGURE_13 = tuple(model for model in MODELS if model != "sa-quadratic-16")
+def _not_run(model: str) -> str:
+    return "not run"
 
 
-def figure_2(
-    records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run"
-) -> Figure:
-    """Figure 2: test accuracy over the epochs, of ResNet18, the quadratic encoding, the learned
-    one, and with content.
+def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
+    """Figure 2: draw test accuracy over the epochs, of ResNet18 and three attention networks.
 
-    Takes the records that there are, several seeds too: their mean, and a band from the lowest to
-    the highest. For runs of the paper tier a triangle at the right edge stands at the published
-    accuracy. A model without a record is named with its `state`, as `Records.state` gives it.
+    Several runs of a model are drawn as their mean over a band from the lowest to the highest.
+    Beside runs of the paper tier, a triangle at the right edge marks the published accuracy. A
+    model without a record is named with its `state`, as `Records.state` gives it.
     """
     return _accuracy_curves(records, FIGURE_2, state)
 
 
-def figure_13(
-    records: Sequence[RunRecord], state: Callable[[str], str] = lambda model: "not run"
-) -> Figure:
-    """Figure 13: as Figure 2, with the generalised quadratic encoding and, continuing it, the
-    pruned model."""
+def figure_13(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
+    """Figure 13: draw Figure 2 with the generalised quadratic encoding and the pruned network.
+
+    The curve of the pruned network starts where that of the network it came from ends.
+    """
     return _accuracy_curves(records, FIGURE_13, state)
 
 
-def _accuracy_curves(
-    records: Sequence[RunRecord], models: Sequence[str], state: Callable[[str], str]
-) -> Figure:
-    figure, axes = subplots(1, 1, 7, 3.8, lines=True)
-    ax = axes[0, 0]
+def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: State) -> Figure:
+    figure, ax = line_plot(7, 3.8)
     # beside whose accuracies the published ones may stand
     paper = any(record.tier == "paper" for record in records)
     shown = []
     for model in models:
-        color, style = MODELS[model].curve
-        runs = [
-            record
-            for record in records
-            if record.info.parameters["model"] == model and record.metrics
-        ]
-        label = MODELS[model].label
-        if not runs:
-            ax.plot([], [], style, color=color, label=f"{label}: {state(model).partition(':')[0]}")
+        spec = MODELS[model]
+        color, dashes = spec.curve
+        runs = [r for r in records if r.info.parameters["model"] == model and r.metrics]
         shown += runs
-        lengths = {len(record.metrics) for record in runs}
-        for group in [
-            [record for record in runs if len(record.metrics) == length]
-            for length in sorted(lengths)
-        ]:
+        if not runs:
+            label = f"{spec.label}: {state(model).partition(':')[0]}"
+            ax.plot([], [], dashes, color=color, label=label)
+        groups: dict[int, list[RunRecord]] = {}
+        for run in runs:
+            groups.setdefault(len(run.metrics), []).append(run)
+        for epochs, group in sorted(groups.items()):
             # a pruned model goes on where its parent ended
             start = (group[0].info.parent or {}).get("epochs", 0)
-            accuracy = np.array(
-                [[entry["test_accuracy"] for entry in record.metrics] for record in group]
-            )
-            steps = start + np.arange(1, accuracy.shape[1] + 1)
+            accuracy = [[entry["test_accuracy"] for entry in run.metrics] for run in group]
             seeds = f" ({len(group)} seeds)" if len(group) > 1 else ""
-            ax.plot(
-                steps, accuracy.mean(axis=0), style, color=color, lw=1.5, label=f"{label}{seeds}"
-            )
-            if len(group) > 1:
-                ax.fill_between(
-                    steps, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.2, lw=0
-                )
-        if paper and MODELS[model].published.accuracy:
-            place = (1.0, MODELS[model].published.accuracy)
-            ax.plot(
-                *place,
-                marker=4,
-                ms=8,
-                color=color,
-                transform=ax.get_yaxis_transform(),
-                clip_on=False,
-            )
+            style = {"color": color, "linestyle": dashes, "label": f"{spec.label}{seeds}"}
+            draw_line(ax, start + np.arange(1, epochs + 1), accuracy, **style)
+        if paper and spec.published.accuracy:
+            edge = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+            ax.plot(1.0, spec.published.accuracy, marker=4, ms=8, color=color, **edge)
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.grid(color="0.92")
     if not shown:
         ax.set(xticks=[], yticks=[])  # there is nothing to measure
     title = "triangles: published accuracy" if paper else None
@@ -154,11 +129,11 @@ def figure_11(
     W_SA: Tensor | None = None,
     A_q: Tensor | None = None,
 ) -> Figure:
-    """Figure 11: the factorisations V_q^conv = W^conv E_q (top) and V_q^SA = W^SA A_q (bottom) of
-    Lemma 3, computed.
+    """Figure 11: draw the factorisations of Lemma 3, computed from these matrices.
 
-    W_conv `(D_in * D_out, K^2)`, E_q `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by
-    default the paper's sizes: a 2 x 2 kernel, five heads, two input and three output channels.
+    V_q^conv = W^conv E_q above, V_q^SA = W^SA A_q below. W_conv `(D_in * D_out, K^2)`, E_q
+    `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by default the paper's sizes: a 2 x 2
+    kernel, five heads, two input and three output channels.
     """
     if W_conv is None or E_q is None or W_SA is None or A_q is None:
         W_conv, E_q, W_SA, A_q = _factorisation()
@@ -170,40 +145,28 @@ def figure_11(
     figure, axes = subplots(2, 3, 8, 3.6, width_ratios=widths)
     largest = float(W_conv.abs().max())
     for line, (W, basis, *names) in zip(axes, rows, strict=True):
-        for ax, matrix, name, cmap, limit in zip(
-            line,
-            (W @ basis, W, basis),
-            (names[2], names[0], names[1]),
-            ("PuOr", "PuOr", "cividis"),
-            (largest, None, None),
-            strict=True,
-        ):
-            limit = limit or float(matrix.abs().max())
-            ax.imshow(
-                matrix.numpy(),
-                cmap=cmap,
-                vmin=-limit if cmap == "PuOr" else 0,
-                vmax=limit,
-                aspect="auto",
-            )
+        panels = (
+            (W @ basis, names[2], "PuOr", largest),
+            (W, names[0], "PuOr", float(W.abs().max())),
+            (basis, names[1], "cividis", float(basis.abs().max())),
+        )
+        for ax, (matrix, name, cmap, limit) in zip(line, panels, strict=True):
+            lowest = -limit if cmap == "PuOr" else 0
+            ax.imshow(matrix.numpy(), cmap=cmap, vmin=lowest, vmax=limit, aspect="auto")
             ax.set_title(f"{name}  {matrix.shape[0]} × {matrix.shape[1]}", fontsize=9)
             bare(ax)
-        line[0].annotate(
-            "=",
-            (1.0, 0.5),
-            xytext=(4, 0),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="center",
-        )
+        places = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        line[0].annotate("=", (1.0, 0.5), xytext=(4, 0), va="center", **places)
     return finish(figure)
 
 
 def _factorisation(
     height: int = 4, width: int = 6, query: tuple[int, int] = (1, 2)
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A random 2 x 2 convolution, and five heads that blend its four pixels and attention to all
-    alike."""
+    """Return a random 2 x 2 convolution and five heads that express it, as `figure_11` takes them.
+
+    The heads blend attention to each of the kernel's four pixels with attention to all pixels.
+    """
     generator = torch.Generator().manual_seed(0)
     queries, targets = shift_targets(height, width, (2, 2))
     E_q = targets[queries.tolist().index(list(query))]  # (4, T)

@@ -1,24 +1,27 @@
-"""How every figure looks: size, ground, what is marked, and how it ends. cividis for amounts, PuOr
-for signed values."""
+"""The style of every figure, and what figures are made of: grids of maps, lines, marks.
+
+Amounts are drawn in cividis, signed values in PuOr.
+"""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
-from ..models.specs import head_color
-
 SHEET = {"dpi": 120, "layout": "constrained", "facecolor": "white"}
+DASHES = ("-", "--", "-.", ":")
 
 
 class LineFigure(Figure):
-    """A figure of lines: a page shows it as SVG, sharp at any size."""
+    """A figure of lines, which a page shows as SVG: sharp at any size."""
 
     def _repr_svg_(self) -> str:
         file = io.StringIO()
@@ -28,7 +31,7 @@ class LineFigure(Figure):
 
 
 def finish(figure: Figure, source: str = "") -> Figure:
-    """Close the figure, with a line under it that tells what it was drawn from."""
+    """Close the figure, with a line below it that names the source of its data."""
     if source:
         figure.supxlabel(source, x=0.99, ha="right", fontsize=7, color="0.35")
     plt.close(figure)  # the notebook shows what a cell returns; left open it would be shown twice
@@ -36,35 +39,43 @@ def finish(figure: Figure, source: str = "") -> Figure:
 
 
 def subplots(
-    rows: int, columns: int, width: float, height: float, lines: bool = False, **options
+    rows: int, columns: int, width: float, height: float, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    form = {"figsize": (width, height), "FigureClass": LineFigure if lines else Figure} | SHEET
-    return plt.subplots(rows, columns, squeeze=False, **form, **options)
+    """Return a figure of this size in inches and its axes, an array of `rows` by `columns`."""
+    return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **SHEET, **options)
+
+
+def line_plots(
+    rows: int, columns: int, width: float, height: float, grid: str = "both", **options: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure of lines and its axes, with light grid lines; `grid`: of "x", "y" or both."""
+    figure, axes = subplots(rows, columns, width, height, FigureClass=LineFigure, **options)
+    for ax in axes.flat:
+        ax.grid(color="0.92", axis=grid)
+    return figure, axes
+
+
+def line_plot(width: float, height: float, **options: Any) -> tuple[Figure, Axes]:
+    """Return a figure of lines with one pair of axes; see `line_plots`."""
+    figure, axes = line_plots(1, 1, width, height, **options)
+    return figure, axes[0, 0]
 
 
 def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
-    """A sheet in two parts: axes on the left, and what takes more of them on the right."""
+    """Return axes on the left half of a figure, and its right half, to be divided further."""
     sheet = plt.figure(figsize=(width, height), **SHEET)
     left, right = sheet.subfigures(1, 2, squeeze=False, **options)[0]
     return left.subplots(), right
 
 
-def first_of(axes: np.ndarray, count: int) -> Iterator[Axes]:
-    """The first axes of a grid, bare, for as many maps; what is left of the grid is not drawn."""
-    for number, ax in enumerate(axes.flat):
-        bare(ax)
-        if number < count:
-            yield ax
-        else:
-            ax.set_axis_off()
-
-
 def bare(ax: Axes) -> None:
+    """Remove the ticks of both axes."""
     ax.set_xticks([])
     ax.set_yticks([])
 
 
 def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
+    """Frame the query pixel `(row, column)` by a square of `size` pixels."""
     row, column = query
     for color, width in (("white", 2.2), ("black", 1.0)):  # seen on dark pixels and on bright ones
         corner = column - size / 2, row - size / 2
@@ -72,16 +83,79 @@ def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
 
 
 def halo(color: str) -> withStroke:
+    """Return a path effect that outlines a mark in this colour."""
     return withStroke(linewidth=2, foreground=color)
 
 
-def draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
-    """Ways of heads `(moments, N_h, 2)`, in pixels: start as a ring, end as a disc; dashed: the
-    square of a 3 x 3 kernel's pixels."""
-    ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
-    for head in range(centers.shape[1]):
-        color, (rows, columns) = head_color(head), centers[:, head].T.numpy()
-        ax.plot(columns, rows, color=color, lw=1)
-        ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=5)
-        ax.plot(columns[-1], rows[-1], "o", color=color, ms=6)
-    ax.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
+def draw_maps(
+    axes: np.ndarray,
+    maps: Sequence[Tensor] | Tensor,
+    titles: Sequence[str] | None = None,
+    query: Sequence[int] | None = None,
+    limits: tuple[float | None, float | None] = (0, None),
+    **title_style: Any,
+) -> list[AxesImage]:
+    """Draw maps `(H, W)` on the first of some axes and hide the others; return the images.
+
+    `titles`: by default "head 1", "head 2", ...; () for none. `query`: the pixel to mark in each.
+    `limits`: the values at the ends of the colour scale; None
+    takes a map's own smallest or largest value.
+    """
+    images = []
+    titles = [f"head {n + 1}" for n in range(len(maps))] if titles is None else titles
+    for number, ax in enumerate(axes.flat):
+        bare(ax)
+        if number >= len(maps):
+            ax.set_axis_off()
+            continue
+        content = maps[number].detach().numpy()
+        images.append(ax.imshow(content, cmap="cividis", vmin=limits[0], vmax=limits[1]))
+        if query is not None:
+            mark_query(ax, query)
+        if titles:
+            ax.set_title(titles[number], **{"fontsize": 8} | title_style)
+    return images
+
+
+def map_grid(
+    maps: Sequence[Tensor] | Tensor,
+    titles: Sequence[str] | None,
+    columns: int,
+    cell: tuple[float, float],
+    margin: tuple[float, float] = (0.0, 0.0),
+    **options: Any,
+) -> tuple[Figure, list[AxesImage]]:
+    """Draw maps `(H, W)` in a figure of their own, `columns` in a row (0: all); see `draw_maps`.
+
+    `cell`: width and height for each map, `margin`: what the figure has besides, in inches.
+    """
+    columns = min(columns or len(maps), len(maps))
+    rows = -(-len(maps) // columns)
+    size = cell[0] * columns + margin[0], cell[1] * rows + margin[1]
+    figure, axes = subplots(rows, columns, *size)
+    return figure, draw_maps(axes, maps, titles, **options)
+
+
+def map_rows(
+    axes: np.ndarray,
+    rows: Sequence[Sequence[Tensor] | Tensor] | Tensor,
+    labels: Sequence[str],
+    titles: Sequence[Sequence[str] | None] = (),
+    **options: Any,
+) -> None:
+    """Draw a list of maps on each row of axes, its label on the left; see `draw_maps`.
+
+    `titles`: those of each row; rows beyond them have none.
+    """
+    for number, (line, maps, label) in enumerate(zip(axes, rows, labels, strict=True)):
+        draw_maps(line, maps, titles[number] if number < len(titles) else (), **options)
+        line[0].set_ylabel(label, fontsize=8)
+
+
+def draw_line(ax: Axes, x: Sequence[float] | np.ndarray, values: Any, **style: Any) -> None:
+    """Draw values `(n,)`, or the mean of values `(seeds, n)` over a band of their range."""
+    by_seed = np.atleast_2d(values)
+    ax.plot(x, by_seed.mean(axis=0), **style)
+    if len(by_seed) > 1:
+        lowest, highest = by_seed.min(axis=0), by_seed.max(axis=0)
+        ax.fill_between(x, lowest, highest, color=style["color"], alpha=0.2, lw=0)

@@ -1,6 +1,5 @@
 """The README's part that is written from the run records, and its picture."""
 
-import io
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from ..figures import claim
 from ..models.specs import TABLE_4
 from ..runs.select import Records
 from ..store import REPOSITORY, write_file
+from .display import png_of
 from .tables import summary
 
 README, PICTURE = REPOSITORY / "README.md", REPOSITORY / "book" / "claim.png"
@@ -15,22 +15,19 @@ MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of
 
 
 def readme_part(records: Records) -> str:
-    """What stands in the README between the marks."""
-    done = {
-        tier: sum(bool(records.at(tier).of(model)) for model in TABLE_4)
-        for tier in ("small", "paper")
-    }
-    state = " ".join(
-        f"{tier.capitalize()} tier: {count} of {len(TABLE_4)} rows run."
-        for tier, count in done.items()
-    )
-    small, paper = (records.at(tier).command("sa-quadratic") for tier in ("small", "paper"))
-    state += f" A row is repeated by `{small}`, or with a GPU by `{paper}`."
+    """Return the text of the README between the marks."""
+    state, commands = "", []
+    for tier in ("small", "paper"):
+        mine = records.at(tier)
+        count = sum(bool(mine.of(model)) for model in TABLE_4)
+        state += f"{mine.name}: {count} of {len(TABLE_4)} rows run. "
+        commands.append(mine.command("sa-quadratic"))
+    state += f"A row is repeated by `{commands[0]}`, or with a GPU by `{commands[1]}`."
     return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state}\n\n{MARKS[1]}"
 
 
 def update_readme(records: Records, path: Path | None = None) -> bool:
-    """Write the part anew; whether it had to change. ValueError when the marks are not there."""
+    """Write the part anew and return whether it changed; ValueError when the marks are missing."""
     path = path or README
     text = path.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)
@@ -46,7 +43,5 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
 
 
 def update_picture(path: Path | None = None) -> None:
-    """Draw the README's picture anew: the theorem on a photograph."""
-    content = io.BytesIO()
-    claim().savefig(content, format="png", metadata={"Software": None})
-    write_file(path or PICTURE, content.getvalue())
+    """Draw the README's picture anew: Theorem 1 on a photograph."""
+    write_file(path or PICTURE, png_of(claim()))

@@ -1,24 +1,25 @@
-"""The report's tables: every claim judged, by tier; and what the runs came to as a whole."""
+"""The report's tables: every claim judged, tier by tier; and the runs as a whole."""
 
 from collections.abc import Sequence
 
-from ..measures.heads import heads_of, lemma_3_residual
+from ..figures.moving_heads import TIER
+from ..measures.accuracy import Accuracy
+from ..measures.heads import heads_of
 from ..runs.record import RunRecord
 from ..runs.select import Records
 from ..training.quick import best_run
-from .claims import CLAIMS, finding, freed
-from .claims.claim import over_runs
+from . import moving_heads
+from .claims import CLAIMS
+from .display import Table
 from .notes import Note
-from .tables import Accuracy, Table
-from .tables.freed import TIER
+from .rules import Finding, finding, over_runs
 
 RULE = "rule, fixed before the runs"
-ON_HOW_MUCH = "on how much: seeds, epochs, standard deviation of the accuracy, verdicts by seed"
+SAMPLE = "seeds, epochs, standard deviation of the accuracy, verdicts by seed"
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
-    """The experimental claims that have been judged, in the small tier or the paper tier; and,
-    folded, those that have not."""
+    """Return the experimental claims that a tier has judged, and, folded, the others."""
     judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
@@ -30,32 +31,36 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "found, small tier": small.found,
                 "found, paper tier": paper.found if paper.is_judged else "-",
                 RULE: claim.rule,
-                ON_HOW_MUCH.replace(":", ", small tier:"): small.sure,
+                f"on how much, small tier: {SAMPLE}": small.sure,
                 "place": claim.place,
             }
             judged.append(row)
         else:
             row = {
                 "claim": claim.text,
-                "small tier": f"{small.verdict}: {small.found}".replace(": not run", ""),
-                "paper tier": f"{paper.verdict}: {paper.found}".replace(": not run", ""),
+                "small tier": _why_not(small),
+                "paper tier": _why_not(paper),
                 RULE: claim.rule,
                 "place": claim.place,
             }
             others.append(row)
+    source = "Source: the rules in report/claims.py"
     caption = (
         f"{len(judged)} of the {len(CLAIMS)} experimental claims, those that have been judged."
+        f" {source} over the run records in data/runs."
     )
-    caption += " Source: the rules in findings/claims over the run records in data/runs."
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
-    caption = "Claims that no run has judged. Source: the rules in findings/claims."
+    caption = f"Claims that no run has judged. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
+def _why_not(unjudged: Finding) -> str:
+    return f"{unjudged.verdict}: {unjudged.found}".replace(": not run", "")
+
+
 def long_run_table(records: Records) -> Table:
-    """The claims that need the quadratic model's runs alone: by the short runs, and by the long
-    one."""
+    """Return the claims about the quadratic model alone, by the short runs and the long one."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -78,53 +83,47 @@ def long_run_table(records: Records) -> Table:
 
 
 def freed_table(records: Records) -> Table:
-    """Chapter 15's questions, answered by rules that were written before its runs."""
+    """Return chapter 15's questions, answered by rules that were written before its runs."""
     rows = []
-    for claim in freed.CLAIMS:
+    for claim in moving_heads.CLAIMS:
         answer = finding(claim, records.at(TIER))
         row = {
             "question": claim.text,
             "answer": answer.verdict,
             "found": answer.found,
             RULE: claim.rule,
-            ON_HOW_MUCH: answer.sure,
+            f"on how much: {SAMPLE}": answer.sure,
         }
         rows.append(row)
-    caption = "A trained CNN, set free (chapter 15). Source: the rules in findings/claims/freed.py"
-    caption += " over the run records in data/runs."
+    caption = (
+        "A trained CNN, set free (chapter 15). Source: the rules in report/moving_heads.py over the"
+        " run records in data/runs."
+    )
     return Table.of("freed", caption, rows, stacked=True)
 
 
 def trained_heads(records: Records) -> Note:
-    """What the trained quadratic model's layers are, measured against a convolution: one line for
-    the first page."""
+    """Return one line that says how close the trained quadratic model comes to a convolution."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
     covered = over_runs(
         [heads.shifts_with_mass(3) for heads in heads_of(record)] for record in runs
     )
-    residuals = over_runs(
-        [
-            lemma_3_residual(encoding, *record.grid).max().item()
-            for encoding in record.history.encodings()
-        ]
-        for record in runs
-    )
-    close = sum(residual < 0.1 for residual in residuals)
     counts = ", ".join(f"{count:.3g}" for count in covered)
+    largest = over_runs(lemma_3_residual_by_layer(record) for record in runs)
+    close = sum(residual < 0.1 for residual in largest)
     return Note.of(
         f"Found here, in the quadratic model of the {runs[0].tier} tier"
         f" ({Accuracy.of(runs).conditions}): of the nine shifts of a 3 × 3 kernel, {counts} have a"
         " head with at least half of its mass there, layer by layer, on average over the seeds."
         " The residual of Lemma 3 at interior queries, 0 for a layer that can be every such"
-        " convolution and up to about 1"
-        f" where it misses a shift, is {min(residuals):.2f} to {max(residuals):.2f} by layer:"
-        f" {close or 'none'} of the {len(residuals)} layers came near to being every 3 × 3"
-        " convolution."
+        " convolution and up to about 1 where it misses a shift, is"
+        f" {min(largest):.2f} to {max(largest):.2f} by layer: {close or 'none'} of the"
+        f" {len(largest)} layers came near to being every 3 × 3 convolution."
     )
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:
-    """The computing time of the records, by machine."""
+    """Return the computing time of some runs, by machine."""
     rows = []
     for device in sorted({record.info.hardware["device"] for record in runs}):
         mine = [record.info for record in runs if record.info.hardware["device"] == device]
@@ -136,6 +135,8 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
             "hours of the runs, several of which may have shared the machine": f"{hours:.2f}",
         }
         rows.append(row)
-    caption = "Computing time of the runs on CIFAR-10, without pilots and trials."
-    caption += " Source: the run records in data/runs."
+    caption = (
+        "Computing time of the runs on CIFAR-10, without pilots and trials. Source: the run records"
+        " in data/runs."
+    )
     return Table.of("compute", caption, rows or [{"device": "none", "runs": "0", "epochs": "0"}])

@@ -15,8 +15,8 @@ from attnconv.measures.grid import (
     pixels_occupied_by_layer,
 )
 from attnconv.models import ARMS
-from attnconv.report import tables, verdicts
-from attnconv.report.claims import finding, freed
+from attnconv.report import moving_heads, verdicts
+from attnconv.report.rules import finding
 from attnconv.runs.select import Records
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
@@ -73,7 +73,7 @@ def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path
     assert factor.tolist() == pytest.approx([1, 1.6]) and share[-1] == pytest.approx(1)
     write(tmp_path, "freed-0", seed=1, ends=1.2 * GRID + 0.2)
     write(tmp_path, "random-freed", ends=2 * GRID)  # no grid at the start
-    table = tables.growth_table(Records.read(tmp_path))
+    table = moving_heads.growth_table(Records.read(tmp_path))
     shares = 1, 12 / (12 + 18)  # of 0.2 squared: the pixels' squares, and nine times two
     assert table.header == ["network", "layer 1", "layer 2"]
     assert table.rows == [["freed from the start", *[f"1.40, {sum(shares) / 2:.0%}, 9.0"] * 2]]
@@ -88,7 +88,7 @@ def test_the_residual_is_lemma_3s(tmp_path):
 
 
 def question(text):
-    (claim,) = [claim for claim in freed.CLAIMS if text in claim.text]
+    (claim,) = [claim for claim in moving_heads.CLAIMS if text in claim.text]
     return claim
 
 
@@ -171,9 +171,9 @@ def test_grids_grow_without_wider_heads(tmp_path, factors, answer):
 
 def test_what_is_not_run_says_so(tmp_path):
     table = verdicts.freed_table(Records.read(tmp_path))
-    assert len(table.rows) == len(freed.CLAIMS) == 15
+    assert len(table.rows) == len(moving_heads.CLAIMS) == 15
     assert {row[1] for row in table.rows} == {"not run"}
-    assert {row[1] for row in tables.arms_table(Records.read(tmp_path)).rows} == {"not run"}
+    assert {row[1] for row in moving_heads.arms_table(Records.read(tmp_path)).rows} == {"not run"}
 
 
 def test_the_table_and_the_figures(tmp_path, record):
@@ -181,7 +181,7 @@ def test_the_table_and_the_figures(tmp_path, record):
         for seed in (0, 1):
             write(tmp_path, arm, 0.8 + seed / 100, seed)
     records = Records.read(tmp_path)
-    rows = {row[0]: row[1:] for row in tables.arms_table(records).rows}
+    rows = {row[0]: row[1:] for row in moving_heads.arms_table(records).rows}
     assert rows["freed from the start"] == [
         *("8 epochs", "0.8100", "0.7900", "0.8050 ± 0.0071", "2 seeds, 3 epochs", "0.7000"),
         *("9.00", "0.00", "0.93", "0.03"),

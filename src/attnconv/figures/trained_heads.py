@@ -1,6 +1,6 @@
-"""The paper's figures of what heads attend to, 3 to 10, 12 and 14; each takes a run record."""
+"""The paper's figures of what trained heads attend to: 3 to 10, 12 and 14, each of a run record."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import cast
 
 import numpy as np
@@ -16,27 +16,28 @@ from ..models.specs import head_color
 from ..runs.history import ContentMaps, PositionHistory
 from ..runs.record import RunRecord
 from ..theory.encodings import PositionEncoding
-from .style import bare, beside, finish, first_of, halo, mark_query, subplots
+from .style import bare, beside, finish, halo, line_plots, map_rows, mark_query, subplots
 
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
-    """The level above which the largest probabilities hold `share` of the mass: the border of a
-    highest-density region."""
+    """Return the level above which the largest probabilities hold `share` of the mass.
+
+    It is the border of a highest-density region.
+    """
     ordered = np.sort(probabilities.ravel())[::-1]
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
 
 
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
-    """Figure 3: one layer's heads at several moments of training; by default the fourth of six
-    layers.
+    """Figure 3: draw one layer's heads at several moments of training.
 
-    Per head the contours holding 50 % (solid) and 90 % (dotted) of the softmax mass on 11 x 11
-    pixels around the query (grey square), and at its centre a dot, a square where one pixel holds
-    over 90 %, a cross where the head is too flat for a contour, or, where the centre lies beyond
-    the frame, a ring on the frame.
+    `layer`: from 1; by default the fourth of six. Each head has contours that hold 50 % (solid) and
+    90 % (dotted) of its softmax mass on 11 x 11 pixels around the query (grey square), and a mark
+    at its centre: a dot; a square where one pixel holds over 90 %; a cross where the head is too
+    flat for a contour; a ring on the frame where the centre lies beyond it.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -44,30 +45,23 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
     layer = layer or len(history.by_layer) // 2 + 1
     encodings = [history.encodings(moment)[layer - 1] for moment in moments]
-    return _head_panels(
-        encodings,
-        [f"epoch {epochs[moment]}" for moment in moments],
-        f"layer {layer}, {record.source}",
-    )
+    titles = [f"epoch {epochs[moment]}" for moment in moments]
+    return _head_panels(encodings, titles, f"layer {layer}, {record.source}")
 
 
 def figure_4(record: RunRecord) -> Figure:
-    """Figure 4: the heads of each layer at the end of training; contours as in `figure_3`."""
+    """Figure 4: draw the heads of each layer at the end of training, as `figure_3` does."""
     encodings = _with_centers(record).encodings()
-    return _head_panels(
-        encodings, [f"layer {layer + 1}" for layer in range(len(encodings))], record.source
-    )
+    return _head_panels(encodings, _layer_names(encodings), record.source)
 
 
 def figure_12(record: RunRecord) -> Figure:
-    """Figure 12: as Figure 4, of the generalised quadratic encoding, whose heads may be
-    ellipses."""
+    """Figure 12: draw Figure 4 of the generalised quadratic encoding, whose heads are ellipses."""
     return figure_4(record)
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Figure 14: as Figure 4, of the network with 16 heads a layer; the contours at 50 % alone, 90
-    % would cover each other."""
+    """Figure 14: draw Figure 4 of the network with 16 heads a layer, with the contours at 50 %."""
     return figure_4(record)
 
 
@@ -82,19 +76,12 @@ def _with_centers(record: RunRecord) -> PositionHistory:
 def _head_panels(
     encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
 ) -> Figure:
-    crowded = encodings[0].num_heads > 9
+    crowded = encodings[0].num_heads > 9  # contours at 90 % would cover each other
     columns = 2 if crowded else min(3, len(encodings))
     rows = -(-len(encodings) // columns)
     side = 3.9 if crowded else 2.7
-    figure, axes = subplots(
-        rows,
-        columns,
-        side * columns,
-        (side + 0.3) * rows + 0.5,
-        lines=True,
-        sharex=True,
-        sharey=True,
-    )
+    size = side * columns, (side + 0.3) * rows + 0.5
+    figure, axes = line_plots(rows, columns, *size, sharex=True, sharey=True)
     for ax in axes.flat[len(encodings) :]:
         ax.set_axis_off()
     for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
@@ -109,9 +96,9 @@ def _head_panels(
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> None:
-    """Per head the contours holding these shares, 50 % (solid) or 90 % (dotted), of the softmax
-    mass on 11 x 11 pixels around the query, and a mark at its centre."""
+    """Draw each head's contours that hold these shares of its mass, and a mark at its centre."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
+    centers = cast(Tensor, encoding.centers).tolist()
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
     with torch.no_grad():
         on_pixels = encoding.scores(_mesh(torch.arange(-5, 6))).flatten(1)
@@ -120,38 +107,26 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
         density, mass = (on_fine[head] - norm[head]).numpy(), log_mass.exp().numpy()
         levels = {share: np.log(max(mass_threshold(mass, share), 1e-300)) for share in shares}
-        seen = {
-            share: level
-            for share, level in levels.items()
-            if density.min() < level <= density.max()
-        }
+        seen = {s: level for s, level in levels.items() if density.min() < level <= density.max()}
         for share, level in seen.items():
-            lines = {
-                "colors": [head_color(head)],
-                "linestyles": SHARE_STYLES[share],
-                "linewidths": 1.4,
-            }
-            ax.contour(fine, fine, density, levels=[level], **lines)
+            style = {"colors": [head_color(head)], "linestyles": SHARE_STYLES[share]}
+            ax.contour(fine, fine, density, levels=[level], linewidths=1.4, **style)
         # one pixel; a blob; too flat for a contour
         form = "s" if mass.max() > 0.9 else "o" if seen else "x"
-        _mark_centre(
-            ax, head, encoding.num_heads, cast(Tensor, encoding.centers)[head].tolist(), form
-        )
+        _mark_centre(ax, head, encoding.num_heads, centers[head], form)
     ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="0.8", edgecolor="black", zorder=0.5))
-    ax.set(
-        xlim=(-HALF_WINDOW, HALF_WINDOW),
-        ylim=(HALF_WINDOW, -HALF_WINDOW),
-        aspect="equal",
-        xticks=range(-4, 5, 2),
-        yticks=range(-4, 5, 2),
-    )
+    ticks = range(-4, 5, 2)
+    ax.set(xlim=(-HALF_WINDOW, HALF_WINDOW), ylim=(HALF_WINDOW, -HALF_WINDOW), aspect="equal")
+    ax.set(xticks=ticks, yticks=ticks)
     ax.tick_params(labelsize=6)
     ax.grid(color="0.9", lw=0.5)
 
 
 def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:
-    """A head's number and, at its centre, a mark of this form; or a ring on the frame towards it
-    where it lies beyond."""
+    """Draw a head's number and a mark of this form at its centre.
+
+    A centre beyond the frame has a ring on the frame instead.
+    """
     row, column = centre
     inside = max(abs(row), abs(column)) <= HALF_WINDOW
     x, y = (min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row))
@@ -160,22 +135,12 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
     # above the numbers, zorder 3, of other heads
     ax.plot(x, y, form if inside else "o", clip_on=False, zorder=4, **mark, **ink)
-    angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand around it
-    offset = (
-        (6 * np.cos(angle), 6 * np.sin(angle))
-        if inside
-        else (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)
-    )
-    middle = {"ha": "center", "va": "center"} if inside else {}
-    ax.annotate(
-        str(head + 1),
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        fontsize=8,
-        **middle,
-        **ink,
-    )
+    if inside:
+        angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand apart
+        place = {"xytext": (6 * np.cos(angle), 6 * np.sin(angle)), "ha": "center", "va": "center"}
+    else:
+        place = {"xytext": (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)}
+    ax.annotate(str(head + 1), (x, y), textcoords="offset points", fontsize=8, **place, **ink)
 
 
 def _mesh(axis: Tensor) -> Tensor:
@@ -183,37 +148,32 @@ def _mesh(axis: Tensor) -> Tensor:
 
 
 def figure_5(record: RunRecord) -> Figure:
-    """Figure 5: learned position-only attention, layers below one another, heads side by side with
-    the most local first.
+    """Figure 5: draw the maps of learned position-only attention, the most local heads first.
 
-    The 7 x 7 pixels around the middle query pixel, as in the paper, or the whole map if it is at
-    most 9 x 9. Each map on its own scale, above it the head's number and the mean probability of
-    its best shift.
+    Each row is a layer. Above a map stand the head's number and the mean probability of its best
+    shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query pixel, or
+    the whole image if it is at most 9 x 9.
     """
     layers = heads_of(record)
-    rows = [[heads.maps[head] for head in heads.by_locality()] for heads in layers]
+    orders = [heads.by_locality().tolist() for heads in layers]
     titles = [
-        [f"{head + 1}: {heads.mass[head]:.2f}" for head in heads.by_locality()] for heads in layers
+        [f"{head + 1}: {heads.mass[head]:.2f}" for head in order]
+        for heads, order in zip(layers, orders, strict=True)
     ]
     (row, column), reach = layers[0].query, 3 if max(record.grid) > 9 else 9
-    window = (
-        slice(max(row - reach, 0), row + reach + 1),
-        slice(max(column - reach, 0), column + reach + 1),
-    )
-    query = row - window[0].start, column - window[1].start
-    return _map_table(
-        [[full[window] for full in line] for line in rows], query, record.source, titles
-    )
+    top, left = max(row - reach, 0), max(column - reach, 0)
+    window = slice(top, row + reach + 1), slice(left, column + reach + 1)
+    rows = [heads.maps[order][:, *window] for heads, order in zip(layers, orders, strict=True)]
+    return _layer_maps(rows, (row - top, column - left), record.source, titles)
 
 
 def figure_6(record: RunRecord) -> Figure:
-    """Figure 6: attention with content, averaged over test images, from the query pixel in the
-    middle."""
+    """Figure 6: draw attention with content from the middle pixel, averaged over test images."""
     return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
 def figure_7(record: RunRecord) -> Figure:
-    """Figure 7: as Figure 6, from another query pixel."""
+    """Figure 7: draw Figure 6 from another query pixel."""
     return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
@@ -228,27 +188,25 @@ def _with_content(record: RunRecord) -> ContentMaps:
 def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
     content = _with_content(record)
     maps = content.mean_maps[:, :, content.query_number(row, column)].float()
-    return _map_table(maps, (row, column), record.source)
+    return _layer_maps(maps, (row, column), record.source)
 
 
 def figure_8(record: RunRecord) -> Figure:
-    """Figure 8: attention with content on a single image, the first of the test set, or else a
-    photograph; see `figure_10`."""
+    """Figure 8: draw attention with content on the first test image.
+
+    The image is shown where this machine has the data set that the record names, since the data are
+    no part of the project; elsewhere a photograph stands in its place.
+    """
     return _single_image(record, 0, "china", 4)
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Figure 9: as Figure 8, on the second image of the test set, or else another photograph."""
+    """Figure 9: draw Figure 8 on the second test image, or else on another photograph."""
     return _single_image(record, 1, "flower", 4)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Figure 10: as Figure 8, on the third image of the test set, or else a photograph from a query
-    pixel in its background.
-
-    The data set's own images are shown where this machine has the data that the record names; they
-    are no part of the project.
-    """
+    """Figure 10: draw Figure 8 on the third test image, or else from a photograph's background."""
     return _single_image(record, 2, "china", 1)
 
 
@@ -272,32 +230,24 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
     mark_query(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
     ax.set_title("the image and\nthe query pixel", fontsize=8)
     bare(ax)
-    _fill_maps(right.subplots(len(maps), maps.shape[1], squeeze=False), maps, position, None)
+    axes = right.subplots(len(maps), maps.shape[1], squeeze=False)
+    map_rows(axes, maps, _layer_names(maps), query=position)
     return finish(right.figure, f"{name} | {record.source}")
 
 
-def _map_table(
-    rows: Sequence[Sequence[Tensor]] | Tensor,
+def _layer_maps(
+    layers: Sequence[Tensor] | Tensor,
     query: Sequence[int],
     source: str,
-    titles: Sequence[Sequence[str]] | None = None,
+    titles: Sequence[Sequence[str]] = (),
 ) -> Figure:
-    """Maps of layers (rows) and heads (columns), each on its own scale."""
-    columns = max(len(line) for line in rows)
-    figure, axes = subplots(
-        len(rows), columns, 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(rows) + 0.3
-    )
-    _fill_maps(axes, rows, query, titles)
+    """Draw maps `(N_h, H, W)` of each layer in a row, each map on its own scale."""
+    columns = max(map(len, layers))
+    size = 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(layers) + 0.3
+    figure, axes = subplots(len(layers), columns, *size)
+    map_rows(axes, layers, _layer_names(layers), titles, query=query, fontsize=7, pad=2)
     return finish(figure, source)
 
 
-def _fill_maps(
-    axes: np.ndarray, rows: Sequence[Sequence[Tensor]] | Tensor, query: Sequence[int], titles
-) -> None:
-    for layer, (line, maps) in enumerate(zip(axes, rows, strict=True)):
-        for head, ax in enumerate(first_of(line, len(maps))):
-            ax.imshow(maps[head].numpy(), cmap="cividis", vmin=0)
-            mark_query(ax, query)
-            if titles:
-                ax.set_title(titles[layer][head], fontsize=7, pad=2)
-        line[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
+def _layer_names(layers: Sized) -> list[str]:
+    return [f"layer {layer + 1}" for layer in range(len(layers))]

@@ -1,0 +1,48 @@
+"""The test accuracy of a model over its runs, which differ in the seed."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..runs.record import RunRecord
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Test accuracy over the runs of one model.
+
+    `last`: mean over the runs after their last epoch; `spread`: its sample standard deviation, None
+    for one run; `best`: mean of the runs' best epochs; `seeds`: the number of runs; `epochs`: how
+    long they trained, such as "20" or "20 or 60".
+    """
+
+    last: float
+    spread: float | None
+    best: float
+    seeds: int
+    epochs: str
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord]) -> "Accuracy":
+        """Return the accuracy of at least one run."""
+        last = [record.accuracy for record in runs]
+        return cls(
+            last=statistics.mean(last),
+            spread=statistics.stdev(last) if len(runs) > 1 else None,
+            best=statistics.mean(record.best_accuracy for record in runs),
+            seeds=len(runs),
+            epochs=" or ".join(map(str, sorted({record.info.epochs_done for record in runs}))),
+        )
+
+    @property
+    def conditions(self) -> str:
+        """The sample behind the numbers: "3 seeds, 20 epochs"."""
+        return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
+
+    @property
+    def deviation(self) -> str:
+        """The standard deviation as text, "± 0.0041"; empty for one run."""
+        return "" if self.spread is None else f"± {self.spread:.4f}"
+
+    def __str__(self) -> str:
+        return f"{self.last:.4f} {self.deviation}".rstrip()

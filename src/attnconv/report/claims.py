@@ -1,0 +1,367 @@
+"""The paper's experimental claims, in its order, as rules over run records.
+
+The rules were written before the runs. A judgement takes the runs of each model that the claim
+needs, `{name: [RunRecord, ...]}`, and returns what it found and a verdict: `reproduced`, `partly`,
+`differs`, `exceeded` or `undecided`. Without those runs the verdict is `not run`.
+"""
+
+import math
+from collections.abc import Callable
+from statistics import mean
+
+import torch
+from torch import Tensor
+
+from ..measures.accuracy import Accuracy
+from ..measures.heads import Heads, heads_of
+from ..models import MODELS
+from ..models.specs import TABLE_4
+from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
+from .tables import cost_in_table
+
+CLAIMS = Claims()
+# which a smaller one, trained for less, cannot have
+ABSOLUTE = "an accuracy of the paper's network"
+SIZE = "a size of the paper's networks, which needs no run"
+TOLERANCE = 0.005  # of accuracies: half a percentage point
+HALF = 0.5  # of a head's mass, on one shift
+
+# --- Table 4 and section 4.1: accuracies and sizes ------------------------------------------------
+
+
+def _published_accuracy(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    ((model, records),) = runs.items()
+    published = MODELS[model].published.accuracy
+    assert published, "asked of models with a published accuracy"
+    difference = minus(accuracy(records), published)
+    found = f"{Accuracy.of(records)}, {difference:+.4f} from the published {published:.3f}"
+    return found, "exceeded" if difference > tolerance else verdict(difference >= -tolerance)
+
+
+for _model in TABLE_4:
+    if _published := MODELS[_model].published.accuracy:
+        CLAIMS.add(
+            _published_accuracy,
+            "Table 4",
+            f"{MODELS[_model].label}: accuracy {_published:.3f}",
+            "within {tolerance} of the published accuracy, after the last epoch, mean over the"
+            " seeds",
+            _model,
+            not_small=ABSOLUTE,
+        )
+
+
+def as_printed(number: float, like: str) -> str:
+    """Return a number rounded as `like` is printed: 12,086,844 like "12.1M" is "12.1M"."""
+    unit = {"M": 1e6, "B": 1e9}[like[-1]]
+    digits = len(like[:-1].partition(".")[2])
+    return f"{number / unit:.{digits}f}{like[-1]}"
+
+
+@CLAIMS.claim(
+    "Table 4",
+    "parameters and FLOPs of the six models",
+    "rounded as printed they are equal",
+    not_small=SIZE,
+)
+def _sizes(runs: Runs) -> Answer:
+    equal = []
+    for model in TABLE_4:
+        if (published := MODELS[model].published).parameters:
+            cost = cost_in_table(model)
+            equal += [as_printed(cost.parameters, published.parameters) == published.parameters]
+            equal += [as_printed(cost.flops_paper, published.flops) == published.flops]
+    found = f"{sum(equal)} of {len(equal)} printed numbers are ours, rounded alike"
+    return found, grade(sum(equal) / len(equal), 1.0, 0.5)
+
+
+@CLAIMS.claim(
+    "4.1, Figure 2",
+    "ResNet18 is faster to converge",
+    "it reaches accuracy {level} in an earlier epoch than the quadratic model",
+    "resnet18",
+    "sa-quadratic",
+)
+def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
+    reached, words = {}, []
+    for model, records in runs.items():
+        first = [
+            next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf)
+            for record in records
+        ]
+        reached[model] = epoch = mean(first)  # never, as soon as one seed never does
+        when = f"in epoch {epoch:.0f}" if epoch < math.inf else "never"
+        words.append(f"{MODELS[model].label} reaches {level} {when}")
+    if min(reached.values()) == math.inf:
+        return ", ".join(words), "undecided"
+    return ", ".join(words), verdict(reached["resnet18"] < reached["sa-quadratic"])
+
+
+@CLAIMS.claim(
+    "4.1, Table 1",
+    "self-attention with the quadratic encoding is as accurate as ResNet18",
+    "not more than {tolerance} below it",
+    "resnet18",
+    "sa-quadratic",
+)
+def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    difference = gained(runs, "sa-quadratic", "resnet18")
+    return f"quadratic minus ResNet18: {difference:+.4f}", verdict(difference >= -tolerance)
+
+
+@CLAIMS.claim(
+    "Section 3",
+    "the quadratic encoding performs similarly to the learned one, or better",
+    "not more than {tolerance} below it",
+    "sa-quadratic",
+    "sa-learned",
+)
+def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    difference = gained(runs, "sa-quadratic", "sa-learned")
+    return f"quadratic minus learned: {difference:+.4f}", verdict(difference >= -tolerance)
+
+
+@CLAIMS.claim(
+    "4.1",
+    "with content, attention is harder to train",
+    "more than {tolerance} below the learned encoding without content",
+    "sa-learned",
+    "sa-learned-content",
+)
+def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    difference = gained(runs, "sa-learned-content", "sa-learned")
+    return f"with content minus without: {difference:+.4f}", verdict(difference < -tolerance)
+
+
+# --- sections 4.2 and 4.3: what the heads attend to -----------------------------------------------
+
+
+def by_layer(
+    runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1
+) -> list[float]:
+    """Return a measure of each layer's heads, mean over the runs of a model."""
+    return over_runs(
+        [measure(heads) for heads in heads_of(record, moment)] for record in runs[model]
+    )
+
+
+def start_and_end(runs: Runs, model: str, measure: Callable[[Heads], float]) -> list[list[float]]:
+    """Return a measure of each layer's heads, mean over the runs, before and after training."""
+    return [by_layer(runs, model, measure, moment) for moment in (0, -1)]
+
+
+def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
+    """Return how many heads of each layer put half of their mass on one shift, also in words."""
+    counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
+    words = f"heads with a mean probability of at least {HALF} at one shift{over}, by layer"
+    return counts, f"{words}: {listed(counts)}"
+
+
+@CLAIMS.claim(
+    "4.2, Figure 3",
+    "the heads of layer 4 attend to single pixels that form a grid around the query",
+    "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that"
+    " no other head has (partly: {some})",
+    "sa-quadratic",
+)
+def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3) -> Answer:
+    def on_the_grid(heads: Heads) -> float:
+        near = heads.shifts.abs().amax(dim=1) <= reach
+        return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
+
+    share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
+    return f"in layer 4, {share:.0%} of the heads do", grade(share, enough / 9, some / 9)
+
+
+@CLAIMS.claim(
+    "4.2, Figure 4",
+    "layers 1 and 2 are local, layers 3 to 6 also look further",
+    "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at"
+    " the start (partly: half)",
+    "sa-quadratic",
+)
+def _deeper_is_further(runs: Runs) -> Answer:
+    start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
+    further = [now > max(*end[:2], then) for now, then in zip(end[2:], start[2:], strict=True)]
+    found = f"mean distance looked, by layer: {listed(end, 2)} tokens"
+    return f"{found}; at the start {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
+
+
+@CLAIMS.claim(
+    "4.2, Figure 14",
+    "16 heads do not overlap",
+    "on average over the layers {enough} % of the heads, and more than at the start, have a best"
+    " shift of their own (partly: {some} %)",
+    "sa-quadratic-16",
+)
+def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
+    def alone(heads: Heads) -> float:
+        return heads.alone.double().mean().item()
+
+    start, end = map(mean, start_and_end(runs, "sa-quadratic-16", alone))
+    found = (
+        f"{end:.0%} of the heads, averaged over the layers, have a best shift that no other has; at"
+        f" the start {start:.0%}"
+    )
+    return found, grade(end, enough / 100, some / 100) if end > start else "differs"
+
+
+@CLAIMS.claim(
+    "4.3, Figure 5",
+    "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
+    " pixels",
+    "half of their mass on one shift put at least {many} heads of layer 1, {many} of layer 2, and"
+    " {few} of layer 3 and fewer there than in both (partly: one of the three)",
+    "sa-learned",
+)
+def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
+    counts, found = on_one_pixel(runs, "sa-learned")
+    met = (counts[0] >= many) + (counts[1] >= many) + (few <= counts[2] < min(counts[:2]))
+    return found, grade(met, 3, 1)
+
+
+def mirrored(heads: Heads) -> Tensor:
+    """Return how symmetric each head's map is about the query's column, `(N_h,)`.
+
+    It is the cosine of the map, less its mean, and its mirror image.
+    """
+    column = heads.query[1]
+    reach = min(column, heads.maps.shape[2] - 1 - column)
+    maps = heads.maps[:, :, column - reach : column + reach + 1]
+    maps = maps - maps.mean(dim=(1, 2), keepdim=True)
+    return torch.cosine_similarity(maps.flatten(1), maps.flip(2).flatten(1))
+
+
+@CLAIMS.claim(
+    "4.3, Figure 5",
+    "other heads attend to horizontally symmetric, not localised patterns",
+    "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine"
+    " {cosine} less the mean (partly: {some})",
+    "sa-learned",
+)
+def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Answer:
+    def wide_and_mirrored(heads: Heads) -> int:
+        return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
+
+    start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))
+    found = f"{end:.1f} heads of all layers; at the start {start:.1f}"
+    return found, grade(end - start, enough, some)
+
+
+@CLAIMS.claim(
+    "4.3, Figures 6, 7",
+    "with content, some heads of layers 2 and 3 attend to one shift whatever image and query",
+    f"in both layers a head gives one shift a mean probability of {HALF} (partly: in one)",
+    "sa-learned-content",
+)
+def _constant_shift(runs: Runs) -> Answer:
+    counts, found = on_one_pixel(runs, "sa-learned-content", ", over images and queries")
+    return found, grade((counts[1] >= 1) + (counts[2] >= 1), 2, 1)
+
+
+@CLAIMS.claim(
+    "4.3, Figures 8 to 10",
+    "other heads use the content",
+    "at least {enough} heads move {mass} of their mass between single images, total variation from"
+    " their mean map (partly: {some})",
+    "sa-learned-content",
+)
+def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Answer:
+    counts, heads, images = [], 0, 0
+    for record in runs["sa-learned-content"]:
+        assert record.content_maps, "the claim needs a model with content"
+        maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
+        # total variation, (L, N_h)
+        apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2
+        counts.append(int((apart >= mass).sum()))
+        heads, images = apart.numel(), len(maps)
+    found = f"{listed([mean(counts)])} of {heads} heads move at least {mass} of their mass"
+    return f"{found} between {images} test images", grade(mean(counts), enough, some)
+
+
+# --- appendices E and F: the generalised encoding, pruning, sixteen heads -------------------------
+
+
+@CLAIMS.claim(
+    "Appendix E, Figure 12",
+    "heads of the generalised encoding become non-isotropic, especially in high layers",
+    "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3"
+    " (partly: the first alone)",
+    "sa-generalized",
+)
+def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
+    by_run = []
+    for record in runs["sa-generalized"]:
+        axes = [torch.linalg.svdvals(each.root.double()) for each in record.history.encodings()]
+        by_run.append([(axis[:, 0] / axis[:, 1]).median().item() for axis in axes])
+    ratios = over_runs(by_run)
+    reached, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
+    found = f"median ratio of a head's axes, by layer: {listed(ratios)}"
+    return found, grade(reached * (1 + above), 2, 1)
+
+
+@CLAIMS.claim(
+    "Appendix E",
+    "non-isotropic heads bring no improvement",
+    "not more than {tolerance} above the quadratic model",
+    "sa-quadratic",
+    "sa-generalized",
+)
+def _no_gain(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    difference = gained(runs, "sa-generalized", "sa-quadratic")
+    return f"generalised minus quadratic: {difference:+.4f}", verdict(difference <= tolerance)
+
+
+def _mean_of_parents(runs: Runs, name: str) -> float:
+    return mean(record.parent[name] for record in runs["sa-generalized-pruned"])
+
+
+@CLAIMS.claim(
+    "Appendix E",
+    "pruning initially hurts",
+    "the accuracy just after it is lower than before",
+    "sa-generalized-pruned",
+)
+def _pruning_hurts(runs: Runs) -> Answer:
+    before = _mean_of_parents(runs, "test_accuracy")
+    after = _mean_of_parents(runs, "test_accuracy_after_pruning")
+    return f"before {before:.4f}, just after pruning {after:.4f}", verdict(after < before)
+
+
+@CLAIMS.claim(
+    "Appendix E, Figure 13",
+    "the pruned model recovers the accuracy of the unpruned one",
+    "not more than {tolerance} below its parent",
+    "sa-generalized-pruned",
+)
+def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+    before = _mean_of_parents(runs, "test_accuracy")
+    change = minus(accuracy(runs["sa-generalized-pruned"]), before)
+    return f"at the end {change:+.4f} from before pruning", verdict(change >= -tolerance)
+
+
+@CLAIMS.claim(
+    "Appendix E",
+    "pruning reduces size and cost by a fourth",
+    "by {percent} % or more",
+    not_small=SIZE,
+)
+def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
+    before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
+    saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
+    found = (
+        f"{saved[0]:.1%} of the parameters, {saved[1]:.1%} of the FLOPs as published, for the"
+        " paper's own heads"
+    )
+    return found, verdict(min(saved) >= percent / 100)
+
+
+@CLAIMS.claim(
+    "Appendix F, Figure 14",
+    "with 16 heads, local ones are more frequent in the first layers",
+    "more heads with half of their mass on one shift in layers 1 to 3 than in 4 to 6",
+    "sa-quadratic-16",
+)
+def _local_heads_first(runs: Runs) -> Answer:
+    counts, found = on_one_pixel(runs, "sa-quadratic-16")
+    return found, verdict(sum(counts[:3]) > sum(counts[3:]))

@@ -1,0 +1,97 @@
+"""How a table, or a set of pictures, is shown in a page and in a notebook."""
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ipywidgets
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under a header: HTML in a page, Markdown elsewhere.
+
+    `name`: its anchor in a page. `caption`: ends with the source of the numbers. `folded`: a line
+    that opens the table in a page, where few readers need it; "" shows the table. `stacked`: its
+    cells hold sentences, which a page sets one below another on a narrow screen.
+    """
+
+    name: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    folded: str = ""
+    stacked: bool = False
+
+    @classmethod
+    def of(
+        cls, name: str, caption: str, rows: Sequence[Mapping[str, str]], **options: Any
+    ) -> "Table":
+        """Make a table of rows that name their cells; `-` stands where a row lacks a cell."""
+        header = list(dict.fromkeys(column for row in rows for column in row))
+        cells = [[row.get(column, "-") for column in header] for row in rows]
+        return cls(name, caption, header, cells, **options)
+
+    def _repr_html_(self) -> str:
+        if self.folded:
+            whole = replace(self, folded="")._repr_html_()
+            return f"<details><summary>{html.escape(self.folded)}</summary>{whole}</details>"
+        kind = "table stacked" if self.stacked else "table"
+        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
+        body = "".join(self._row_html(row) for row in self.rows)
+        return (
+            f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0"'
+            f' role="region" aria-label="{html.escape(self.name)}"><table class="{kind}">'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
+
+    def _row_html(self, row: Sequence[str]) -> str:
+        first, *others = (html.escape(cell) for cell in row)
+        cells = "".join(f"<td>{cell}</td>" for cell in others)
+        return f'<tr><th scope="row">{first}</th>{cells}</tr>'
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, its caption below."""
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        return "".join("| " + " | ".join(line) + " |\n" for line in lines) + f"\n{self.caption}\n"
+
+    def __repr__(self) -> str:
+        return self.markdown()
+
+
+def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidgets.VBox:
+    """Return a slider over pictures drawn beforehand, which also works in a page without a kernel.
+
+    `pictures`: by the slider's value. The name and the value are a picture's alternative text.
+    """
+    shown = [
+        ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()
+    ]
+    stack = ipywidgets.Stack(shown, selected_index=start)
+    slider = ipywidgets.SelectionSlider(
+        options=list(pictures),
+        index=start,
+        description=name,
+        style={"description_width": "initial"},
+        layout={"width": "24rem", "max_width": "100%"},
+    )
+    ipywidgets.jslink((slider, "index"), (stack, "selected_index"))
+    return ipywidgets.VBox([slider, stack])
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as a PNG file, the same bytes for the same figure."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def _image(alt: str, figure: Figure) -> str:
+    data = base64.b64encode(png_of(figure)).decode()
+    style = "max-width: 100%; height: auto"
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}" style="{style}">'

@@ -1,0 +1,226 @@
+"""Do heads that may move stay on the grid of a convolution? Chapter 15's claims and tables.
+
+The rules were written before the runs. Their verdicts are words of their own.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import mean
+
+import torch
+
+from ..figures.moving_heads import TIER
+from ..measures import grid
+from ..measures.accuracy import Accuracy
+from ..models import ARMS, SPECS
+from ..runs.record import RunRecord
+from ..runs.select import Records
+from .display import Table
+from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, over_runs
+
+CLAIMS = Claims()
+PLACE = "chapter 15"
+
+
+def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
+    (records,) = runs.values()
+    count, far = (
+        mean(map(grid.mean_pixels_occupied, records)),
+        mean(map(grid.median_distance_moved, records)),
+    )
+    layers = over_runs(
+        [counts[-1] for counts in grid.pixels_occupied_by_layer(record)] for record in records
+    )
+    found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
+    found += f"; median distance moved {far:.2f} pixels"
+    return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
+
+
+for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
+    CLAIMS.add(
+        _heads_stay,
+        PLACE,
+        f"{ARMS[_arm].label}: the heads stay on the grid",
+        "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
+        " nearest of some head (some leave: {some})",
+        _arm,
+    )
+
+
+@CLAIMS.claim(
+    PLACE,
+    "the later a network is freed, the nearer its heads stay",
+    "reproduced: the median distance moved, mean over layers and seeds, falls from each relax time"
+    " to the next (partly: from the first to the last)",
+    *("freed-0", "freed-25", "freed-50", "freed-100"),
+)
+def _later_is_nearer(runs: Runs) -> Answer:
+    distances = [mean(map(grid.median_distance_moved, records)) for records in runs.values()]
+    steps = [later < sooner for sooner, later in pairwise(distances)]
+    holds = 2 if all(steps) else int(distances[-1] < distances[0])
+    found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
+    return found, grade(holds, 2, 1)
+
+
+@CLAIMS.claim(
+    PLACE,
+    "heads at random places return to the grid",
+    "return: in the end at least {enough} of the nine pixels are the nearest of some head (some"
+    " return: {more} more than at the start)",
+    "random-freed",
+)
+def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
+    start, end = (
+        mean(grid.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
+        for moment in (0, -1)
+    )
+    some = "some return" if end >= start + more else "do not return"
+    return f"{end:.2f} of 9 pixels, at the start {start:.2f}", "return" if end >= enough else some
+
+
+def _compare(runs: Runs, better: str, worse: str, alike: str, enough: float = 0.01) -> Answer:
+    ours, other = runs
+    more = gained(runs, ours, other)
+    found = f"{accuracy(runs[ours]):.4f} against {accuracy(runs[other]):.4f} ({more:+.4f})"
+    return found, better if more >= enough else worse if more <= -enough else alike
+
+
+for _text, _ours, _other, _better, _worse in (
+    ("freedom helps a trained CNN", "freed-100", "grid-100", "helps", "harms"),
+    ("freed widths help a trained CNN", "freed-100", "places-100", "help", "harm"),
+    ("freedom helps from the start", "freed-0", "grid-0", "helps", "harms"),
+    ("the grid is needed", "grid-0", "random-freed", "needed", "in the way"),
+    ("heads at random places must be freed", "random-freed", "random-fixed", "must", "must not"),
+    ("being attention costs a trained CNN accuracy", "cnn-on", "grid-100", "costs", "gains"),
+):
+    CLAIMS.add(
+        partial(_compare, better=_better, worse=_worse, alike="no difference"),
+        PLACE,
+        _text,
+        f"{{better}}: {_ours} is more accurate than {_other} by {{enough}}, mean over the seeds;"
+        " {worse}: less by as much; else {alike}",
+        _ours,
+        _other,
+    )
+
+
+@CLAIMS.claim(
+    PLACE,
+    "grids grow without wider heads",
+    "grow: where places alone are freed, each of the last {last} layers grows by at least {share}"
+    " of what it grows by where widths are too, mean over seeds (some grow: one at least)",
+    "places-100",
+    "freed-100",
+)
+def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
+    alone, both = (
+        over_runs(
+            [factor[-1].item() - 1 for factor, _ in grid.growth_by_layer(record)]
+            for record in records
+        )
+        for records in runs.values()
+    )
+    pairs = list(zip(alone, both, strict=True))
+    grow = [a >= share * b for a, b in pairs[-last:]]
+    found = "; ".join(f"{100 * a:+.0f} against {100 * b:+.0f}" for a, b in pairs)
+    answer = "grow" if all(grow) else "some grow" if any(grow) else "do not grow"
+    return f"growth by layer, in percent: {found}", answer
+
+
+@CLAIMS.claim(
+    PLACE,
+    "a CNN that was set free is a 3 × 3 convolution no more",
+    "no more: with the nearest convolutions of the same kernel sizes in place of its layers it"
+    " loses {much} of its accuracy (partly: {some})",
+    "freed-100",
+)
+def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer:
+    origins = [record.info.parent or {} for record in runs["freed-100"]]
+    after = mean(origin["test_accuracy_as_convolutions"] for origin in origins)
+    layers = over_runs([origin["distances"] for origin in origins])
+    lost = accuracy(runs["freed-100"]) - after
+    found = f"{after:.4f} as convolutions; distance by layer, relative: {listed(layers, 2)}"
+    return found, "no more" if lost >= much else "partly" if lost >= some else "still one"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def arms_table(records: Records) -> Table:
+    """Return the accuracy of every arm at its start and end, and what its heads did, over seeds."""
+    rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
+    caption = (
+        "Test accuracy on all of CIFAR-10, mean over the seeds ± standard deviation: of the CNN"
+        " that the arm started from, once its convolutions are soft attention, in the end, and with"
+        " the nearest convolution of the same kernel size in place of each layer, batch statistics"
+        " as they were (an arm after 0 epochs begins at chance, a tenth). Of the 3 × 3 layers, mean"
+        " over layers and seeds: how many of nine pixels are the nearest of some head; the median"
+        " distance that heads moved, in pixels; the mass on a head's nearest pixel; the largest"
+        " residual of Lemma 3, on 15 × 15 pixels. Source: the run records in data/runs."
+    )
+    return Table.of("arms", caption, rows)
+
+
+def _arm_row(records: Records, name: str) -> dict[str, str]:
+    runs, spec = records.of(name), SPECS[name]
+    if not runs:
+        return {"network": spec.label, "started after": records.state(name)}
+    ours = Accuracy.of(runs)
+    origins = [record.info.parent for record in runs if record.info.parent]
+    is_attention = spec.start and spec.start.heads
+
+    def of_origin(key: str) -> str:
+        values = [origin[key] for origin in origins if key in origin]
+        return f"{mean(values):.4f}" if values else "-"
+
+    cells = {
+        "network": spec.label,
+        "started after": f"{origins[0]['epochs']} epochs" if origins else "-",
+        "CNN then": of_origin("test_accuracy"),
+        "as attention": of_origin("test_accuracy_at_start") if is_attention else "-",
+        "in the end": str(ours),
+        "runs": ours.conditions,
+        "as convolutions": of_origin("test_accuracy_as_convolutions"),
+    }
+    if not runs[0].history.by_layer:
+        return cells
+    mass = mean(
+        mean(m[-1].mean().item() for m in grid.mass_on_nearest_pixel_by_layer(record))
+        for record in runs
+    )
+    return cells | {
+        "pixels occupied": f"{mean(map(grid.mean_pixels_occupied, runs)):.2f}",
+        "moved": f"{mean(map(grid.median_distance_moved, runs)):.2f}",
+        "mass on the nearest pixel": f"{mass:.2f}",
+        "Lemma 3": f"{mean(mean(grid.lemma_3_residual_by_layer(record)) for record in runs):.2f}",
+    }
+
+
+def growth_table(records: Records) -> Table:
+    """Return how the grid of each layer changed, of the networks whose heads were freed on one."""
+    rows = []
+    for name, spec in ARMS.items():
+        runs = records.at(TIER).of(name)
+        if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
+            rows.append({"network": spec.label} | _growth(runs))
+    caption = (
+        "How the grid of each 3 × 3 layer changed, mean over seeds: the factor by which it grew,"
+        " the share of the heads' squared distances that this factor explains, and how many"
+        " different pixels, of the kernel or not, are the nearest of some head. The layers see 31,"
+        " 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
+    )
+    return Table.of("growth", caption, rows)
+
+
+def _growth(runs: Sequence[RunRecord]) -> dict[str, str]:
+    ends = [
+        [[factor[-1], share[-1]] for factor, share in grid.growth_by_layer(record)]
+        for record in runs
+    ]
+    taken = over_runs(grid.distinct_pixels_by_layer(record) for record in runs)
+    changes = torch.tensor(ends).mean(dim=0).tolist()
+    return {
+        f"layer {layer}": f"{factor:.2f}, {share:.0%}, {pixels:.1f}"
+        for layer, ((factor, share), pixels) in enumerate(zip(changes, taken, strict=True), start=1)
+    }

@@ -1,0 +1,140 @@
+"""What a claim is, how a rule judges it by run records, and the words of verdicts."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from ..measures.accuracy import Accuracy
+from ..runs.record import RunRecord
+from ..runs.select import Records
+
+Runs = Mapping[str, Sequence[RunRecord]]
+Answer = tuple[str, str]  # what was found, and the verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and the rule that judges it.
+
+    `place`: where the paper makes it. `text`: its words in short. `rule`: the rule in words.
+    `needs`: the models whose runs it takes. `judge`: the rule in code. `not_small`: why the rule
+    does not apply to small networks; "" if it does.
+    """
+
+    place: str
+    text: str
+    rule: str
+    needs: tuple[str, ...]
+    judge: Callable[[Runs], Answer]
+    not_small: str = ""
+
+
+class Claims(list[Claim]):
+    """Claims in the order in which they are written down."""
+
+    def claim(self, place: str, text: str, rule: str, *needs: str, not_small: str = ""):
+        """Return a decorator that makes a judgement a claim; see `add`."""
+
+        def register(judge: Callable[..., Answer]) -> Callable[..., Answer]:
+            self.add(judge, place, text, rule, *needs, not_small=not_small)
+            return judge
+
+        return register
+
+    def add(
+        self,
+        judge: Callable[..., Answer],
+        place: str,
+        text: str,
+        rule: str,
+        *needs: str,
+        not_small: str = "",
+    ) -> None:
+        """Append a claim.
+
+        The thresholds are the default arguments of the judgement, and fill the gaps in the rule's
+        words, so that words and code cannot differ.
+        """
+        given = inspect.signature(judge).parameters.values()
+        thresholds = {each.name: each.default for each in given if each.default is not each.empty}
+        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
+
+
+def accuracy(runs: Sequence[RunRecord]) -> float:
+    """Return the mean test accuracy of some runs after their last epoch."""
+    return Accuracy.of(runs).last
+
+
+def gained(runs: Runs, ours: str, other: str) -> float:
+    """Return how much more accurate one model is than another, mean over the seeds of each."""
+    return minus(accuracy(runs[ours]), accuracy(runs[other]))
+
+
+def minus(ours: float, other: float) -> float:
+    """Return a difference of accuracies, which are multiples of 1e-4, free of rounding errors.
+
+    So 0.943 is within 0.005 of 0.938.
+    """
+    return round(ours - other, 6)
+
+
+def verdict(holds: bool) -> str:
+    """Return the verdict of a rule that holds or does not."""
+    return "reproduced" if holds else "differs"
+
+
+def grade(amount: float, enough: float, some: float) -> str:
+    """Return the verdict of an amount: `enough` reproduces the claim, `some` does so partly."""
+    return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
+
+
+def listed(values: Sequence[float], digits: int = 1) -> str:
+    """Return numbers as text; whole ones, as of a single run, have no digits after the point."""
+    digits = 0 if all(float(value).is_integer() for value in values) else digits
+    return ", ".join(f"{value:.{digits}f}" for value in values)
+
+
+def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
+    """Return the mean over the runs, layer by layer."""
+    return [mean(layer) for layer in zip(*by_run, strict=True)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a claim came to in one tier: the result, the sample behind it, and the verdict."""
+
+    found: str
+    sure: str
+    verdict: str
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there were runs to judge by."""
+        return self.verdict not in ("not run", "not asked")
+
+
+def finding(claim: Claim, records: Records) -> Finding:
+    """Judge a claim by one tier's records."""
+    if records.tier != "paper" and claim.not_small:
+        return Finding(claim.not_small, "-", "not asked")
+    runs = {model: records.of(model) for model in claim.needs}
+    if missing := [model for model in claim.needs if not runs[model]]:
+        states = "; ".join(f"{model}: {records.state(model)}" for model in missing)
+        return Finding(states, "-", "not run")
+    found, verdict = claim.judge(runs)
+    sample = "; ".join(f"{model}: {_sample(used)}" for model, used in runs.items()) or "exact"
+    return Finding(found, sample + _by_seed(claim, runs), verdict)
+
+
+def _by_seed(claim: Claim, runs: Runs) -> str:
+    """Return the verdict of each run by itself, where one model is asked and has several runs."""
+    if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
+        return ""
+    alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]
+    return f"; each seed alone: {', '.join(alone)}"
+
+
+def _sample(runs: Sequence[RunRecord]) -> str:
+    ours = Accuracy.of(runs)
+    return ", ".join(filter(None, (ours.conditions, ours.deviation)))

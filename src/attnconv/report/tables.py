@@ -1,0 +1,458 @@
+"""The tables: one function each, with published beside measured values, and those beyond the paper.
+
+Numbers are computed or read from run records. `-` stands for what does not exist, a word for what
+has not been run.
+"""
+
+import statistics
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from torch import nn
+
+from ..data import DATASETS
+from ..measures.accuracy import Accuracy
+from ..measures.heads import heads_of, lemma_3_residual
+from ..models import ARMS, BEYOND, MODELS, SPECS, SelfAttentionNet, build_model, cost_of
+from ..models.cost import Cost
+from ..models.specs import TABLE_1, TABLE_2, TABLE_4
+from ..runs.parameters import MOMENTUM, Network, RunParameters, build_network
+from ..runs.record import RunRecord, find_runs
+from ..runs.select import Records
+from ..runs.weights import WEIGHTS_FILE
+from ..store import REPOSITORY
+from ..theory import encodings
+from ..theory.grid import axis_shifts, relative_shifts
+from .display import Table
+
+# --- Tables 1 and 4, and their counterparts in other tiers ----------------------------------------
+
+
+@cache
+def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
+    """Return the cost of a model of Table 4 for 32 x 32 images.
+
+    `heads`: how many each layer has, where a run pruned other heads than the paper.
+    """
+    return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
+
+
+def table_1(records: Records) -> Table:
+    """Table 1: return test accuracy on CIFAR-10 and model sizes."""
+    return _accuracies("Table 1", "Test accuracy on CIFAR-10 and model sizes", TABLE_1, records)
+
+
+def table_4(records: Records) -> Table:
+    """Table 4: return accuracy, parameters and FLOPs of all models, appendix F's included."""
+    return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
+
+
+def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
+    caption = (
+        f"{name}. {what}; in brackets as printed, all FLOPs with every product; measured: after the"
+        " last epoch, mean over the seeds ± standard deviation; best: of all epochs. Source: the"
+        " paper; the run records in data/runs; the replication of Varma and Prabhu (2020), one"
+        " seed; cost_of."
+    )
+    rows = [_accuracy_row(model, records) for model in models]
+    return Table.of(name.lower().replace(" ", "-"), caption, rows)
+
+
+def _accuracy_row(model: str, records: Records) -> dict[str, str]:
+    spec, runs = MODELS[model], records.of(model)
+    published = spec.published
+    ours, state = Accuracy.of(runs) if runs else None, records.state(model)
+    cost = cost_in_table(model, runs[0].heads_left if runs and spec.parent else None)
+    size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
+    difference = ours.last - published.accuracy if ours and published.accuracy else None
+    return {
+        "model": spec.label,
+        "published": _published(model),
+        "replication": f"{published.replicated:.4f}" if published.replicated else "-",
+        "measured": (f"{ours} ({state})" if state else str(ours)) if ours else state,
+        "difference": "-" if difference is None else f"{difference:+.4f}",
+        "best": f"{ours.best:.4f}" if ours else "-",
+        "conditions": ours.conditions if ours else "-",
+        "parameters": f"{cost.parameters:,}{size}",
+        "FLOPs, G": f"{cost.flops_paper / 1e9:.3f}{flops}",
+        "all FLOPs, G": f"{cost.flops / 1e9:.3f}",
+    }
+
+
+def _published(model: str) -> str:
+    accuracy = MODELS[model].published.accuracy
+    return f"{accuracy:.3f}" if accuracy else "-"
+
+
+def summary(records: Records) -> Table:
+    """Return the README's table: accuracy as published and as measured in two tiers, and size."""
+    paper, small = records.at("paper"), records.at("small")
+    rows = [
+        {
+            "model": MODELS[model].label,
+            "name": model,
+            "published": _published(model),
+            "paper tier": _measured(paper, model),
+            "small tier": _measured(small, model),
+            "parameters, paper / small": f"{_size(paper, model)} / {_size(small, model)}",
+        }
+        for model in TABLE_4
+    ]
+    caption = (
+        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last"
+        " epoch, mean ± standard deviation over n seeds. Paper tier: the paper's sizes and recipe."
+        " Small tier: the same networks made narrower and trained on two cores; compare its"
+        " accuracies with each other, not with the published ones. Source: the run records in"
+        " data/runs."
+    )
+    return Table.of("summary", caption, rows)
+
+
+def _measured(records: Records, model: str) -> str:
+    if not (runs := records.of(model)):
+        return records.state(model)
+    ours = Accuracy.of(runs)
+    return f"{ours} (n = {ours.seeds}, {ours.epochs} epochs)"
+
+
+def _size(records: Records, model: str) -> str:
+    """Return the number of parameters of a model's first run, or of one yet to be made."""
+    if runs := records.of(model):
+        return f"{runs[0].info.parameter_count:,}"
+    given = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
+    return f"{sum(p.numel() for p in build_network(given.model_dump()).parameters()):,}"
+
+
+def small_table(records: Records) -> Table:
+    """Return the small tier's counterpart of Table 4: accuracy over seeds, size, cost, time."""
+    short, long = records.at("small"), records.at("small-long")
+    rows = []
+    for model in TABLE_4:
+        rows.append(_small_row(short, model))
+        if long.of(model):
+            rows.append(_small_row(long, model))
+    caption = (
+        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ±"
+        " standard deviation; FLOPs of one image, as the paper counts them and with every product;"
+        " minutes of one run. Source: the run records in data/runs."
+    )
+    return Table.of("table-4-small", caption, rows)
+
+
+def _small_row(records: Records, model: str) -> dict[str, str]:
+    runs, row = records.of(model), {"model": MODELS[model].label}
+    if not runs:
+        return row | {"test accuracy": records.state(model)}
+    ours = Accuracy.of(runs)
+    cost = cost_of(build_network(runs[0].info.parameters, runs[0].heads_left))
+    minutes = statistics.mean(record.info.wall_seconds for record in runs) / 60
+    return row | {
+        "test accuracy": str(ours),
+        "seeds": str(ours.seeds),
+        "epochs": ours.epochs,
+        "parameters": f"{cost.parameters:,}",
+        "FLOPs, M": f"{cost.flops_paper / 1e6:.1f}",
+        "all FLOPs, M": f"{cost.flops / 1e6:.1f}",
+        "minutes": f"{minutes:.0f}",
+        "on": "; ".join(sorted({_hardware(record) for record in runs})),
+    }
+
+
+def _hardware(record: RunRecord) -> str:
+    device, threads = (record.info.hardware[name] for name in ("device", "threads"))
+    return f"{device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def quick_results(runs: Sequence[RunRecord]) -> Table:
+    """Return the quick tier's counterpart of Table 4: networks trained while the book was built."""
+    rows = [
+        {
+            "model": MODELS[record.info.parameters["model"]].label,
+            "test accuracy": f"{record.accuracy:.3f}",
+            "epochs": str(record.info.epochs_done),
+            "parameters": f"{record.info.parameter_count:,}",
+            "training": f"{record.info.wall_seconds:.0f} s",
+        }
+        for record in runs
+    ]
+    caption = (
+        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says"
+        " that the seven models run and learn, nothing about the paper's numbers. Source: trained"
+        f" here, on {runs[0].info.hardware['device']}."
+    )
+    return Table.of("quick-results", caption, rows)
+
+
+# --- Table 2 and other recipes: how the models are trained ----------------------------------------
+
+
+def table_2(records: Records) -> Table:
+    """Table 2: return the parameters of the attention networks, as printed, planned and used."""
+    recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
+    model = cast(SelfAttentionNet, build_model("sa-quadratic"))
+    norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
+    elsewhere = {
+        "number of heads": str(model.attentions[0].num_heads),
+        "layer normalization epsilon": f"{norm.eps:g}",
+        "momentum": f"{MOMENTUM:g}",
+    }
+    columns = {
+        name: records.of(name)[0] for name in TABLE_4 if MODELS[name].encoding and records.of(name)
+    }
+    rows = []
+    for label, printed, parameter in TABLE_2:
+        ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
+        used = [_used(record, label, parameter) for record in columns.values()]
+        rows.append([label, printed, ours, *used])
+    used = (
+        "the run records; - stands for what no record holds." if columns else "no run record yet."
+    )
+    caption = (
+        "Table 2. Parameters of the self-attention networks. Source: the paper;"
+        f" models.specs.PAPER_RECIPE, the model itself; {used}"
+    )
+    return Table("table-2", caption, ["parameter", "paper", "recipe here", *columns], rows)
+
+
+def _used(record: RunRecord, label: str, parameter: str | None) -> str:
+    if parameter:
+        return str(record.info.parameters[parameter])
+    if label == "number of heads":
+        counts = [str(len(heads.maps)) for heads in heads_of(record)]
+        return ", ".join(counts if len(set(counts)) > 1 else counts[:1])
+    return "-"  # the code's, in no record
+
+
+#: A model of each kind that has a recipe of its own.
+KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
+
+
+def tier_recipe() -> Table:
+    """Return the parameters in which the small tier's recipes differ from the paper tier's."""
+    recipes = {
+        kind: [_recipe(model, tier) for tier in ("paper", "small")] for kind, model in KINDS.items()
+    }
+    rows = []
+    for name in recipes["attention"][0]:
+        kinds: dict[tuple[str, str], list[str]] = {}
+        for kind in recipes:
+            if _matters(kind, name):
+                paper, small = (str(recipe[name]) for recipe in recipes[kind])
+                kinds.setdefault((paper, small), []).append(kind)
+        for (paper, small), alike in kinds.items():
+            if name != "tier" and paper != small:
+                rows.append([name, ", ".join(alike), paper, small])
+    caption = (
+        "What the small tier's recipe has otherwise than the paper's. Source: PAPER_RECIPE and"
+        " SMALL_RECIPE of models.specs."
+    )
+    return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
+
+
+def _recipe(model: str, tier: str) -> dict[str, Any]:
+    """Return a tier's parameters of a model on the device meant for it, a GPU or a CPU."""
+    parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": tier})
+    epochs = {"parent_epochs": parameters.parent().epochs} if MODELS[model].parent else {}
+    return parameters.on("cuda" if tier == "paper" else "cpu").identity() | epochs
+
+
+def _matters(kind: str, parameter: str) -> bool:
+    """Say whether networks of a kind, "attention", "pruned" or "ResNet18", have a parameter."""
+    of_attention = parameter in Network.names() or parameter == "position_rate"
+    return parameter != "width" if kind != "ResNet18" else not of_attention
+
+
+def pilot_table(folder: str | Path = "") -> Table:
+    """Return the runs on held-out training images by which the small tier's recipe was chosen.
+
+    `folder`: one folder for each pilot, by default `data/pilot`.
+    """
+    folders = sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir())
+    rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
+    caption = (
+        "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
+        " schedule falls to zero within the epochs asked for. Minutes on one thread, several runs"
+        " sharing two cores. Source: the records in data/pilot."
+    )
+    return Table.of("pilot", caption, rows)
+
+
+#: The parameters in which the pilots differ.
+VARIED = (
+    *("learning_rate", "optimizer", "weight_decay"),
+    *("hidden", "intermediate", "pooling", "width"),
+)
+
+
+def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
+    info = record.info
+    kind = "attention" if MODELS[info.parameters["model"]].encoding else "ResNet18"
+    used = [f"{each} {info.parameters[each]}" for each in VARIED if _matters(kind, each)]
+    return {
+        "pilot": name,
+        "of": kind,
+        "parameters": ", ".join(used),
+        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}",
+        "held-out accuracy": ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics),
+        "minutes": f"{info.wall_seconds / 60:.0f}",
+    }
+
+
+# --- Table 3 --------------------------------------------------------------------------------------
+
+#: Who: the input; sinusoids, learned, quadratic, relative as in Table 3; how it is made here.
+ENCODING_USERS: dict[str, tuple[str, ...]] = {
+    "Vaswani et al. (2017)": ("text", "x---", "sinusoidal_encoding"),
+    "Radford et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
+    "Devlin et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
+    "Dai et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
+    "Yang et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
+    "Bello et al. (2019)": ("images", "-x-x", "LearnedShiftEmbedding"),
+    "Ramachandran et al. (2019)": ("images", "-x-x", "LearnedShiftEmbedding"),
+    "the paper": ("images", "-xxx", "LearnedShiftEmbedding", "quadratic_encoding"),
+}
+
+
+def table_3() -> Table:
+    """Table 3: return the types of positional encoding, each made here to show its shape."""
+    shifts = relative_shifts(4, 4)
+    sinusoids = encodings.sinusoidal_encoding(11, dim=8)
+    made = {
+        "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
+        # r_delta: the vector of the shift, not of the place
+        "sinusoidal_encoding of shifts": sinusoids[axis_shifts(6) + 5],
+        "LearnedAbsoluteEncoding": encodings.LearnedAbsoluteEncoding(6, dim=8)(),
+        "LearnedShiftEmbedding": encodings.LearnedShiftEmbedding(4, 4, 4)(shifts),
+        "quadratic_encoding": encodings.quadratic_encoding(shifts.float()),
+    }
+    rows = []
+    for user, (what, marks, *names) in ENCODING_USERS.items():
+        shapes = (f"{name}: {' × '.join(map(str, made[name].shape))}" for name in names)
+        kinds = zip(("sinusoids", "learned", "quadratic", "relative"), marks, strict=True)
+        row = {"model": user, "applied to": what}
+        row |= {kind: "yes" if mark == "x" else "-" for kind, mark in kinds}
+        rows.append(row | {"made here by encodings": "; ".join(shapes)})
+    caption = (
+        "Table 3. Types of positional encoding. Source: the paper; the last column is executed, a"
+        " shape for six words or for 4 × 4 pixels, shifts between all pairs where the encoding is"
+        " relative."
+    )
+    return Table.of("table-3", caption, rows)
+
+
+# --- single records -------------------------------------------------------------------------------
+
+
+def lemma_1_table(record: RunRecord) -> Table:
+    """Return how close each layer's heads come to Lemma 1, and the layer's residual of Lemma 3.
+
+    The residual is of attention that does not depend on the image; with content there is none.
+    """
+    trained, rows = record.history.encodings(), []
+    residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
+    for number, heads in enumerate(heads_of(record)):
+        row = {
+            "layer": str(number + 1),
+            "heads with mass ≥ 0.9": f"{int((heads.mass >= 0.9).sum())} of {len(heads.mass)}",
+            "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
+            "median mass": f"{heads.mass.median():.2f}",
+            "median effective pixels": f"{heads.entropy.exp().median():.1f}",
+            "of 9 shifts, with mass ≥ 0.5": str(heads.shifts_with_mass(3)),
+        }
+        if heads.centers is not None:
+            row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
+        if residuals:
+            row["largest residual of Lemma 3"] = residuals[number]
+        rows.append(row)
+    caption = (
+        "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
+        " shift (of those up to half the image), over the queries that have it inside the image; a"
+        " shift of the 3 × 3 kernel counts if some head has at least half of its mass there."
+        " Effective pixels: of the map from the middle pixel; with content, of its mean over 100"
+        " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
+        f" Source: {record.source}."
+    )
+    return Table.of(f"lemma-1-{record.name}", caption, rows)
+
+
+def pruning_table(record: RunRecord) -> Table:
+    """Return what pruning degenerate heads removes and costs, from the record of a pruned run."""
+    parent, parameters = record.parent, record.info.parameters
+    size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
+    whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
+    before, pruned = (cost_of(build_network(parameters, heads), size) for heads in (whole, left))
+    accuracies = parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
+    rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies)]]
+    for name, old, new in (
+        ("heads", sum(whole), sum(left)),
+        ("parameters", before.parameters, pruned.parameters),
+        ("FLOPs as published", before.flops_paper, pruned.flops_paper),
+        ("FLOPs, every product", before.flops, pruned.flops),
+    ):
+        rows.append([name, f"{old:,}", f"{new:,}", f"{new:,} ({new / old - 1:+.1%})"])
+    caption = (
+        f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest"
+        f" eigenvalue below {parent['min_eigenvalue']:g}; heads removed per layer:"
+        f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}."
+        f" Source: {record.source}."
+    )
+    after = f"after {record.info.epochs_done} more epochs"
+    return Table(
+        f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows
+    )
+
+
+def model_cards(records: Records) -> Table:
+    """Return one line for each model whose weights are kept, with its accuracy and its file."""
+    models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
+    caption = (
+        "The weights that are kept: of seed 0; the accuracy over all seeds beside its own. Source:"
+        " the run records in data/runs."
+    )
+    return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
+
+
+def _model_card(records: Records, model: str) -> dict[str, str]:
+    card, runs = {"model": SPECS[model].label, "name": model}, records.of(model)
+    kept = [record for record in runs if (record.folder / WEIGHTS_FILE).exists()]
+    if not kept:
+        why = records.state(model) or "not kept"
+        return card | {"test accuracy": f"no weights yet: {why}"}
+    info, ours = kept[0].info, Accuracy.of(runs)
+    return card | {
+        "test accuracy": f"{info.final_test_accuracy:.4f}",
+        "over the seeds": f"{ours} (n = {ours.seeds})",
+        "parameters": f"{info.parameter_count:,}",
+        "file": f"{(kept[0].folder / WEIGHTS_FILE).stat().st_size / 1e6:.2f} MB",
+        "epochs": str(info.epochs_done),
+        "commit": info.git_commit[:10] if info.git_commit else "-",
+    }
+
+
+def records_table(runs: Sequence[RunRecord], name: str) -> Table:
+    """Return how each run went, on what hardware, and from which code.
+
+    `notes.commands_of` has the commands that repeat the runs.
+    """
+    caption = "Run records. A commit with + had changes on top. Source: run.json of each."
+    return Table.of(name, caption, [_record_row(record) for record in runs])
+
+
+def _record_row(record: RunRecord) -> dict[str, str]:
+    info, commit, best = record.info, record.info.git_commit, record.best_accuracy
+    state = "" if info.status == "finished" else f", {info.status}"
+    short = commit[:10] + "+" * commit.endswith("+") if commit else "not known"
+    return {
+        "record": record.name,
+        "epochs": f"{info.epochs_done} of {info.parameters['epochs']}" + state,
+        "test accuracy, last (best)": (
+            f"{record.accuracy:.4f} ({best:.4f})" if info.epochs_done else "-"
+        ),
+        "images/s": f"{info.images_per_second:,.0f}" if info.images_per_second else "-",
+        "minutes": f"{info.wall_seconds / 60:.1f}",
+        "on": f"{info.hardware['device']}, torch {info.versions['torch']}",
+        "data": f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}",
+        "commit": short,
+    }
