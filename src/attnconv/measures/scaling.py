@@ -1,7 +1,6 @@
-"""Does attention catch up with the ResNet18? The questions, the rules that answer them, and the
-prediction for the paper's networks.
+"""How the gap between attention and ResNet18 changes as networks grow.
 
-Everything here was committed before the first run of a scaling tier. All accuracies are on the
+The questions, the rules that answer them and the prediction for the paper's networks. Everything here was committed before the first run of a scaling tier. All accuracies are on the
 10,000 test images after the last epoch. A setting is a tier; its runs differ in the seed.
 """
 
@@ -21,8 +20,7 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One way in which the networks approach the paper's, with everything else as in the small
-    tier."""
+    """One way in which networks approach the paper's; everything else is as in the small tier."""
 
     name: str
     question: str
@@ -79,8 +77,7 @@ def pooled_deviation(accuracies: Accuracies) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """How the gap differs between the two ends of an axis: `first` and `last` gap, and the standard
-    error of their difference."""
+    """The gap at the two ends of an axis, and the standard error of the difference."""
 
     first: float
     last: float

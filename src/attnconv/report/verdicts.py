@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..figures.moving_heads import TIER
 from ..measures.accuracy import Accuracy
+from ..measures.grid import lemma_3_residual_by_layer
 from ..measures.heads import heads_of
 from ..runs.record import RunRecord
 from ..runs.select import Records
