@@ -107,7 +107,7 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .report.readme import update_picture, update_readme
+    from .report.verdicts import update_picture, update_readme
     from .runs.select import Records
 
     changed = update_readme(Records.read(given.runs))

@@ -17,7 +17,7 @@ from attnconv.figures import chapters
 from attnconv.measures.heads import heads_of, lemma_3_residual
 from attnconv.models import MODELS
 from attnconv.models.specs import TABLE_4
-from attnconv.report import readme, verdicts
+from attnconv.report import verdicts
 from attnconv.report.claims import CLAIMS
 from attnconv.report.rules import finding
 from attnconv.runs.record import load_run
@@ -330,19 +330,20 @@ def test_computing_time(tmp_path):
 
 def test_the_readme_equals_the_records():
     text = (ROOT / "README.md").read_text()
-    assert readme.readme_part(Records.read()) in text, "run: make readme"
+    assert verdicts.readme_part(Records.read()) in text, "run: make readme"
 
 
 def test_the_readme_opens_with_claim_picture_and_table():
     text = (ROOT / "README.md").read_text()
     places = [
-        text.index(part) for part in ("**The claims.**", "(book/claim.png)", readme.MARKS[0], "## ")
+        text.index(part)
+        for part in ("**The claims.**", "(book/claim.png)", verdicts.MARKS[0], "## ")
     ]
     assert places == sorted(places)
 
 
 def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
-    readme.update_picture(tmp_path / "claim.png")
+    verdicts.update_picture(tmp_path / "claim.png")
     there, drawn = imread(ROOT / "book" / "claim.png"), imread(tmp_path / "claim.png")
     assert there.shape == drawn.shape and np.abs(there - drawn).mean() < 0.001, "run: make readme"
 
@@ -358,9 +359,9 @@ def test_the_picture_says_rounding_of_rounding_alone(monkeypatch):
 def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
     path = Path(shutil.copy(ROOT / "README.md", tmp_path))
     write_records(tmp_path / "runs")
-    monkeypatch.setattr(readme, "README", path)
+    monkeypatch.setattr(verdicts, "README", path)
     records = Records.read(tmp_path / "runs")
-    assert readme.update_readme(records, path) and not readme.update_readme(records, path), (
+    assert verdicts.update_readme(records, path) and not verdicts.update_readme(records, path), (
         "the second time nothing changes"
     )
     text = path.read_text()
@@ -372,17 +373,17 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
         assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
     assert (
         f"Paper tier: {len(MODELS)} of {len(MODELS)} rows run" in text
-        and text.count(readme.MARKS[1]) == 1
+        and text.count(verdicts.MARKS[1]) == 1
     )
-    path.write_text(text.replace(readme.MARKS[1], ""))
+    path.write_text(text.replace(verdicts.MARKS[1], ""))
     with pytest.raises(ValueError, match="lacks the marks"):
-        readme.update_readme(records, path)
+        verdicts.update_readme(records, path)
 
 
 def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
     path = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    monkeypatch.setattr(readme, "README", path)
-    monkeypatch.setattr(readme, "PICTURE", tmp_path / "claim.png")
+    monkeypatch.setattr(verdicts, "README", path)
+    monkeypatch.setattr(verdicts, "PICTURE", tmp_path / "claim.png")
     write_record(tmp_path / "runs", "resnet18", tier="small")
     assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
     assert (

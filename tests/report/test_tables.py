@@ -10,7 +10,7 @@ from attnconv import build_model, cost_of
 from attnconv.models import MODELS
 from attnconv.models.specs import TABLE_1, TABLE_2, TABLE_4
 from attnconv.report import tables
-from attnconv.report.notes import commands_of
+from attnconv.report.display import commands_of
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
 

@@ -10,7 +10,7 @@ from helpers.synthetic import CIFAR10, write_record
 from attnconv import __main__ as command_line
 from attnconv import figures
 from attnconv.models import MODELS
-from attnconv.report.notes import Note, figure_or_note, tier_note
+from attnconv.report.display import Note, figure_or_note, tier_note
 from attnconv.runs.parameters import RunParameters
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records, command_of, other_than_the_recipe

@@ -17,16 +17,10 @@ from .chapters import (
     score_maps,
     shift_grid,
 )
-from .moving_heads import (
-    arm_accuracies,
-    head_paths,
-    heads_before_and_after,
-    layer_paths,
-    over_training,
-)
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
 from .scaling import scaling
 from .trained_heads import (
+    arm_accuracies,
     figure_3,
     figure_4,
     figure_5,
@@ -37,5 +31,9 @@ from .trained_heads import (
     figure_10,
     figure_12,
     figure_14,
+    head_paths,
+    heads_before_and_after,
+    layer_paths,
     mass_threshold,
+    over_training,
 )

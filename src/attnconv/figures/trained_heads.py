@@ -1,4 +1,4 @@
-"""The paper's figures of what trained heads attend to: 3 to 10, 12 and 14, each of a run record."""
+"""Figures of trained heads: those of the paper, and the heads of a converted CNN that may move."""
 
 from collections.abc import Sequence, Sized
 from typing import cast
@@ -8,15 +8,37 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MultipleLocator
 from torch import Tensor
 
 from ..data import PHOTOGRAPHS, dataset_at_hand, load_photograph
+from ..layers.attention import attention_probabilities
+from ..measures.accuracy import Accuracy
+from ..measures.grid import (
+    KERNEL,
+    distance_moved_by_layer,
+    kernel_layers,
+    mass_on_nearest_pixel_by_layer,
+)
 from ..measures.heads import heads_of
+from ..models import ARMS, SPECS
 from ..models.specs import head_color
 from ..runs.history import ContentMaps, PositionHistory
 from ..runs.record import RunRecord
+from ..runs.select import Records
 from ..theory.encodings import PositionEncoding
-from .style import bare, beside, finish, halo, line_plots, map_rows, mark_query, subplots
+from .style import (
+    bare,
+    beside,
+    draw_line,
+    finish,
+    halo,
+    line_plot,
+    line_plots,
+    map_rows,
+    mark_query,
+    subplots,
+)
 
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
@@ -251,3 +273,117 @@ def _layer_maps(
 
 def _layer_names(layers: Sized) -> list[str]:
     return [f"layer {layer + 1}" for layer in range(len(layers))]
+
+
+# --- the heads of a converted CNN, which may move (chapter 15) ---
+
+
+TIER = "small-free"  # of the runs that chapter 15 shows
+
+
+def head_paths(centers: Tensor) -> Figure:
+    """Draw how the heads' centres `(steps, N_h, 2)` moved, over the grid of pixel shifts.
+
+    Each path starts at a ring, with the head's number, and ends at a disc.
+    """
+    figure, ax = line_plot(4.6, 4.4)
+    _draw_paths(ax, centers, max(2.5, float(centers.abs().max()) + 0.4))
+    for head, (row, column) in enumerate(centers[0].tolist()):
+        place = {"xytext": (5, 4), "textcoords": "offset points"}
+        ax.annotate(str(head + 1), (column, row), fontsize=8, color=head_color(head), **place)
+    ax.set(xlabel=r"column shift $\Delta_2$", ylabel=r"row shift $\Delta_1$")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MultipleLocator(1))
+    ax.grid(color="0.88")
+    return finish(figure)
+
+
+def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
+    """Draw how the heads' centres `(moments, N_h, 2)` moved, in pixels from the query.
+
+    A path starts at a ring and ends at a disc. The dashed square encloses the pixels of a 3 x 3
+    kernel. `reach`: the pixels shown on each side of the query.
+    """
+    ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
+    for head in range(centers.shape[1]):
+        color, (rows, columns) = head_color(head), centers[:, head].T.numpy()
+        ax.plot(columns, rows, color=color, lw=1)
+        ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=5)
+        ax.plot(columns[-1], rows[-1], "o", color=color, ms=6)
+    ax.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
+
+
+def layer_paths(record: RunRecord) -> Figure:
+    """Draw where the centres of each 3 x 3 layer went during training.
+
+    A path, in the colour of its head, starts at a ring and ends at a disc; dots are pixels.
+    """
+    layers = kernel_layers(record, "centers")
+    figure, axes = line_plots(2, -(-len(layers) // 2), 7.5, 5.4)
+    reach = max(1.9, *(float(centers.abs().max()) + 0.2 for centers in layers))
+    around = np.arange(-int(reach), int(reach) + 1)
+    for ax in axes.flat[len(layers) :]:
+        ax.set_axis_off()
+    for number, (ax, centers) in enumerate(zip(axes.flat, layers, strict=False), start=1):
+        bare(ax)
+        ax.plot(*map(np.ravel, np.meshgrid(around, around)), ".", color="0.75", ms=3, zorder=0)
+        _draw_paths(ax, centers, reach)
+        ax.set_title(f"3 × 3 layer {number}", fontsize=9)
+    return finish(figure, record.source)
+
+
+def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figure:
+    """Draw the attention maps of one 3 x 3 layer's heads, before training above and after it below.
+
+    `layer`: from 1 among the 3 x 3 layers. The query is the middle of `side` x `side` pixels.
+    """
+    figure, axes = subplots(2, KERNEL**2, 7.5, 2.2)
+    wanted = [n for n, c in enumerate(record.history.layers("centers")) if c.shape[1] == KERNEL**2]
+    middle = side // 2, side // 2
+    rows = [
+        attention_probabilities(record.history.encodings(moment)[wanted[layer - 1]], side, side)
+        for moment in (0, -1)
+    ]
+    options = {"query": middle, "limits": (0, 1), "fontsize": 7}
+    map_rows(axes, [maps[:, *middle] for maps in rows], ("start", "end"), [None], **options)
+    return finish(figure, record.source)
+
+
+def arm_accuracies(records: Records) -> Figure:
+    """Draw the final test accuracy of each arm: a dot for each seed, a bar at their mean."""
+    records = records.at(TIER)
+    arms = [arm for arm in ARMS if records.of(arm)]
+    figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")
+    for place, arm in enumerate(arms):
+        runs, (color, _) = records.of(arm), SPECS[arm].curve
+        values = [record.accuracy for record in runs]
+        ax.plot(values, [place] * len(values), "o", color=color, ms=5, alpha=0.7)
+        ax.plot([Accuracy.of(runs).last] * 2, [place - 0.3, place + 0.3], color=color, lw=2)
+    ax.set_yticks(range(len(arms)), [SPECS[arm].label for arm in arms])
+    ax.set(xlabel="test accuracy", ylim=(len(arms) - 0.5, -0.5))
+    return finish(figure)
+
+
+def over_training(records: Records, arms: Sequence[str]) -> Figure:
+    """Draw, against the epochs with free heads, their mass on the nearest pixel and their distance.
+
+    Lines are means over heads, 3 x 3 layers and seeds; bands show the range over the seeds. The
+    distance is that from where a head started, in pixels.
+    """
+    measures = {
+        "mass on the nearest pixel": mass_on_nearest_pixel_by_layer,
+        "distance from the start, pixels": distance_moved_by_layer,
+    }
+    figure, axes = line_plots(1, 2, 7.5, 3.2)
+    for ax, (label, measure) in zip(axes[0], measures.items(), strict=True):
+        for arm in arms:
+            if runs := records.at(TIER).of(arm):
+                means = [torch.stack(measure(record)).mean(dim=(0, 2)) for record in runs]
+                color, dashes = SPECS[arm].curve
+                style = {"color": color, "linestyle": dashes, "label": SPECS[arm].label}
+                draw_line(ax, runs[0].history.epochs.numpy(), torch.stack(means), **style)
+        ax.set(xlabel="epochs", ylabel=label, ylim=(0, None))
+        ax.xaxis.set_major_locator(MultipleLocator(1))
+    axes[0, 0].set_ylim(0, 1.02)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return finish(figure)

@@ -17,7 +17,7 @@ from ..layers.conv import convert_network
 from ..runs.record import RunRecord, provenance
 from ..runs.weights import WEIGHTS_FILE
 from ..store import DamagedFile, write_file
-from .evaluation import logits_by_batch
+from .accuracy import logits_by_batch
 
 CONVERSION_FILE = "conversion.json"
 

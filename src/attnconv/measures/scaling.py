@@ -1,7 +1,8 @@
 """How the gap between attention and ResNet18 changes as networks grow.
 
-The questions, the rules that answer them and the prediction for the paper's networks. Everything here was committed before the first run of a scaling tier. All accuracies are on the
-10,000 test images after the last epoch. A setting is a tier; its runs differ in the seed.
+The questions, the rules that answer them and the prediction for the paper's networks were
+committed before the first run of a scaling tier. All accuracies are on the 10,000 test images after
+the last epoch. A setting is a tier; its runs differ in the seed.
 """
 
 from collections.abc import Mapping, Sequence

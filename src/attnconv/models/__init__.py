@@ -2,6 +2,13 @@
 
 from .cnn import SmallCNN
 from .cost import cost_of
-from .networks import SelfAttentionNet, build_model, heads_per_layer, snapshot
-from .pruning import PAPER_CRITERION, degenerate_heads, prune_degenerate_heads
+from .networks import (
+    PAPER_CRITERION,
+    SelfAttentionNet,
+    build_model,
+    degenerate_heads,
+    heads_per_layer,
+    prune_degenerate_heads,
+    snapshot,
+)
 from .specs import ARMS, BEYOND, MODELS, PUBLISHED_HEADS_LEFT, SPECS, TIERS, recipe, tiers_of

@@ -10,7 +10,7 @@ from statistics import mean
 
 import torch
 
-from ..figures.moving_heads import TIER
+from ..figures.trained_heads import TIER
 from ..measures import grid
 from ..measures.accuracy import Accuracy
 from ..models import ARMS, SPECS

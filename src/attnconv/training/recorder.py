@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data import PHOTOGRAPHS, Batches, Split, load_photograph
-from ..measures.evaluation import logits_by_batch
+from ..measures.accuracy import logits_by_batch
 from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
 from ..models import SPECS, SelfAttentionNet, snapshot
 from ..runs.history import stack_snapshots
