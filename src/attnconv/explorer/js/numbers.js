@@ -73,7 +73,7 @@ export function entropy(probabilities) {
   return sum;
 }
 
-/** The mean probability of each shift, over the queries that have it inside the image: `maps.mean_by_shift` of the package. */
+/** The mean probability of each shift, over the queries that have it inside the image: `content.mean_by_shift` of the package. */
 export function meanByShift(table, height, width) {
   const columns = 2 * width - 1,
     sum = new Float64Array(table.length),
@@ -178,6 +178,24 @@ export function attendPadded(image, height, width, centers, alpha, values) {
   const whole = attend(padded, height + 2, width + 2, centers, alpha, values);
   for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) output[r * width + c] = whole[(r + 1) * (width + 2) + c + 1];
   return output;
+}
+
+/** One output pixel: for each shift of the kernel and its head, `key` the pixel it leads to, `seen` the pixel there and the
+ *  head's average, by its `map`, their `weight`, and the `sums` so far, by convolution and by attention. */
+export function steps(image, height, width, kernel, alpha, query) {
+  const sums = [0, 0];
+  return SHIFTS.map(([i, j], n) => {
+    const [r, c] = [query[0] + i, query[1] + j],
+      inside = r >= 0 && c >= 0 && r < height && c < width;
+    const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
+    const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
+    const map = Float64Array.from(image, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
+    const seen = [inside ? image[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * image[k], 0)];
+    seen.forEach((x, side) => {
+      sums[side] += kernel[n] * x;
+    });
+    return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
+  });
 }
 
 /** The largest absolute difference of two images: in the frame of border pixels, and inside it. */
