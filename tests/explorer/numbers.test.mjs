@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { crc32, readTensors } from "../../src/attnconv/explorer/js/files.js";
 import * as numbers from "../../src/attnconv/explorer/js/numbers.js";
-import { addressOf, numbersOf, stateOf } from "../../src/attnconv/explorer/js/view.js";
+import { addressOf, numbersOf, stateOf } from "../../src/attnconv/explorer/js/text.js";
 
 const close = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
 const image = Float64Array.from({ length: 20 }, (_, n) => Math.sin(3 * n)); // 4 x 5

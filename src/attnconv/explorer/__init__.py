@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Any
 
 MODULES = (
-    *("numbers", "files", "models", "dom", "view"),
-    *("attention-state", "attention", "layer", "convolution", "pixel", "mount"),
+    *("numbers", "text", "files", "models", "attention-state", "layer-state"),
+    *("dom", "view", "attention", "layer", "convolution", "pixel", "mount"),
 )
 
 

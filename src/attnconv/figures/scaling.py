@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ..measures.scaling import MODELS, SIZES, Setting, papers_setting, settings_of
 from ..models import SPECS
 from ..runs.select import Records
-from .style import finish, subplots
+from .style import finish, line_plots
 
 PANELS: dict[str, Callable[[Setting], float]] = {
     "parameters": lambda setting: setting.scale[0],
@@ -24,12 +24,11 @@ def scaling(records: Records) -> Figure:
     Discs are seeds of the sizes, joined by a line through their means; triangles were trained for
     60 epochs, squares see 16 x 16 tokens; stars are the published errors of the paper's networks.
     """
-    figure, axes = subplots(1, len(PANELS), 9.5, 4.2, lines=True, sharey=True)
+    figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
         for model in MODELS:
             _draw(ax, model, settings_of(records, model), quantity)
         ax.set(xlabel=label, xscale="log", yscale="log")
-        ax.grid(color="0.92")
     axes[0, 0].set(ylabel="test error")
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
     axes[0, 0].minorticks_off()

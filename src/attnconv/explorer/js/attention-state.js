@@ -1,107 +1,43 @@
-/** The view of trained heads, first half: which model, layer, head, image and query; loading them. */
-import { bytesOf, load } from "./files.js";
+/** The state of the view of trained heads, without a page: the selection, the loaded model, its maps, and their words. */
+import { entropy, softmax } from "./numbers.js";
+import { numbersOf, pair, show } from "./text.js";
+import { load } from "./files.js";
 import { ContentModel, PositionModel } from "./models.js";
-import { box, canvasOf, choice, colorsOf, element, labelled, paint, pointing } from "./dom.js";
-import { View, keeping, numbersOf } from "./view.js";
 
 export const PARTS = { score: "whole score", position: "position part (where), q · r", content: "content part (what), q · k" };
-export const FINE = 2; // canvas pixels for each pixel of a style, so that discs and numbers are sharp
 
-export const CONTROLS = {
-  model: "Model",
-  layer: "Layer",
-  head: "Head",
-  image: "Image",
-  part: "Show",
-  softmax: "As",
-  scale: "Colours",
-};
-export const LEGEND = [
-  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels",
-  "that have it (with content: of the whole score, over test images), and that shift, or none where all are nearly alike. Pixels and shifts are (row, column), down",
-  "and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.",
-].join(" ");
+/** The smallest and the largest value of some maps: probabilities from 0, scores that are finite. */
+export function rangeOf(maps, low = Infinity) {
+  let high = -Infinity;
+  for (const map of maps)
+    for (const value of map) {
+      if (value > high) high = value;
+      if (value < low && value > -Infinity) low = value;
+    }
+  return [low, high];
+}
 
-export class AttentionState extends View {
-  notes = [];
+export class AttentionState {
+  model = null; // loaded; the selection has its name
+  loading = null; // the turn of what is being loaded
+  problem = null; // why nothing can be shown
+  key = null; // the key pixel whose numbers are read
+  notes = []; // what was asked for and is not there
 
-  constructor(root, data, host) {
-    super(root, data, host);
-    this.colors = colorsOf(bytesOf(data.colors.amounts));
-    this.touch = matchMedia("(hover: none)");
-    this.build();
-  }
-
-  /** The elements, once. */
-  build() {
-    const change = (name) => (value) => this.change({ [name]: value });
-    this.controls = Object.fromEntries(Object.keys(CONTROLS).map((name) => [name, choice(name, change(name))]));
-    this.labels = Object.fromEntries(Object.entries(CONTROLS).map(([name, text]) => [name, labelled(text, this.controls[name])]));
-    this.status = element("p", { class: "explorer-status", role: "status" });
-    this.source = element("p", { class: "explorer-source" });
-    this.keep = keeping("attention", this);
-    this.buildTraining();
-    this.buildStage();
-    const controls = box("explorer-controls", ...Object.values(this.labels));
-    this.root.replaceChildren(controls, this.status, this.stage, this.source, this.keep);
-    this.listen();
-  }
-
-  buildTraining() {
-    this.slider = element("input", { type: "range", min: 0, oninput: () => this.change({ moment: +this.slider.value }) });
-    this.epoch = element("output");
-    this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
-    this.training = box("explorer-training", labelled("Training", this.slider), this.epoch, this.play);
-    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
-  }
-
-  /** What a message can stand in place of. */
-  buildStage() {
-    this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
-    this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
-    this.bar = element("canvas", { class: "explorer-bar", "aria-hidden": "true" });
-    const levels = Uint8Array.from({ length: 256 }, (_, n) => n);
-    paint(this.bar, levels, 1, 256, 0, 255, this.colors);
-    [this.low, this.high] = [element("span"), element("span")];
-    [this.padNote, this.mapNote] = [element("figcaption"), element("figcaption")];
-    this.reading = element("p", { class: "explorer-reading" });
-    this.grid = box("explorer-grid");
-    const scale = element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high);
-    const image = element("figure", {}, this.pad, this.padNote),
-      map = element("figure", {}, this.map, scale, this.mapNote);
-    const legend = element("p", { class: "explorer-source" }, LEGEND);
-    const below = [this.reading, this.training, this.untrained, this.grid, legend];
-    this.stage = element("div", {}, box("explorer-pair", image, map), ...below);
-  }
-
-  listen() {
-    const size = () => [this.model?.height ?? 1, this.model?.width ?? 1];
-    const follow = (pixel, how) => {
-      if (how === "hover" && this.state.frozen) return;
-      this.change({ query: pixel, frozen: how !== "hover" || this.state.frozen });
-    };
-    const freeze = (pixel) => this.change({ query: pixel, frozen: !this.state.frozen });
-    pointing(this.pad, size, () => this.state.query, follow, freeze);
-    const read = (pixel) => {
-      this.key = pixel;
-      this.drawLarge();
-      this.read();
-    };
-    pointing(this.map, size, () => this.key ?? this.state.query, read, read);
-    this.map.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && read(null));
-    this.map.addEventListener("blur", () => read(null));
+  /** `data`: the models, and the images by name. */
+  constructor(data) {
+    this.data = data;
   }
 
   entry() {
-    return this.data.models.find(({ id }) => id === this.state.model);
+    return this.data.models.find(({ id }) => id === this.selection.model);
   }
 
-  /** Take the state of a link or a notebook, as text by name. */
-  async open(wanted) {
-    const query = numbersOf(wanted.query, 2),
-      epoch = wanted.epoch === undefined ? undefined : Number(wanted.epoch);
+  /** Take the selection of a link or a notebook, as text by name; then `load`. */
+  open(wanted) {
     const number = (text) => (text === undefined ? undefined : Number(text));
-    this.state = {
+    const query = numbersOf(wanted.query, 2);
+    this.selection = {
       model: wanted.model ?? this.data.models[0].id,
       layer: number(wanted.layer),
       head: number(wanted.head),
@@ -110,100 +46,84 @@ export class AttentionState extends View {
       softmax: wanted.softmax ?? "1",
       scale: wanted.scale ?? "own",
       query,
-      epoch,
+      epoch: number(wanted.epoch),
       frozen: Boolean(query),
     };
-    await this.choose();
   }
 
   /** What a link needs to say to give this view. */
   address() {
-    const { model, layer, head, image, part, softmax, scale, query, moment } = this.state;
+    const { model, layer, head, image, part, softmax, scale, query, moment } = this.selection;
     return { model, layer, head, image, part, softmax, scale, query: query.join(","), epoch: this.model.epochs?.[moment] };
   }
 
+  /** Change the selection. Returns what is to be done: "load", "draw", or nothing while there is no model to change. */
   change(patch) {
-    const another = "model" in patch || "image" in patch;
-    if ((this.broken || this.loading) && !another) return;
-    if (!this.broken && !this.loading) this.state.epoch = this.model.epochs?.[this.state.moment]; // another image keeps it
-    Object.assign(this.state, patch);
-    if ("model" in patch) Object.assign(this.state, { layer: undefined, head: undefined, image: undefined, epoch: undefined });
-    if (another) return this.choose();
-    if ("query" in patch) this.state.query = this.nearest(this.state.query);
+    const { selection, model } = this,
+      another = "model" in patch || "image" in patch,
+      shown = !this.problem && !this.loading;
+    if (!shown && !another) return null;
+    if (shown) selection.epoch = model.epochs?.[selection.moment]; // another image keeps it
+    Object.assign(selection, patch);
+    if ("model" in patch) Object.assign(selection, { layer: undefined, head: undefined, image: undefined, epoch: undefined });
+    if (another) return "load";
+    if ("query" in patch) selection.query = this.nearest(selection.query);
     else {
-      this.model.moveTo(this.state.moment);
+      model.moveTo(selection.moment);
       this.settle();
     }
-    this.draw();
+    return "draw";
   }
 
-  /** Load the model, or the model's maps of the image, and show it; a message in its place when that fails. */
-  async choose() {
-    this.playing(false);
-    clearTimeout(this.later);
+  /** Load the model, or the model's maps of the image. Returns false when a later call has overtaken this one; a failure
+   *  is the state's `problem`. */
+  async load() {
+    const { selection, data } = this;
     this.notes = [];
-    const known = this.entry();
-    if (!known) {
-      this.notes.push(`There is no model ${this.state.model} here; this is ${this.data.models[0].label}.`);
-      this.state.model = this.data.models[0].id;
+    if (!this.entry()) {
+      this.notes.push(`There is no model ${selection.model} here; this is ${data.models[0].label}.`);
+      selection.model = data.models[0].id;
     }
-    const entry = this.entry(),
-      wanted = this.state.image;
-    if (!entry.images.includes(wanted)) {
-      if (wanted) this.notes.push(`There is no image ${wanted} for this model.`);
-      this.state.image = entry.images[0];
+    const entry = this.entry();
+    if (!entry.images.includes(selection.image)) {
+      if (selection.image) this.notes.push(`There is no image ${selection.image} for this model.`);
+      selection.image = entry.images[0];
     }
     const turn = (this.loading = {});
-    this.root.setAttribute("aria-busy", "true");
     try {
-      const model = await this.loadModel(entry, this.state.image);
-      if (turn !== this.loading) return;
+      const model = await this.read(entry, selection.image);
+      if (turn !== this.loading) return false;
       this.model = model;
-      this.message(null);
-      this.begin(entry);
+      this.problem = null;
+      this.begin();
     } catch (error) {
-      if (turn !== this.loading) return;
-      this.message(error.message);
+      if (turn !== this.loading) return false;
+      this.problem = error.message;
     }
     this.loading = null;
-    this.root.removeAttribute("aria-busy");
+    return true;
   }
 
-  async loadModel(entry, image) {
+  async read(entry, image) {
     if (entry.content) return new ContentModel(entry, await Promise.all(entry.content[image].map(load)));
     return new PositionModel(entry, await load(entry.file));
   }
 
-  /** A message in place of the view; none shows the view. */
-  message(text) {
-    this.broken = text;
-    // of the two the one that has a place; a widget's root may not be in the document yet
-    const shown = [this.stage, this.alert].find((node) => node?.parentNode);
-    if (text) this.alert = element("p", { class: "explorer-message", role: "alert" }, text);
-    shown.replaceWith(text ? this.alert : this.stage);
-    if (text) this.offer();
-    this.keep.hidden = this.source.hidden = Boolean(text);
+  /** A model that was just loaded: at the moment that was asked for, or the last. */
+  begin() {
+    const { selection, model } = this,
+      asked = model.epochs?.indexOf(selection.epoch) ?? -1;
+    if (selection.epoch !== undefined && asked < 0)
+      this.notes.push(`There is no picture of epoch ${selection.epoch}; this is the last.`);
+    selection.moment = asked < 0 ? this.lastMoment() : asked;
+    model.moveTo(selection.moment);
+    this.key = null;
+    if (selection.layer === undefined && selection.head === undefined) Object.assign(selection, this.sharpest());
+    this.settle();
   }
 
-  /** A model that was just loaded. */
-  begin(entry) {
-    const { state, model } = this;
-    const last = (model.epochs?.length ?? 1) - 1,
-      asked = model.epochs?.indexOf(state.epoch) ?? -1;
-    if (state.epoch !== undefined && asked < 0) this.notes.push(`There is no picture of epoch ${state.epoch}; this is the last.`);
-    state.moment = asked < 0 ? last : asked;
-    model.moveTo(state.moment);
-    const picture = this.data.images[state.image];
-    this.picture = picture ? canvasOf(picture) : null;
-    this.slider.max = last;
-    this.training.hidden = !last;
-    this.untrained.hidden = Boolean(last) || entry.tier === "given";
-    this.key = null;
-    if (state.layer === undefined && state.head === undefined) Object.assign(state, this.sharpest());
-    this.source.textContent = entry.source;
-    this.settle();
-    this.buildGrid();
-    this.draw();
+  lastMoment() {
+    return (this.model.epochs?.length ?? 1) - 1;
   }
 
   /** The layer and head with the largest mass at one shift: what to look at first. */
@@ -216,33 +136,32 @@ export class AttentionState extends View {
     return all.reduce((best, one) => (mass(one) > mass(best) ? one : best));
   }
 
-  /** Bring the state within what the model has, and say so. */
+  /** Bring the selection within what the model has, and note what was changed. */
   settle() {
-    const { state, model } = this;
+    const { selection, model } = this;
     const within = (name, count) => {
-      const given = state[name] ?? 1,
+      const given = selection[name] ?? 1,
         value = Number(given);
-      state[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
-      if (state[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
+      selection[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
+      if (selection[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
     };
     within("layer", model.layers.length);
-    within("head", model.heads(state.layer - 1));
-    if (!model.parts.includes(state.part)) {
-      this.notes.push(`${PARTS[state.part] ?? state.part}: not there for this model and image.`);
-      state.part = "score";
+    within("head", model.heads(selection.layer - 1));
+    if (!model.parts.includes(selection.part)) {
+      this.notes.push(`${PARTS[selection.part] ?? selection.part}: not there for this model and image.`);
+      selection.part = "score";
     }
     for (const [name, values] of [
       ["softmax", ["1", "0"]],
       ["scale", ["own", "shared"]],
     ]) {
-      if (values.includes(state[name])) continue;
-      this.notes.push(`The link's ${name} is ${state[name]}, expected ${values.join(" or ")}.`);
-      state[name] = values[0];
+      if (values.includes(selection[name])) continue;
+      this.notes.push(`The link's ${name} is ${selection[name]}, expected ${values.join(" or ")}.`);
+      selection[name] = values[0];
     }
     const inside = (query) => query && query[0] >= 0 && query[1] >= 0 && query[0] < model.height && query[1] < model.width;
-    const query = inside(state.query) ? state.query.map(Math.floor) : [model.height >> 1, model.width >> 1];
-    state.query = this.nearest(query);
-    this.offer();
+    const query = inside(selection.query) ? selection.query.map(Math.floor) : [model.height >> 1, model.width >> 1];
+    selection.query = this.nearest(query);
   }
 
   /** The query pixel itself, or the nearest that the model has maps of. */
@@ -251,39 +170,102 @@ export class AttentionState extends View {
     return this.model.queries?.reduce((best, query) => (distance(query) < distance(best) ? query : best)) ?? [i, j];
   }
 
-  offer() {
-    const { state, model, controls, data } = this,
-      entry = this.entry();
-    const numbers = (count) => Array.from({ length: count }, (_, n) => [n + 1, `${n + 1}`]);
-    controls.model.offer(
-      data.models.map(({ id, label, tier }) => [id, label, tier]),
-      state.model,
-    );
-    controls.image.offer(
-      entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]),
-      state.image,
-    );
-    controls.softmax.offer(
-      [
+  /** What may be chosen of each kind: `[value, text]`, of models also their group. */
+  choices() {
+    const { data, model, selection } = this,
+      entry = this.entry(),
+      numbers = (count) => Array.from({ length: count }, (_, n) => [n + 1, `${n + 1}`]);
+    const always = {
+      model: data.models.map(({ id, label, tier }) => [id, label, tier]),
+      image: entry.images.map((id) => [id, entry.labels?.[id] ?? data.images[id].label]),
+      softmax: [
         ["1", "probabilities (softmax)"],
         ["0", model?.logarithms ? "logarithms" : "scores"],
       ],
-      state.softmax,
-    );
-    controls.scale.offer(
-      [
+      scale: [
         ["own", "each head's own scale"],
         ["shared", "one scale for all heads"],
       ],
-      state.scale,
+    };
+    if (!model || this.problem) return always;
+    return {
+      ...always,
+      layer: numbers(model.layers.length),
+      head: numbers(model.heads(selection.layer - 1)),
+      part: model.parts.map((part) => [part, PARTS[part]]),
+    };
+  }
+
+  /** For each layer and head the scores and probabilities from the query, which of them is shown, and between which values. */
+  maps() {
+    const { selection, model } = this,
+      lowest = selection.softmax === "1" ? 0 : Infinity;
+    const maps = model.layers.map((_, layer) =>
+      Array.from({ length: model.heads(layer) }, (_, head) => {
+        const scores = model.scores(layer, head, selection.query, selection.part),
+          probabilities = softmax(scores);
+        return { scores, probabilities, shown: selection.softmax === "1" ? probabilities : scores };
+      }),
     );
-    if (!model) return;
-    controls.layer.offer(numbers(model.layers.length), state.layer);
-    controls.head.offer(numbers(model.heads(state.layer - 1)), state.head);
-    controls.part.offer(
-      model.parts.map((part) => [part, PARTS[part]]),
-      state.part,
-    );
-    this.labels.part.hidden = model.parts.length === 1;
+    const all = maps.flat(),
+      shared =
+        selection.scale === "shared"
+          ? rangeOf(
+              all.map(({ shown }) => shown),
+              lowest,
+            )
+          : null;
+    for (const map of all) map.range = shared ?? rangeOf([map.shown], lowest);
+    return maps;
+  }
+
+  /** A head's mass at its best shift, and that shift, in words; nothing where they are not known. */
+  bestShift(layer, head) {
+    const { model, selection } = this,
+      best = model.bestShift(layer, head, selection.part);
+    if (!best) return null;
+    const flat = best.mass * model.height * model.width < 1.1; // every shift alike: rounding would choose
+    return { mass: best.mass.toFixed(2), shift: flat ? null : pair(best.shift) };
+  }
+
+  /** The numbers of the key pixel that is read, or else of the most attended one. */
+  reading({ scores, probabilities }) {
+    const { selection, model } = this,
+      best = probabilities.indexOf(Math.max(...probabilities));
+    const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width],
+      k = i * model.width + j;
+    const shift = [i - selection.query[0], j - selection.query[1]],
+      what = this.key ? "Key pixel" : "Most attended key pixel";
+    const numbers = `probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(scores[k])}`;
+    return `Query ${pair(selection.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: ${numbers}.`;
+  }
+
+  /** Of given and averaged maps there are no scores; their logarithms are the same up to a constant per query. */
+  quantity() {
+    return this.selection.softmax === "1"
+      ? "probabilities"
+      : this.model.logarithms
+        ? "logarithms of the probabilities"
+        : "scores";
+  }
+
+  /** The chosen head and its map in words. */
+  caption({ probabilities }) {
+    const { layer, head, part } = this.selection,
+      center = this.model.center(layer - 1, head - 1);
+    const where = center ? `, centre ${pair(center)}` : "",
+      spread = `entropy ${show(entropy(probabilities))} nats`;
+    return `Layer ${layer}, head ${head}: ${this.quantity()}, ${PARTS[part]}; ${spread}${where}.`;
+  }
+
+  /** How to choose the query pixel, with a finger or with a pointer. */
+  instruction(touch) {
+    const { selection, model } = this,
+      few = model.queries && model.queries.length < model.height * model.width;
+    const only = few ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.` : "";
+    const frozen = `Query ${pair(selection.query)}, frozen; a click lets it go. Hover over the map to read any key pixel.`;
+    const loose = "The query follows the pointer. Click to keep it, then hover over the map to read any key pixel.";
+    const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
+    return (touch ? touched : selection.frozen ? frozen : loose) + only;
   }
 }

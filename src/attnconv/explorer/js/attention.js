@@ -1,12 +1,103 @@
-/** The view of trained heads, second half: what is drawn and told of the state. */
-import { entropy, softmax } from "./numbers.js";
-import { Drawing, box, element, paint, pair, show } from "./dom.js";
-import { AttentionState, FINE, PARTS } from "./attention-state.js";
+/** The view of trained heads: its elements, and the drawing of its state. */
+import { entropy } from "./numbers.js";
+import { pair, show } from "./text.js";
+import { bytesOf } from "./files.js";
+import { AttentionState } from "./attention-state.js";
+import { Drawing, box, canvasOf, choice, colorsOf, drawDisc, element, framePixel, labelled, paint, pointing } from "./dom.js";
+import { View, keeping } from "./view.js";
 
-export class AttentionView extends AttentionState {
-  /** All layers and heads, a button each. */
+export const FINE = 2; // canvas pixels for each pixel of a style, so that discs and numbers are sharp
+
+export const CONTROLS = {
+  model: "Model",
+  layer: "Layer",
+  head: "Head",
+  image: "Image",
+  part: "Show",
+  softmax: "As",
+  scale: "Colours",
+};
+export const LEGEND = [
+  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels",
+  "that have it (with content: of the whole score, over test images), and that shift, or none where all are nearly alike. Pixels and shifts are (row, column), down",
+  "and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.",
+].join(" ");
+
+export class AttentionView extends View {
+  constructor(root, data, host) {
+    super(root, data, host, new AttentionState(data));
+    this.colors = colorsOf(bytesOf(data.colors.amounts));
+    this.touch = matchMedia("(hover: none)");
+    this.build();
+  }
+
+  // --- the elements, once ---------------------------------------------------------------------------------------------
+
+  build() {
+    const change = (name) => (value) => this.change({ [name]: value });
+    this.controls = Object.fromEntries(Object.keys(CONTROLS).map((name) => [name, choice(name, change(name))]));
+    this.labels = Object.fromEntries(Object.entries(CONTROLS).map(([name, text]) => [name, labelled(text, this.controls[name])]));
+    this.status = element("p", { class: "explorer-status", role: "status" });
+    this.source = element("p", { class: "explorer-source" });
+    this.keep = keeping("attention", this);
+    this.buildTraining();
+    this.buildStage();
+    const controls = box("explorer-controls", ...Object.values(this.labels));
+    this.root.replaceChildren(controls, this.status, this.stage, this.source, this.keep);
+    this.listen();
+  }
+
+  buildTraining() {
+    this.slider = element("input", { type: "range", min: 0, oninput: () => this.change({ moment: +this.slider.value }) });
+    this.epoch = element("output");
+    this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
+    this.training = box("explorer-training", labelled("Training", this.slider), this.epoch, this.play);
+    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
+  }
+
+  /** What a message can stand in place of. */
+  buildStage() {
+    this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
+    this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
+    this.bar = element("canvas", { class: "explorer-bar", "aria-hidden": "true" });
+    const levels = Uint8Array.from({ length: 256 }, (_, n) => n);
+    paint(this.bar, levels, 1, 256, 0, 255, this.colors);
+    [this.low, this.high] = [element("span"), element("span")];
+    [this.padNote, this.mapNote] = [element("figcaption"), element("figcaption")];
+    this.reading = element("p", { class: "explorer-reading" });
+    this.grid = box("explorer-grid");
+    const scale = element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high);
+    const image = element("figure", {}, this.pad, this.padNote),
+      map = element("figure", {}, this.map, scale, this.mapNote);
+    const legend = element("p", { class: "explorer-source" }, LEGEND);
+    const below = [this.reading, this.training, this.untrained, this.grid, legend];
+    this.stage = element("div", {}, box("explorer-pair", image, map), ...below);
+  }
+
+  listen() {
+    const { state } = this,
+      size = () => [state.model?.height ?? 1, state.model?.width ?? 1],
+      frozen = () => state.selection.frozen,
+      query = () => state.selection.query;
+    const follow = (pixel, how) => {
+      if (how === "hover" && frozen()) return;
+      this.change({ query: pixel, frozen: how !== "hover" || frozen() });
+    };
+    pointing(this.pad, size, query, follow, (pixel) => this.change({ query: pixel, frozen: !frozen() }));
+    const read = (pixel) => {
+      state.key = pixel;
+      this.drawLarge();
+      this.reading.textContent = state.reading(this.chosen);
+    };
+    pointing(this.map, size, () => state.key ?? query(), read, read);
+    this.map.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && read(null));
+    this.map.addEventListener("blur", () => read(null));
+  }
+
+  /** All layers and heads of a model, a button each. */
   buildGrid() {
-    const { model, grid } = this;
+    const { grid } = this,
+      { model } = this.state;
     this.cells = model.layers.map((_, layer) =>
       Array.from({ length: model.heads(layer) }, (_, head) => {
         const canvas = element("canvas"),
@@ -36,57 +127,119 @@ export class AttentionView extends AttentionState {
     grid.style.setProperty("--columns", model.width);
   }
 
+  // --- another state --------------------------------------------------------------------------------------------------
+
+  /** Take the state of a link or a notebook, as text by name. */
+  async open(wanted) {
+    this.state.open(wanted);
+    await this.choose();
+  }
+
+  change(patch) {
+    const next = this.state.change(patch);
+    if (next === "load") return this.choose();
+    if (next === "draw") {
+      if (!("query" in patch)) this.offer();
+      this.draw();
+    }
+  }
+
+  /** Load the model and show it; a message in its place when that fails. */
+  async choose() {
+    const { state } = this;
+    this.playing(false);
+    clearTimeout(this.later);
+    this.root.setAttribute("aria-busy", "true");
+    if (!(await state.load())) return;
+    try {
+      if (!state.problem) this.begin();
+    } catch (error) {
+      state.problem = error.message;
+    }
+    if (state.problem) this.message(state.problem);
+    this.root.removeAttribute("aria-busy");
+  }
+
+  /** A model that was just loaded. */
+  begin() {
+    const { state } = this,
+      entry = state.entry(),
+      picture = this.data.images[state.selection.image],
+      last = state.lastMoment();
+    this.message(null);
+    this.picture = picture ? canvasOf(picture) : null;
+    this.slider.max = last;
+    this.training.hidden = !last;
+    this.untrained.hidden = Boolean(last) || entry.tier === "given";
+    this.source.textContent = entry.source;
+    this.offer();
+    this.buildGrid();
+    this.draw();
+  }
+
+  /** A message in place of the view; none shows the view. */
+  message(text) {
+    // of the two the one that has a place; a widget's root may not be in the document yet
+    const shown = [this.stage, this.alert].find((node) => node?.parentNode);
+    if (text) this.alert = element("p", { class: "explorer-message", role: "alert" }, text);
+    shown.replaceWith(text ? this.alert : this.stage);
+    if (text) this.offer();
+    this.keep.hidden = this.source.hidden = Boolean(text);
+  }
+
+  offer() {
+    const choices = this.state.choices();
+    for (const [name, options] of Object.entries(choices)) this.controls[name].offer(options, this.state.selection[name]);
+    if (choices.part) this.labels.part.hidden = choices.part.length === 1;
+  }
+
+  playing(on) {
+    const { selection, model } = this.state;
+    clearInterval(this.timer);
+    this.timer = on ? setInterval(() => this.walk(), 1000 / Math.min(20, Math.max(4, model.epochs.length / 10))) : null;
+    this.play.textContent = on ? "Pause" : "Play";
+    if (on && selection.moment === this.state.lastMoment()) this.change({ moment: 0 });
+  }
+
+  walk() {
+    const { selection } = this.state;
+    if (!this.root.isConnected || selection.moment >= this.state.lastMoment()) return this.playing(false);
+    this.change({ moment: selection.moment + 1 });
+  }
+
+  // --- drawing --------------------------------------------------------------------------------------------------------
+
   /** Everything that depends on the query: all maps, the enlarged one, the numbers. */
   draw() {
-    const { state, model, cells } = this;
-    const values = cells.map((heads, layer) =>
-      heads.map((_, head) => {
-        const scores = model.scores(layer, head, state.query, state.part);
-        return { scores, probabilities: softmax(scores) };
-      }),
-    );
-    const seen = (map) => (state.softmax === "1" ? map.probabilities : map.scores);
-    const shared = state.scale === "shared" ? this.range(values.flat().map(seen)) : null;
-    cells.forEach((heads, layer) =>
+    const { selection, model } = this.state,
+      maps = this.state.maps();
+    this.cells.forEach((heads, layer) =>
       heads.forEach(({ canvas, text, button }, head) => {
-        const map = values[layer][head],
-          [low, high] = shared ?? this.range([seen(map)]);
-        paint(canvas, seen(map), model.height, model.width, low, high, this.colors);
-        text.textContent = `H ${entropy(map.probabilities).toFixed(2)}`;
-        button.setAttribute("aria-pressed", layer === state.layer - 1 && head === state.head - 1);
+        const { shown, range, probabilities } = maps[layer][head];
+        paint(canvas, shown, model.height, model.width, ...range, this.colors);
+        text.textContent = `H ${entropy(probabilities).toFixed(2)}`;
+        button.setAttribute("aria-pressed", layer === selection.layer - 1 && head === selection.head - 1);
       }),
     );
-    const chosen = values[state.layer - 1][state.head - 1];
-    this.values = { ...chosen, range: shared ?? this.range([seen(chosen)]) };
-    const unit = (axis) => `${(100 * state.query[axis]) / [model.height, model.width][axis]}%`;
+    this.chosen = maps[selection.layer - 1][selection.head - 1];
+    const unit = (axis) => `${(100 * selection.query[axis]) / [model.height, model.width][axis]}%`;
     this.grid.style.setProperty("--query-top", unit(0));
     this.grid.style.setProperty("--query-left", unit(1));
     this.drawLarge();
-    this.read();
     this.tell();
     clearTimeout(this.later);
     this.later = setTimeout(() => this.rest(), 120);
   }
 
-  range(maps) {
-    let low = this.state.softmax === "1" ? 0 : Infinity,
-      high = -Infinity;
-    for (const map of maps)
-      for (const value of map) {
-        if (value > high) high = value;
-        if (value < low && value > -Infinity) low = value;
-      }
-    return [low, high];
-  }
-
   /** The image with the query, and the chosen head's map, both with the centres of the layer's heads. */
   drawLarge() {
-    const { state, model, picture } = this,
+    const { selection, model, key } = this.state,
       { width, height } = model;
-    const cell = FINE * Math.max(1, Math.round(336 / width));
+    const cell = FINE * Math.max(1, Math.round(336 / width)),
+      lines = [4 * FINE, 1.5 * FINE];
     for (const [canvas, source] of [
-      [this.pad, picture],
-      [this.map, this.cells[state.layer - 1][state.head - 1].canvas],
+      [this.pad, this.picture],
+      [this.map, this.cells[selection.layer - 1][selection.head - 1].canvas],
     ]) {
       if (canvas.width !== cell * width || canvas.height !== cell * height)
         Object.assign(canvas, { width: cell * width, height: cell * height });
@@ -96,103 +249,47 @@ export class AttentionView extends AttentionState {
       context.fillRect(0, 0, canvas.width, canvas.height);
       if (source) context.drawImage(source, 0, 0, canvas.width, canvas.height);
       this.drawCenters(context, cell);
-      this.frame(context, state.query, cell);
-      if (this.key && canvas === this.map) this.frame(context, this.key, cell, [4 * FINE, 4 * FINE]);
+      framePixel(context, selection.query, cell, lines);
+      if (key && canvas === this.map) framePixel(context, key, cell, lines, [4 * FINE, 4 * FINE]);
     }
   }
 
-  frame(context, [row, column], cell, dashes = []) {
-    context.setLineDash(dashes);
-    for (const [color, line] of [
-      ["#000", 4 * FINE],
-      ["#fff", 1.5 * FINE],
-    ]) {
-      Object.assign(context, { strokeStyle: color, lineWidth: line });
-      context.strokeRect(column * cell, row * cell, cell, cell);
-    }
-  }
-
+  /** The centres of the layer's heads, as shifts from the query; the chosen one last, so on top. */
   drawCenters(context, cell) {
-    const { state, model } = this,
-      layer = state.layer - 1,
-      [row, column] = state.query;
-    const order = Array.from({ length: model.heads(layer) }, (_, head) => head).sort(
-      (a, b) => (a === state.head - 1) - (b === state.head - 1),
-    );
-    context.setLineDash([]);
-    for (const head of order) {
-      // the chosen one last, so on top
+    const { selection, model } = this.state,
+      layer = selection.layer - 1,
+      [row, column] = selection.query,
+      colors = this.data.colors.heads;
+    const isChosen = (head) => head === selection.head - 1;
+    const heads = Array.from({ length: model.heads(layer) }, (_, head) => head);
+    for (const head of heads.sort((a, b) => isChosen(a) - isChosen(b))) {
       const center = model.center(layer, head);
       if (!center) return;
-      const x = (column + center[1] + 0.5) * cell,
-        y = (row + center[0] + 0.5) * cell,
-        chosen = head === state.head - 1;
-      context.beginPath();
-      context.arc(x, y, FINE * (chosen ? 9 : 7), 0, 2 * Math.PI);
-      Object.assign(context, {
-        fillStyle: this.data.colors.heads[head % this.data.colors.heads.length],
-        strokeStyle: "#fff",
-        lineWidth: FINE * (chosen ? 3 : 1),
-      });
-      context.fill();
-      context.stroke();
-      Object.assign(context, {
-        fillStyle: "#fff",
-        font: `bold ${10 * FINE}px sans-serif`,
-        textAlign: "center",
-        textBaseline: "middle",
-      });
-      context.fillText(head + 1, x, y);
+      const at = [(column + center[1] + 0.5) * cell, (row + center[0] + 0.5) * cell],
+        [radius, line] = isChosen(head) ? [9, 3] : [7, 1];
+      const style = { color: colors[head % colors.length], line: FINE * line, font: `bold ${10 * FINE}px sans-serif` };
+      drawDisc(context, at, FINE * radius, style, head + 1);
     }
-  }
-
-  /** The numbers of the key pixel under the pointer, or else of the most attended one. */
-  read() {
-    const { state, model, values } = this,
-      { probabilities } = values;
-    const best = probabilities.indexOf(Math.max(...probabilities));
-    const [i, j] = this.key ?? [Math.floor(best / model.width), best % model.width],
-      k = i * model.width + j;
-    const shift = [i - state.query[0], j - state.query[1]];
-    const what = this.key ? "Key pixel" : "Most attended key pixel";
-    const numbers = `probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(values.scores[k])}`;
-    this.reading.textContent = `Query ${pair(state.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: ${numbers}.`;
-  }
-
-  /** Of given and averaged maps there are no scores; their logarithms are the same up to a constant per query. */
-  what() {
-    return this.state.softmax === "1" ? "probabilities" : this.model.logarithms ? "logarithms of the probabilities" : "scores";
   }
 
   /** What is seen, in words. */
   tell() {
-    const { state, model } = this,
-      layer = state.layer - 1,
-      head = state.head - 1;
-    const name = `Layer ${state.layer}, head ${state.head}`,
-      center = model.center(layer, head);
-    [this.low.textContent, this.high.textContent] = this.values.range.map(show);
-    const where = center ? `, centre ${pair(center)}` : "";
-    const spread = `entropy ${show(entropy(this.values.probabilities))} nats`;
-    this.mapNote.textContent = `${name}: ${this.what()}, ${PARTS[state.part]}; ${spread}${where}.`;
-    const only =
-      model.queries && model.queries.length < model.height * model.width
-        ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.`
-        : "";
-    const frozen = `Query ${pair(state.query)}, frozen; a click lets it go. Hover over the map to read any key pixel.`;
-    const loose = "The query follows the pointer. Click to keep it, then hover over the map to read any key pixel.";
-    const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
-    this.padNote.textContent = (this.touch.matches ? touched : state.frozen ? frozen : loose) + only;
+    const { state, chosen } = this,
+      { selection, model } = state;
+    this.reading.textContent = state.reading(chosen);
+    [this.low.textContent, this.high.textContent] = chosen.range.map(show);
+    this.mapNote.textContent = state.caption(chosen);
+    this.padNote.textContent = state.instruction(this.touch.matches);
     this.pad.setAttribute(
       "aria-label",
-      `Query pixel ${pair(state.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`,
+      `Query pixel ${pair(selection.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`,
     );
-    this.map.setAttribute("aria-label", `Map of layer ${state.layer}, head ${state.head}; arrow keys read its numbers`);
-    this.status.textContent = this.notes.join(" ");
+    this.map.setAttribute("aria-label", `Map of layer ${selection.layer}, head ${selection.head}; arrow keys read its numbers`);
+    this.status.textContent = state.notes.join(" ");
     if (model.epochs) {
-      this.slider.value = state.moment;
+      this.slider.value = selection.moment;
       this.play.hidden = this.still.matches;
-      this.epoch.textContent = `after epoch ${model.epochs[state.moment]} of ${model.epochs.at(-1)}`;
+      this.epoch.textContent = `after epoch ${model.epochs[selection.moment]} of ${model.epochs.at(-1)}`;
     }
   }
 
@@ -200,33 +297,22 @@ export class AttentionView extends AttentionState {
   rest() {
     this.cells.forEach((heads, layer) =>
       heads.forEach(({ text, button }, head) => {
-        const best = this.model.bestShift(layer, head, this.state.part);
+        const best = this.state.bestShift(layer, head);
         if (!best) return;
         const [H] = text.textContent.split("\n"),
-          flat = best.mass * this.model.height * this.model.width < 1.1, // every shift alike: rounding would choose
-          [m, shift] = [best.mass.toFixed(2), flat ? "no best shift" : pair(best.shift)];
-        text.textContent = `${H}\nm ${m}\n${shift}`;
-        button.title = `entropy ${H.slice(2)} nats; mass ${m}, ${flat ? shift : `at the shift ${shift}`}`;
+          none = "no best shift";
+        text.textContent = `${H}\nm ${best.mass}\n${best.shift ?? none}`;
+        button.title = `entropy ${H.slice(2)} nats; mass ${best.mass}, ${best.shift ? `at the shift ${best.shift}` : none}`;
       }),
     );
     this.tellHost();
-    this.notes = [];
+    this.state.notes = [];
   }
 
-  playing(on) {
-    clearInterval(this.timer);
-    this.timer = on ? setInterval(() => this.walk(), 1000 / Math.min(20, Math.max(4, this.model.epochs.length / 10))) : null;
-    this.play.textContent = on ? "Pause" : "Play";
-    if (on && this.state.moment === this.model.epochs.length - 1) this.change({ moment: 0 });
-  }
-
-  walk() {
-    if (!this.root.isConnected || this.state.moment >= this.model.epochs.length - 1) return this.playing(false);
-    this.change({ moment: this.state.moment + 1 });
-  }
-
+  /** A picture of the view to keep. */
   drawing() {
-    const { state, model } = this,
+    const { selection, model } = this.state,
+      entry = this.state.entry(),
       heads = Math.max(...this.cells.map((cells) => cells.length)),
       cell = 60,
       ratio = model.height / model.width;
@@ -236,26 +322,25 @@ export class AttentionView extends AttentionState {
     const drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), below + 90 + this.cells.length * step);
     const when = model.epochs ? this.epoch.textContent : this.untrained.hidden ? "as given" : "end of training",
       image = this.controls.image.selectedOptions[0].textContent;
-    drawing.text(20, 26, `${this.entry().label}; ${this.entry().tier}; ${when}; ${image}`, 14);
+    drawing.text(20, 26, `${entry.label}; ${entry.tier}; ${when}; ${image}`, 14);
     drawing.canvas(this.pad, 20, 40, large, large * ratio);
     drawing.canvas(this.map, 40 + large, 40, large, large * ratio);
     drawing.canvas(this.bar, 40 + large, below + 10, large, 10);
-    drawing.text(40 + large, below + 34, this.values.range.map(show).join(" to "), 11);
-    drawing.text(20, below + 34, `query ${pair(state.query)}`, 11);
+    drawing.text(40 + large, below + 34, this.chosen.range.map(show).join(" to "), 11);
+    drawing.text(20, below + 34, `query ${pair(selection.query)}`, 11);
     drawing.text(20, below + 52, this.mapNote.textContent, 11);
     this.cells.forEach((cells, layer) => {
       const y = below + 70 + layer * step,
         unit = cell / model.width;
       drawing.text(20, y + 10, `Layer ${layer + 1}`, 12);
       cells.forEach(({ canvas, text }, head) => {
-        drawing.canvas(canvas, 20 + head * (cell + 6), y + 16, cell, cell * ratio);
-        drawing.frame(20 + head * (cell + 6) + state.query[1] * unit, y + 16 + state.query[0] * unit, unit, unit);
-        text.textContent
-          .split("\n")
-          .forEach((line, n) => drawing.text(20 + head * (cell + 6), y + 28 + cell * ratio + 11 * n, line, 9));
+        const x = 20 + head * (cell + 6);
+        drawing.canvas(canvas, x, y + 16, cell, cell * ratio);
+        drawing.frame(x + selection.query[1] * unit, y + 16 + selection.query[0] * unit, unit, unit);
+        text.textContent.split("\n").forEach((line, n) => drawing.text(x, y + 28 + cell * ratio + 11 * n, line, 9));
       });
     });
-    drawing.text(20, drawing.height - 6, this.entry().source, 9);
+    drawing.text(20, drawing.height - 6, entry.source, 9);
     return drawing;
   }
 }

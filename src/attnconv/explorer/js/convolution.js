@@ -1,36 +1,24 @@
 /** The view of a convolution, and of nine heads that become it. */
-import { SHIFTS, attend, attendPadded, convolve, largestDifference } from "./numbers.js";
+import { SHIFTS } from "./numbers.js";
+import { pair, show } from "./text.js";
 import { bytesOf } from "./files.js";
-import {
-  ARROWS,
-  Drawing,
-  box,
-  choice,
-  clamp,
-  colorsOf,
-  element,
-  greys,
-  labelled,
-  paint,
-  pair,
-  shape,
-  show,
-  valuesOf,
-} from "./dom.js";
-import { keeping, numbersOf } from "./view.js";
-import { KERNELS, LayerView, alphaText, kernelText, nameOf, openLayer } from "./layer.js";
+import { ConvolutionState, REACH, alphaText, nameOf } from "./layer-state.js";
+import { ARROWS, Drawing, box, choice, colorsOf, element, greys, labelled, paint, shape } from "./dom.js";
+import { View, keeping } from "./view.js";
+import { layerControls } from "./layer.js";
 
 export const PANELS = ["The image X", "Convolution", "Self-attention, nine heads", "Attention − convolution"];
 export const PLANE = [
   "Where the heads look, as a shift from the query pixel (the square). Drag a centre, or choose it and use the arrow keys;",
   "the circle has the radius of one standard deviation.",
 ].join(" ");
-export const REACH = 3; // pixels that a head's centre may be dragged from the query
 
-export class ConvolutionView extends LayerView {
+export class ConvolutionView extends View {
   constructor(root, data, host) {
-    super(root, data, host, data.convolution);
+    super(root, data, host, new ConvolutionState(data));
     this.signed = colorsOf(bytesOf(data.colors.signed));
+    this.controls = layerControls(this);
+    this.build();
   }
 
   build() {
@@ -42,7 +30,7 @@ export class ConvolutionView extends LayerView {
     const choices = [...this.controls.nodes, labelled("Border", this.border), labelled("Difference", this.difference)];
     const pictures = this.panels.map(({ canvas, note }) => element("figure", {}, canvas, note));
     const pair = box("explorer-pair explorer-wide", this.buildPlane(), box("explorer-panels", ...pictures));
-    this.root.replaceChildren(box("explorer-controls", ...choices), this.status, this.result, pair, this.keep);
+    this.root.replaceChildren(box("explorer-controls", ...choices), this.controls.status, this.result, pair, this.keep);
   }
 
   /** The plane of shifts, with the heads' centres to drag. */
@@ -64,8 +52,8 @@ export class ConvolutionView extends LayerView {
   handle(head) {
     const button = element("button", { type: "button", class: "explorer-handle" }, `${head + 1}`);
     const place = (center) => {
-      const limited = center.map((x) => +clamp(x, -REACH, REACH).toFixed(2));
-      this.change({ centers: this.state.centers.map((other, n) => (n === head ? limited : other)) });
+      this.state.place(head, center);
+      this.draw();
     };
     const at = (event) => {
       const box = this.pad.getBoundingClientRect(),
@@ -91,44 +79,19 @@ export class ConvolutionView extends LayerView {
   }
 
   open(wanted) {
-    const layer = openLayer(this, wanted, { kernel: KERNELS["Sobel, vertical edges"], alpha: 2 });
-    const flat = numbersOf(wanted.centers, 18);
-    if (wanted.centers && !flat) this.say("The link's centres are not nine pairs of numbers.");
-    const centers = flat
-      ? SHIFTS.map((_, head) => flat.slice(2 * head, 2 * head + 2).map((x) => clamp(x, -REACH, REACH)))
-      : SHIFTS;
-    this.state = {
-      ...layer,
-      centers,
-      border: wanted.border === "as it is" ? "as it is" : "padded",
-      difference: wanted.difference === "own" ? "own" : "convolution",
-    };
+    this.state.open(wanted);
+    this.controls.status.textContent = this.state.note;
     this.draw();
   }
 
-  address() {
-    const { image, kernel, alpha, border, centers, difference } = this.state;
-    const moved = centers.some((center, head) => center.some((x, axis) => x !== SHIFTS[head][axis]));
-    return { image, kernel: kernelText(kernel), alpha, border, difference, centers: moved ? centers.join(",") : undefined };
-  }
-
   change(patch) {
-    Object.assign(this.state, patch);
+    this.state.change(patch);
     this.draw();
   }
 
   draw() {
-    const { state, data } = this,
-      { image, kernel, alpha, centers, border } = state;
-    const { height, width } = data.images[image],
-      X = valuesOf(data.images[image]);
-    const convolution = convolve(X, height, width, kernel);
-    const attention = (border === "padded" ? attendPadded : attend)(X, height, width, centers, alpha, kernel);
-    const difference = attention.map((value, q) => value - convolution[q]);
-    const { inside, border: frame } = largestDifference(attention, convolution, height, width);
-    const low = Math.min(...convolution),
-      high = Math.max(...convolution);
-    const limit = (state.difference === "own" ? Math.max(inside, frame) : Math.max(high, -low)) || 1;
+    const { state } = this,
+      { height, width, X, convolution, attention, difference, inside, frame, low, high, limit } = state.result();
     const scales = [
       [X, 0, 1, greys],
       [convolution, low, high, greys],
@@ -152,7 +115,7 @@ export class ConvolutionView extends LayerView {
         ["padded", "zeros around the image, then cropped"],
         ["as it is", "as it is: heads look at the nearest pixel"],
       ],
-      border,
+      state.border,
     );
     this.difference.offer(
       [

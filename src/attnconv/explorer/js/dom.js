@@ -1,4 +1,5 @@
 /** The page: elements, colours, pictures, what the keyboard and the pointer do. */
+import { clamp } from "./text.js";
 import { bytesOf } from "./files.js";
 
 export const SVG = "http://www.w3.org/2000/svg";
@@ -20,8 +21,6 @@ export function dress(node, attributes, children) {
   node.append(...children);
   return node;
 }
-
-export const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
 
 export const box = (name, ...children) => element("div", { class: name }, ...children);
 
@@ -81,21 +80,31 @@ export function canvasOf({ height, width, channels, base64 }) {
   return canvas;
 }
 
+/** A frame around a pixel of a canvas whose pixels are `cell` wide, in lines of these widths: black, with white on it. */
+export function framePixel(context, [row, column], cell, [outer, inner], dashes = []) {
+  context.setLineDash(dashes);
+  for (const [color, line] of [
+    ["#000", outer],
+    ["#fff", inner],
+  ]) {
+    Object.assign(context, { strokeStyle: color, lineWidth: line });
+    context.strokeRect(column * cell, row * cell, cell, cell);
+  }
+}
+
+/** A disc with a number in it on a canvas. */
+export function drawDisc(context, [x, y], radius, { color, line, font }, number) {
+  context.setLineDash([]);
+  context.beginPath();
+  context.arc(x, y, radius, 0, 2 * Math.PI);
+  Object.assign(context, { fillStyle: color, strokeStyle: "#fff", lineWidth: line });
+  context.fill();
+  context.stroke();
+  Object.assign(context, { fillStyle: "#fff", font, textAlign: "center", textBaseline: "middle" });
+  context.fillText(number, x, y);
+}
+
 export const greys = colorsOf(Uint8Array.from({ length: 768 }, (_, n) => Math.floor(n / 3)));
-
-/** Numbers from 0 to 1 of a picture with one channel. */
-export function valuesOf({ base64 }) {
-  return Float64Array.from(bytesOf(base64), (byte) => byte / 255);
-}
-
-/** A number in four digits or fewer. */
-export function show(value) {
-  if (value === 0 || !Number.isFinite(value)) return String(value).replace("-", "−");
-  const size = Math.abs(value);
-  return (size >= 1e-3 && size < 1e5 ? String(+value.toPrecision(3)) : value.toExponential(1)).replace(/-/g, "−");
-}
-
-export const pair = ([i, j]) => `(${show(+i.toFixed(2))}, ${show(+j.toFixed(2))})`;
 
 /** A picture to keep: text and canvases placed on white, as SVG; a PNG is made of the SVG. */
 export class Drawing {

@@ -180,6 +180,24 @@ export function attendPadded(image, height, width, centers, alpha, values) {
   return output;
 }
 
+/** One output pixel: for each shift of the kernel and its head, `key` the pixel it leads to, `seen` the pixel there and the
+ *  head's average, by its `map`, their `weight`, and the `sums` so far, by convolution and by attention. */
+export function steps(image, height, width, kernel, alpha, query) {
+  const sums = [0, 0];
+  return SHIFTS.map(([i, j], n) => {
+    const [r, c] = [query[0] + i, query[1] + j],
+      inside = r >= 0 && c >= 0 && r < height && c < width;
+    const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
+    const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
+    const map = Float64Array.from(image, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
+    const seen = [inside ? image[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * image[k], 0)];
+    seen.forEach((x, side) => {
+      sums[side] += kernel[n] * x;
+    });
+    return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
+  });
+}
+
 /** The largest absolute difference of two images: in the frame of border pixels, and inside it. */
 export function largestDifference(a, b, height, width) {
   const largest = { inside: 0, border: 0 };

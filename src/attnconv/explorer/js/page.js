@@ -1,5 +1,5 @@
 /* The host on a page of the book: the state is in the page's address. */
-import { addressOf, stateOf } from "./view.js";
+import { addressOf, stateOf } from "./text.js";
 import { mount } from "./mount.js";
 
 const root = document.querySelector("[data-explorer]");
@@ -16,7 +16,7 @@ view = await mount(root, root.dataset.explorer, document.getElementById("explore
   address: true,
   changed,
 });
-opened = view.broken ? null : JSON.stringify(view.text());
+opened = view.state.problem ? null : JSON.stringify(view.text());
 addEventListener(
   "hashchange",
   () => location.hash.includes("=") && location.hash !== written && view.open(stateOf(location.hash)),

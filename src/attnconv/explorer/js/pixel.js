@@ -1,14 +1,18 @@
 /** The view of one pixel, shift by shift and head by head. */
-import { SHIFTS, axisProbabilities } from "./numbers.js";
-import { ARROWS, Drawing, box, clamp, element, labelled, pair, shape, show, valuesOf } from "./dom.js";
-import { keeping, numbersOf } from "./view.js";
-import { KERNELS, LayerView, alphaText, kernelText, nameOf, openLayer } from "./layer.js";
+import { pair, show } from "./text.js";
+import { valuesOf } from "./files.js";
+import { PixelState, alphaText, nameOf } from "./layer-state.js";
+import { ARROWS, Drawing, box, element, labelled, shape } from "./dom.js";
+import { View, keeping } from "./view.js";
+import { layerControls } from "./layer.js";
 
 export const STEP_SECONDS = 1.2;
 
-export class PixelView extends LayerView {
+export class PixelView extends View {
   constructor(root, data, host) {
-    super(root, data, host, data.pixel);
+    super(root, data, host, new PixelState(data));
+    this.controls = layerControls(this);
+    this.build();
   }
 
   build() {
@@ -28,7 +32,7 @@ export class PixelView extends LayerView {
     );
     const numbers = element("summary", {}, "The nine steps in numbers");
     const folded = element("details", { open: this.still.matches }, numbers, this.table);
-    const above = [box("explorer-controls", ...this.controls.nodes), this.status, this.buildSteps()];
+    const above = [box("explorer-controls", ...this.controls.nodes), this.controls.status, this.buildSteps()];
     this.root.replaceChildren(...above, box("explorer-pair", ...figures), folded, this.keep);
     this.follow();
     const stop = () => {
@@ -69,23 +73,13 @@ export class PixelView extends LayerView {
 
   open(wanted) {
     this.playing(false);
-    const layer = openLayer(this, wanted, { kernel: KERNELS.blur, alpha: 1 });
-    const { height, width } = this.data.images[layer.image];
-    this.state = { ...layer, query: numbersOf(wanted.query, 2) ?? [height >> 1, width >> 1], step: Number(wanted.step ?? 9) };
-    this.change({});
-  }
-
-  address() {
-    const { image, kernel, alpha, query, step } = this.state;
-    return { image, kernel: kernelText(kernel), alpha, query: query.join(","), step };
+    this.state.open(wanted);
+    this.controls.status.textContent = this.state.note;
+    this.draw();
   }
 
   change(patch) {
-    const state = Object.assign(this.state, patch),
-      { height, width } = this.data.images[state.image];
-    const within = (value, last) => clamp(Math.floor(value) || 0, 0, last);
-    state.query = [within(state.query[0], height - 1), within(state.query[1], width - 1)];
-    state.step = within(state.step, 9);
+    this.state.change(patch);
     this.draw();
   }
 
@@ -101,34 +95,14 @@ export class PixelView extends LayerView {
     this.change({ step: this.state.step + 1 });
   }
 
-  /** For each shift and head: what is seen there, its weight, and the sum so far. */
-  terms() {
-    const { image, kernel, alpha, query } = this.state,
-      { height, width } = this.data.images[image];
-    const X = valuesOf(this.data.images[image]),
-      sums = [0, 0];
-    return SHIFTS.map(([i, j], n) => {
-      const [r, c] = [query[0] + i, query[1] + j],
-        inside = r >= 0 && c >= 0 && r < height && c < width;
-      const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
-      const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
-      const map = Float64Array.from(X, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
-      const seen = [inside ? X[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * X[k], 0)];
-      seen.forEach((x, side) => {
-        sums[side] += kernel[n] * x;
-      });
-      return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
-    });
-  }
-
   draw() {
-    const terms = this.terms(),
+    const terms = this.state.terms(),
       { step } = this.state,
       now = terms[step - 1];
     const marked = (n) => (step === 9 ? true : n === step - 1); // the still shows all nine at once
     this.panels.forEach((panel, side) => {
       panel.svg.replaceChildren(...this.grid(terms, side, marked), ...this.kernel(step), ...this.sum(now, side));
-      panel.note.textContent = this.sentence(now, side);
+      panel.note.textContent = this.state.sentence(now, side);
       panel.svg.setAttribute(
         "aria-label",
         `${panel.title}. ${panel.note.textContent}${side ? "" : " Arrow keys move the query pixel."}`,
@@ -265,19 +239,6 @@ export class PixelView extends LayerView {
       shape("text", { x: 342, y: 158, "text-anchor": "middle", "font-size": 13, fill: "currentColor" }, "output pixel q"),
       shape("text", { x: 342, y: 230, "text-anchor": "middle", "font-size": 14, fill: "currentColor" }, show(+total.toFixed(4))),
     ];
-  }
-
-  sentence(now, side) {
-    const { step } = this.state;
-    if (!now) return side ? "No head has been added yet." : "No shift has been added yet.";
-    const seen = side
-      ? `head ${step} sees the average ${show(now.seen[1])}${now.inside ? "" : " (its shift leads outside, so it looks at the nearest pixels inside)"}`
-      : `the shift ${pair(now.delta)} leads to ${now.inside ? `a pixel of ${show(now.seen[0])}` : "outside the image, 0"}`;
-    const product = `times ${show(+now.weight.toFixed(4))} is ${show(now.weight * now.seen[side])}`;
-    const text = `Step ${step} of 9: ${seen}, ${product}; the sum so far ${show(now.sums[side])}.`;
-    return step === 9 && side
-      ? `${text} The difference to the convolution: ${show(now.sums[1] - now.sums[0])}, at ${alphaText(this.state.alpha)}.`
-      : text;
   }
 
   tabulate(terms) {

@@ -1,14 +1,6 @@
-/** What all views share: the state in the address, notes, what is said where something fails. */
+/** What all views share: they tell the link below them, and their host, what they show. */
+import { addressOf } from "./text.js";
 import { element, saveDrawing } from "./dom.js";
-
-/** The state that a link carries, as text by name; empty when it is a link to a heading. */
-export function stateOf(hash) {
-  return hash.includes("=") ? Object.fromEntries(new URLSearchParams(hash.slice(1))) : {};
-}
-
-export function addressOf(state) {
-  return `#${String(new URLSearchParams(state)).replace(/%2C/g, ",")}`;
-}
 
 /** The buttons below each view: the picture of what is seen and, where the host has an address, a link to it. */
 export function keeping(name, view) {
@@ -35,10 +27,10 @@ export function keeping(name, view) {
   return bar;
 }
 
-/** What the views have in common: they tell the link below them, and their host, what they show. */
+/** A view draws its `state`, an object without a page, which says what a link needs to give it again. */
 export class View {
-  constructor(root, data, host) {
-    Object.assign(this, { root, data, host, life: new AbortController() });
+  constructor(root, data, host, state) {
+    Object.assign(this, { root, data, host, state, life: new AbortController() });
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
   }
 
@@ -52,7 +44,7 @@ export class View {
   /** The state as text by name: what a link says to give this view. */
   text() {
     return Object.fromEntries(
-      Object.entries(this.address())
+      Object.entries(this.state.address())
         .filter(([, value]) => value !== undefined)
         .map(([name, value]) => [name, String(value)]),
     );
@@ -62,12 +54,4 @@ export class View {
     this.keep.address(this.text());
     this.host.changed?.(this.text());
   }
-}
-
-/** A row of numbers or pixels given as text, or nothing if it is not one of `count` finite numbers. */
-export function numbersOf(text, count) {
-  const numbers = String(text ?? "")
-    .split(",")
-    .map((part) => (part.trim() ? Number(part) : NaN));
-  return numbers.length === count && numbers.every(Number.isFinite) ? numbers : undefined;
 }

@@ -30,7 +30,7 @@ def cnn():
     torch.manual_seed(0)
     model = SmallCNN(width=6).double()
     images = torch.randn(20, 3, 20, 20, dtype=torch.float64)
-    model.whiten(images)
+    model.prepare(images)
     model(images)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
