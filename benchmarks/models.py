@@ -30,7 +30,7 @@ from attnconv import build_model
 from attnconv.data import Dataset, Split
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.layers.attention import ContentAttention
-from attnconv.measures.cost import added_memory, peak_rate, seconds
+from attnconv.measures.cost import added_memory, seconds
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters
 from attnconv.runs.record import provenance
@@ -179,6 +179,13 @@ def counted_flops(model, device):
     count["classify"] = counter.get_total_flops() / 2
     model.zero_grad()
     return count
+
+
+def peak_rate(device, dtype):
+    """The FLOP/s of a large matrix product: the practical peak of the hardware."""
+    size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)
 
 
 def measure(way, name, device, batch_size, repeats):

@@ -100,13 +100,8 @@ class Dataset:
                 f"held_out = {count}: expected less than the {len(self.train_labels)} training"
                 f" images of {self.name}"
             )
-        return replace(
-            self,
-            train_images=self.train_images[:rest],
-            train_labels=self.train_labels[:rest],
-            test_images=self.train_images[rest:],
-            test_labels=self.train_labels[rest:],
-        )
+        images, labels = self.train_images[rest:], self.train_labels[rest:]
+        return replace(self.subset(train=rest), test_images=images, test_labels=labels)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -195,9 +190,8 @@ class Split:
 
         They are `held_out`, `train_images`, `test_images`, and `augment` with its `padding`.
         """
-        used = dataset.hold_out(parameters.held_out).subset(
-            parameters.train_images, parameters.test_images
-        )
+        used = dataset.hold_out(parameters.held_out)
+        used = used.subset(parameters.train_images, parameters.test_images)
         padding = parameters.padding if parameters.augment else 0
         train = Batches(used, used.train_images, used.train_labels, device, padding)
         return cls(dataset, train, Batches(used, used.test_images, used.test_labels, device))

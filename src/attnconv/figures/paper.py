@@ -160,16 +160,14 @@ def figure_11(
     return finish(figure)
 
 
-def _factorisation(
-    height: int = 4, width: int = 6, query: tuple[int, int] = (1, 2)
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _factorisation() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return a random 2 x 2 convolution and five heads that express it, as `figure_11` takes them.
 
     The heads blend attention to each of the kernel's four pixels with attention to all pixels.
     """
     generator = torch.Generator().manual_seed(0)
-    queries, targets = shift_targets(height, width, (2, 2))
-    E_q = targets[queries.tolist().index(list(query))]  # (4, T)
+    queries, targets = shift_targets(4, 6, (2, 2))
+    E_q = targets[queries.tolist().index([1, 2])]  # (4, T)
     W_conv = torch.randn(6, 4, generator=generator).double()
     basis = torch.cat([E_q, torch.full_like(E_q[:1], 1 / E_q.shape[1])])
     blend = torch.rand(5, 5, generator=generator).double().softmax(dim=1)

@@ -1,4 +1,4 @@
-"""Measurements of what a computation costs: products, time and memory, and the hardware's peak."""
+"""Measurements of what a computation costs: products, time and memory."""
 
 import ctypes
 import statistics
@@ -79,10 +79,3 @@ def wait(device: str | torch.device) -> None:
     """Wait until a device has finished its work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
-
-
-def peak_rate(device: str | torch.device, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of a large matrix product: the practical peak of the hardware."""
-    size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)

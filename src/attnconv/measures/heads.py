@@ -89,9 +89,8 @@ class Heads:
     def shifts_with_mass(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
         """Count the K x K shifts on which some head puts at least `least_mass`."""
         kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
-        return len(
-            kernel & {tuple(shift) for shift in self.shifts[self.mass >= least_mass].tolist()}
-        )
+        taken = self.shifts[self.mass >= least_mass].tolist()
+        return len(kernel & {tuple(shift) for shift in taken})
 
     def by_locality(self) -> Tensor:
         """Return the numbers of the heads, the most local first, as Figure 5 orders them."""
@@ -108,9 +107,8 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
         maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # half precision has rounded the sums
-        return [
-            Heads(*layer) for layer in zip(maps, content.shift_probabilities.double(), strict=True)
-        ]
+        by_shift = content.shift_probabilities.double()
+        return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
     if not (encodings := record.history.encodings(moment)):
         raise ValueError(
             f"{record.name} has no attention to look at; expected a run of a self-attention model"
@@ -136,12 +134,10 @@ def mean_by_shift(probabilities: Tensor) -> Tensor:
     count = probabilities.new_zeros(2 * height - 1, 2 * width - 1)
     for i in range(height):
         for j in range(width):
-            window = (
-                slice(height - 1 - i, 2 * height - 1 - i),
-                slice(width - 1 - j, 2 * width - 1 - j),
-            )
-            by_shift[:, *window] += probabilities[:, i, j]
-            count[window] += 1
+            rows = slice(height - 1 - i, 2 * height - 1 - i)
+            columns = slice(width - 1 - j, 2 * width - 1 - j)
+            by_shift[:, rows, columns] += probabilities[:, i, j]
+            count[rows, columns] += 1
     return by_shift / count
 
 
@@ -203,9 +199,7 @@ def _layer_inputs(
 ) -> Iterator[tuple[ContentAttention, Tensor]]:
     """Yield each layer with content and its input."""
     inputs = []
-    layers = [
-        attention for attention in model.attentions if isinstance(attention, ContentAttention)
-    ]
+    layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
     hooks = [
         layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
         for layer in layers

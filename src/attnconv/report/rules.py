@@ -34,31 +34,21 @@ class Claims(list[Claim]):
     """Claims in the order in which they are written down."""
 
     def claim(self, place: str, text: str, rule: str, *needs: str, not_small: str = ""):
-        """Return a decorator that makes a judgement a claim; see `add`."""
-
-        def register(judge: Callable[..., Answer]) -> Callable[..., Answer]:
-            self.add(judge, place, text, rule, *needs, not_small=not_small)
-            return judge
-
-        return register
-
-    def add(
-        self,
-        judge: Callable[..., Answer],
-        place: str,
-        text: str,
-        rule: str,
-        *needs: str,
-        not_small: str = "",
-    ) -> None:
-        """Append a claim.
+        """Return a decorator that appends a judgement as a claim.
 
         The thresholds are the default arguments of the judgement, and fill the gaps in the rule's
         words, so that words and code cannot differ.
         """
-        given = inspect.signature(judge).parameters.values()
-        thresholds = {each.name: each.default for each in given if each.default is not each.empty}
-        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
+
+        def append(judge: Callable[..., Answer]) -> Callable[..., Answer]:
+            given = inspect.signature(judge).parameters.values()
+            thresholds = {
+                each.name: each.default for each in given if each.default is not each.empty
+            }
+            self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
+            return judge
+
+        return append
 
 
 def accuracy(runs: Sequence[RunRecord]) -> float:

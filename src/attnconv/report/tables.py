@@ -7,7 +7,6 @@ has not been run.
 import statistics
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
@@ -264,12 +263,9 @@ def _matters(kind: str, parameter: str) -> bool:
     return parameter != "width" if kind != "ResNet18" else not of_attention
 
 
-def pilot_table(folder: str | Path = "") -> Table:
-    """Return the runs on held-out training images by which the small tier's recipe was chosen.
-
-    `folder`: one folder for each pilot, by default `data/pilot`.
-    """
-    folders = sorted((Path(folder) if folder else REPOSITORY / "data" / "pilot").iterdir())
+def pilot_table() -> Table:
+    """Return the runs on held-out training images by which the small tier's recipe was chosen."""
+    folders = sorted((REPOSITORY / "data" / "pilot").iterdir())
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
         "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"

@@ -136,11 +136,8 @@ class ContentMaps:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ContentMaps":
         """Read maps from the tensors of `to_tensors`."""
-        kinds = [
-            name.removesuffix("_content_scores")
-            for name in tensors
-            if name.endswith("_content_scores")
-        ]
+        end = "_content_scores"
+        kinds = [name.removesuffix(end) for name in tensors if name.endswith(end)]
         single = {
             kind: ScoreParts(*(tensors[f"{kind}_{part}_scores"] for part in _PARTS))
             for kind in kinds

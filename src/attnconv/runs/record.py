@@ -72,10 +72,8 @@ class RunInfo(BaseModel):
 
     def as_file(self) -> bytes:
         """Return the bytes of `run.json`."""
-        return (
-            self.model_dump_json(indent=2, exclude={"sha256"} if self.sha256 is None else None)
-            + "\n"
-        ).encode()
+        left_out = {"sha256"} if self.sha256 is None else None
+        return (self.model_dump_json(indent=2, exclude=left_out) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -173,11 +171,9 @@ class RunRecord:
     @cached_property
     def content_maps(self) -> ContentMaps | None:
         """The attention maps of a model with content; None for others and until it is finished."""
-        return (
-            ContentMaps.from_tensors(self.attention)
-            if self.has_content and self.attention
-            else None
-        )
+        if not (self.has_content and self.attention):
+            return None
+        return ContentMaps.from_tensors(self.attention)
 
     @property
     def has_content(self) -> bool:
@@ -332,9 +328,8 @@ def _git_commit() -> str | None:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + (
-            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
-        )
+        changes = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + "+" * bool(changes)
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -32,9 +32,9 @@ def command_of(record: RunRecord) -> str:
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
     if parameters["tier"] != tiers_of(parameters["dataset"])[0]:
-        named |= {"tier": parameters["tier"]} | (
-            {"override": True} if other.keys() - FREE_IN_A_TIER else {}
-        )
+        named |= {"tier": parameters["tier"]}
+        if other.keys() - FREE_IN_A_TIER:
+            named |= {"override": True}
     named |= other
     if parameters["dataset"] == "digits":
         named |= {"runs": "repeated"}

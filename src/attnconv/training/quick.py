@@ -98,10 +98,8 @@ def _alone(parameters: RunParameters) -> Iterator[None]:
     Chapters are executed side by side; what a run prints names folders of this machine; small
     arrays gain nothing from a second thread, and the numbers must not depend on how many there are.
     """
-    lock, threads = (
-        Path(parameters.runs).parent / f"{parameters.name}.lock",
-        torch.get_num_threads(),
-    )
+    lock = Path(parameters.runs).parent / f"{parameters.name}.lock"
+    threads = torch.get_num_threads()
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock), redirect_stdout(io.StringIO()):
         torch.set_num_threads(1)
