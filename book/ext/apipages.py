@@ -15,6 +15,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from sphinx.ext.autodoc import INSTANCEATTR, UNINITIALIZED_ATTR
 from sphinx.util.docutils import SphinxDirective
 
 PACKAGE = Path(__file__).parents[2] / "src" / "attnconv"
@@ -86,6 +87,11 @@ def fields_in_full(app, what, name, obj, options, lines):
             lines += [f"- `{field}`: {description}"]
 
 
+def fields_once(app, what, name, obj, skip, options):
+    """Skip the attributes that a class only annotates: `fields_in_full` lists them."""
+    return True if obj in (INSTANCEATTR, UNINITIALIZED_ATTR) else None
+
+
 def fields_without_numbers(app, what, name, obj, options, lines):
     """Remove Python's own text from a named tuple's fields, which only says their position."""
     if lines and lines[0].startswith("Alias for field number"):
@@ -98,5 +104,6 @@ def setup(app):
     app.setup_extension("sphinx.ext.viewcode")
     app.connect("autodoc-process-signature", signature_in_short)
     app.connect("autodoc-process-docstring", fields_in_full)
+    app.connect("autodoc-skip-member", fields_once)
     app.connect("autodoc-process-docstring", fields_without_numbers)
     return {"parallel_read_safe": True}

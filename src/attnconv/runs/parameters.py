@@ -46,7 +46,9 @@ def _from_text(text: str) -> Any:
 class Parameters(BaseModel):
     """Checked parameters: no unknown names, no silent conversions, one message for all errors."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @classmethod
     def names(cls) -> set[str]:
@@ -114,134 +116,112 @@ class Task(Parameters):
     model: Annotated[str, one_of(tuple(SPECS))] = Field(
         "sa-quadratic", description=f"one of {', '.join(SPECS)}"
     )
-    dataset: Annotated[str, one_of(tuple(DATASETS))] = Field(
-        "digits", description="digits or cifar10"
-    )
+    dataset: Annotated[str, one_of(tuple(DATASETS))] = "digits"
+    """digits or cifar10"""
     tier: Annotated[str, one_of(tuple(TIERS))] = Field(
         description=(
             "whose recipe: quick (the default) or brief for digits; paper (the default) or one of"
             f" {', '.join(tiers_of('cifar10')[1:])} for cifar10"
         )
     )
-    seed: int = Field(
-        0, ge=0, lt=2**32, description="of the start, the order, the windows and dropout"
-    )
-    epochs: int = Field(ge=1, le=10_000, description="passes over the training images")
-    train_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
-    test_images: int | None = Field(None, ge=1, description="only the first so many; None: all")
-    held_out: int = Field(
-        0,
-        ge=0,
-        description="so many training images, the last, are tested on instead of the test images",
-    )
+    seed: int = Field(0, ge=0, lt=2**32)
+    """of the start, the order, the windows and dropout"""
+    epochs: int = Field(ge=1, le=10_000)
+    """passes over the training images"""
+    train_images: int | None = Field(None, ge=1)
+    """only the first so many; None: all"""
+    test_images: int | None = Field(None, ge=1)
+    """only the first so many; None: all"""
+    held_out: int = Field(0, ge=0)
+    """so many training images, the last, are tested on instead of the test images"""
 
 
 class Optimisation(Parameters):
     """The optimizer, its schedule and the augmentation."""
 
-    batch_size: int = Field(ge=1, description="of all processes together")
-    optimizer: Literal["sgd", "nesterov", "adamw"] = Field(
-        description="sgd (momentum 0.9), nesterov (the same with Nesterov's step) or adamw"
-    )
-    learning_rate: float = Field(gt=0, le=1, description="its highest value")
-    weight_decay: float = Field(
-        1e-4, ge=0, le=1, description="of everything but centres, spreads and roots"
-    )
-    label_smoothing: float = Field(
-        0.0, ge=0, lt=1, description="share of the target that all classes get alike, in training"
-    )
-    schedule: Literal["cosine", "multistep", "constant"] = Field(
-        description="cosine, multistep or constant, after the warm-up"
-    )
-    schedule_every: Literal["epoch", "step"] = Field(
-        description="epoch (as published: the first epoch's rate is 0) or step"
-    )
-    warm_up: float = Field(
-        ge=0, lt=1, description="share of the run over which the rate rises linearly from 0"
-    )
-    position_rate: float = Field(
-        gt=0, description="learning rate of centres, spreads and roots, relative to the others'"
-    )
-    norm_rate: float = Field(
-        1.0,
-        gt=0,
-        description="learning rate of batch normalisation's shifts, relative to the others'",
-    )
-    augment: bool = Field(description="random crops after padding, and mirroring")
-    padding: int = Field(4, ge=0, le=16, description="of the random crops, in pixels a side")
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
-    )
+    batch_size: int = Field(ge=1)
+    """of all processes together"""
+    optimizer: Literal["sgd", "nesterov", "adamw"]
+    """sgd (momentum 0.9), nesterov (the same with Nesterov's step) or adamw"""
+    learning_rate: float = Field(gt=0, le=1)
+    """its highest value"""
+    weight_decay: float = Field(1e-4, ge=0, le=1)
+    """of everything but centres, spreads and roots"""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """share of the target that all classes get alike, in training"""
+    schedule: Literal["cosine", "multistep", "constant"]
+    """cosine, multistep or constant, after the warm-up"""
+    schedule_every: Literal["epoch", "step"]
+    """epoch (as published: the first epoch's rate is 0) or step"""
+    warm_up: float = Field(ge=0, lt=1)
+    """share of the run over which the rate rises linearly from 0"""
+    position_rate: float = Field(gt=0)
+    """learning rate of centres, spreads and roots, relative to the others'"""
+    norm_rate: float = Field(1.0, gt=0)
+    """learning rate of batch normalisation's shifts, relative to the others'"""
+    augment: bool
+    """random crops after padding, and mirroring"""
+    padding: int = Field(4, ge=0, le=16)
+    """of the random crops, in pixels a side"""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 on a GPU, float32 on a CPU"""
 
 
 class Convolutional(Parameters):
     """The sizes of the ResNet18 and the CNN."""
 
-    width: int = Field(
-        WIDTH, ge=1, description="of resnet18 and cnn: channels of the first stage or group"
-    )
+    width: int = Field(WIDTH, ge=1)
+    """of resnet18 and cnn: channels of the first stage or group"""
 
 
 class Network(Parameters):
     """The sizes and forms of the attention networks."""
 
-    num_layers: int = Field(ge=1, description="attention layers")
-    hidden: int = Field(ge=2, description="hidden dimension D")
-    intermediate: int = Field(ge=1, description="hidden dimension of each block's perceptron")
-    pooling: int = Field(ge=1, description="pixels a side that become one token")
-    dropout: float = Field(ge=0, lt=1, description="of each block's two outputs")
-    attention_dropout: float = Field(ge=0, lt=1, description="of the attention probabilities")
-    center_std: float = Field(
-        ge=0,
-        description=(
-            "standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)"
-        ),
-    )
-    alpha_form: Literal["square", "direct"] = Field(
-        "square", description="alpha = spread^2 / 2 (square), or trained itself (direct)"
-    )
-    learned_dim: int | None = Field(
-        None, ge=1, description="numbers per row and column shift; None: hidden, with content half"
-    )
-    share_encoding: bool = Field(
-        False, description="one r_delta for all layers, as the text says (2.3)"
-    )
+    num_layers: int = Field(ge=1)
+    """attention layers"""
+    hidden: int = Field(ge=2)
+    """hidden dimension D"""
+    intermediate: int = Field(ge=1)
+    """hidden dimension of each block's perceptron"""
+    pooling: int = Field(ge=1)
+    """pixels a side that become one token"""
+    dropout: float = Field(ge=0, lt=1)
+    """of each block's two outputs"""
+    attention_dropout: float = Field(ge=0, lt=1)
+    """of the attention probabilities"""
+    center_std: float = Field(ge=0)
+    """standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)"""
+    alpha_form: Literal["square", "direct"] = "square"
+    """alpha = spread^2 / 2 (square), or trained itself (direct)"""
+    learned_dim: int | None = Field(None, ge=1)
+    """numbers per row and column shift; None: hidden, with content half"""
+    share_encoding: bool = False
+    """one r_delta for all layers, as the text says (2.3)"""
 
 
 class Parent(Parameters):
     """The parent of models that start from another: its training, and the change made to it."""
 
-    max_condition: float = Field(
-        1e3, gt=0, description="heads above this condition number are pruned; the text's is 1e5"
-    )
-    min_eigenvalue: float = Field(
-        1e-5, ge=0, description="heads below this largest eigenvalue are pruned"
-    )
+    max_condition: float = Field(1e3, gt=0)
+    """heads above this condition number are pruned; the text's is 1e5"""
+    min_eigenvalue: float = Field(1e-5, ge=0)
+    """heads below this largest eigenvalue are pruned"""
 
-    parent_epochs: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="of the model that it starts from (see the specs); None: three times as many",
-    )
-    start_alpha: float = Field(
-        START_ALPHA,
-        gt=0,
-        description="of the heads that a convolution becomes, in the arms of chapter 15",
-    )
+    parent_epochs: int | None = Field(None, ge=1, le=10_000)
+    """of the model that it starts from (see the specs); None: three times as many"""
+    start_alpha: float = Field(START_ALPHA, gt=0)
+    """of the heads that a convolution becomes, in the arms of chapter 15"""
 
 
 class Folders(Parameters):
     """The folders of one machine, which stay out of the record."""
 
-    runs: str = Field("", description="folder of the records; empty: the repository's data/runs")
-    checkpoints: str = Field(
-        "", description="folder of the checkpoints; empty: the repository's data/cache/checkpoints"
-    )
-    data_root: str = Field(
-        "",
-        description="folder of the data; empty: that of ATTNCONV_DATA, else the repository's data",
-    )
+    runs: str = ""
+    """folder of the records; empty: the repository's data/runs"""
+    checkpoints: str = ""
+    """folder of the checkpoints; empty: the repository's data/cache/checkpoints"""
+    data_root: str = ""
+    """folder of the data; empty: that of ATTNCONV_DATA, else the repository's data"""
 
 
 class Place(Folders):
@@ -250,40 +230,20 @@ class Place(Folders):
     They leave a run the same, up to rounding and the random numbers of dropout.
     """
 
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="auto: a GPU if there is one"
-    )
-    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = Field(
-        "auto",
-        description=(
-            "torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on"
-            " a CPU"
-        ),
-    )
-    micro_batch: int | None = Field(
-        None,
-        ge=1,
-        description="images at a time within a batch; None: as fit the processor's memory",
-    )
-    processes: int = Field(
-        1,
-        ge=1,
-        description="of this machine, training together; or use torchrun or accelerate launch",
-    )
-    checkpoint_every: int = Field(
-        ge=0, description="epochs between checkpoints; 0: none, not even when stopped"
-    )
-    resume: bool = Field(
-        description=(
-            "go on from a checkpoint of this run; False: start afresh and replace what is there"
-        )
-    )
-    override: bool = Field(
-        False,
-        description=(
-            "allow other parameters than a small tier's recipe; the tables leave such runs out"
-        ),
-    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a GPU if there is one"""
+    compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"
+    """torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"""
+    micro_batch: int | None = Field(None, ge=1)
+    """images at a time within a batch; None: as fit the processor's memory"""
+    processes: int = Field(1, ge=1)
+    """of this machine, training together; or use torchrun or accelerate launch"""
+    checkpoint_every: int = Field(ge=0)
+    """epochs between checkpoints; 0: none, not even when stopped"""
+    resume: bool
+    """go on from a checkpoint of this run; False: start afresh and replace what is there"""
+    override: bool = False
+    """allow other parameters than a small tier's recipe; the tables leave such runs out"""
 
 
 # fields are listed from the last base to the first
