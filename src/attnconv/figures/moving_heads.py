@@ -81,12 +81,9 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
     figure, axes = subplots(2, KERNEL**2, 7.5, 2.2)
     wanted = [n for n, c in enumerate(record.history.layers("centers")) if c.shape[1] == KERNEL**2]
     middle = side // 2, side // 2
-    rows = [
-        attention_probabilities(record.history.encodings(moment)[wanted[layer - 1]], side, side)
-        for moment in (0, -1)
-    ]
-    options = {"query": middle, "limits": (0, 1), "fontsize": 7}
-    map_rows(axes, [maps[:, *middle] for maps in rows], ("start", "end"), [None], **options)
+    encodings = [record.history.encodings(moment)[wanted[layer - 1]] for moment in (0, -1)]
+    rows = [attention_probabilities(each, side, side)[:, *middle] for each in encodings]
+    map_rows(axes, rows, ("start", "end"), [None], query=middle, limits=(0, 1), fontsize=7)
     return finish(figure, record.source)
 
 
@@ -112,7 +109,7 @@ def over_training(records: Records, arms: Sequence[str]) -> Figure:
     distance is that from where a head started, in pixels.
     """
     measures = {
-        "mass on the own pixel": own_mass,
+        "mass on the nearest pixel": own_mass,
         "distance from the start, pixels": distances_moved,
     }
     figure, axes = line_plots(1, 2, 7.5, 3.2)
