@@ -151,13 +151,13 @@ def arms_table(records: Records) -> Table:
     """Return the accuracy of every arm at its start and end, and what its heads did, over seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Test accuracy on all of CIFAR-10, mean over the seeds ± standard deviation: of the CNN"
-        " that the arm started from, once its convolutions are soft attention, in the end, and with"
-        " the nearest convolution of the same kernel size in place of each layer, batch statistics"
-        " as they were (an arm after 0 epochs begins at chance, a tenth). Of the 3 × 3 layers, mean"
-        " over layers and seeds: how many of nine pixels are the nearest of some head; the median"
-        " distance that heads moved, in pixels; the mass on a head's nearest pixel; the largest"
-        " residual of Lemma 3, on 15 × 15 pixels. Source: the run records in data/runs."
+        "Test accuracy on CIFAR-10, mean over seeds ± standard deviation: of the CNN that an arm"
+        " started from (0.1, chance, after 0 epochs), once converted to soft attention, at the end,"
+        " and with the nearest convolution of the same kernel size in place of each layer, batch"
+        " statistics unchanged. Mean over the 3 × 3 layers and the seeds: how many of the nine"
+        " pixels are the nearest of some head; the median distance that heads moved, in pixels; the"
+        " mass on a head's nearest pixel; the largest residual of Lemma 3, on 15 × 15 pixels."
+        " Source: the run records in data/runs."
     )
     return Table.of("arms", caption, rows)
 
@@ -179,7 +179,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
         "started after": f"{origins[0]['epochs']} epochs" if origins else "-",
         "CNN then": of_origin("test_accuracy"),
         "as attention": of_origin("test_accuracy_at_start") if is_attention else "-",
-        "in the end": str(ours),
+        "final accuracy": str(ours),
         "runs": ours.conditions,
         "as convolutions": of_origin("test_accuracy_as_convolutions"),
     }
@@ -207,8 +207,8 @@ def growth_table(records: Records) -> Table:
     caption = (
         "How the grid of each 3 × 3 layer changed, mean over seeds: the factor by which it grew,"
         " the share of the heads' squared distances that this factor explains, and how many"
-        " different pixels, of the kernel or not, are the nearest of some head. The layers see 31,"
-        " 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
+        " different pixels, inside the kernel or not, are the nearest of some head. The layers see"
+        " 31, 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
     )
     return Table.of("growth", caption, rows)
 
