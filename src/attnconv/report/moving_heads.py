@@ -11,7 +11,7 @@ from statistics import mean
 import torch
 
 from ..figures.trained_heads import TIER
-from ..measures import grid
+from ..measures import moving_heads as measured
 from ..measures.accuracy import Accuracy
 from ..models import ARMS, SPECS
 from ..runs.record import RunRecord
@@ -26,11 +26,11 @@ PLACE = "chapter 15"
 def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
     (records,) = runs.values()
     count, far = (
-        mean(map(grid.mean_pixels_occupied, records)),
-        mean(map(grid.median_distance_moved, records)),
+        mean(map(measured.mean_pixels_occupied, records)),
+        mean(map(measured.median_distance_moved, records)),
     )
     layers = over_runs(
-        [counts[-1] for counts in grid.pixels_occupied_by_layer(record)] for record in records
+        [counts[-1] for counts in measured.pixels_occupied_by_layer(record)] for record in records
     )
     found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
     found += f"; median distance moved {far:.2f} pixels"
@@ -56,7 +56,7 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
     *("freed-0", "freed-25", "freed-50", "freed-100"),
 )
 def _later_is_nearer(runs: Runs) -> Answer:
-    distances = [mean(map(grid.median_distance_moved, records)) for records in runs.values()]
+    distances = [mean(map(measured.median_distance_moved, records)) for records in runs.values()]
     steps = [later < sooner for sooner, later in pairwise(distances)]
     holds = 2 if all(steps) else int(distances[-1] < distances[0])
     found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
@@ -72,7 +72,7 @@ def _later_is_nearer(runs: Runs) -> Answer:
 )
 def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
     start, end = (
-        mean(grid.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
+        mean(measured.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
         for moment in (0, -1)
     )
     some = "some return" if end >= start + more else "do not return"
@@ -116,7 +116,7 @@ for _text, _ours, _other, _better, _worse in (
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
     alone, both = (
         over_runs(
-            [factor[-1].item() - 1 for factor, _ in grid.growth_by_layer(record)]
+            [factor[-1].item() - 1 for factor, _ in measured.growth_by_layer(record)]
             for record in records
         )
         for records in runs.values()
@@ -186,14 +186,14 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     if not runs[0].history.by_layer:
         return cells
     mass = mean(
-        mean(m[-1].mean().item() for m in grid.mass_on_nearest_pixel_by_layer(record))
+        mean(m[-1].mean().item() for m in measured.mass_on_nearest_pixel_by_layer(record))
         for record in runs
     )
     return cells | {
-        "pixels occupied": f"{mean(map(grid.mean_pixels_occupied, runs)):.2f}",
-        "moved": f"{mean(map(grid.median_distance_moved, runs)):.2f}",
+        "pixels occupied": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
+        "moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
         "mass on the nearest pixel": f"{mass:.2f}",
-        "Lemma 3": f"{mean(mean(grid.lemma_3_residual_by_layer(record)) for record in runs):.2f}",
+        "Lemma 3": f"{mean(mean(measured.lemma_3_residual_by_layer(record)) for record in runs):.2f}",
     }
 
 
@@ -215,10 +215,10 @@ def growth_table(records: Records) -> Table:
 
 def _growth(runs: Sequence[RunRecord]) -> dict[str, str]:
     ends = [
-        [[factor[-1], share[-1]] for factor, share in grid.growth_by_layer(record)]
+        [[factor[-1], share[-1]] for factor, share in measured.growth_by_layer(record)]
         for record in runs
     ]
-    taken = over_runs(grid.distinct_pixels_by_layer(record) for record in runs)
+    taken = over_runs(measured.distinct_pixels_by_layer(record) for record in runs)
     changes = torch.tensor(ends).mean(dim=0).tolist()
     return {
         f"layer {layer}": f"{factor:.2f}, {share:.0%}, {pixels:.1f}"

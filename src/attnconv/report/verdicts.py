@@ -7,8 +7,8 @@ from pathlib import Path
 from ..figures import claim as draw_claim
 from ..figures.trained_heads import TIER
 from ..measures.accuracy import Accuracy
-from ..measures.grid import lemma_3_residual_by_layer
 from ..measures.heads import heads_of
+from ..measures.moving_heads import lemma_3_residual_by_layer
 from ..models.specs import TABLE_4
 from ..runs.record import RunRecord
 from ..runs.select import Records
