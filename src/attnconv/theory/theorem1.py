@@ -5,8 +5,8 @@ relative positional encoding of dimension D_p >= 3 can express any convolution w
 sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
 
 Proof: `lemma_1` chooses the values for heads that each attend to one shift, equation (10):
-softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that come as close to
-(10) as one likes. `convolution_by_attention` runs that layer, equation (4), on an image.
+softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that come as close
+to (10) as one likes. `convolution_by_attention` runs that layer, equation (4), on an image.
 
 How close, in numbers: `softness_bound` for a finite alpha, `sufficient_alpha` for a given distance,
 and `hard_alpha`, from which floating-point numbers satisfy (10) exactly.
@@ -43,8 +43,8 @@ def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
     """Return the values `W_val`, `W_out` of heads that each attend to one shift of the kernel.
 
     With (10), self-attention is the sum over heads of X_{q + Delta^(h)} W^(h) with
-    W^(h) = W_val^(h) W_out^(h), equation (11). It is the convolution if W^(h) is the kernel's matrix
-    at the shift Delta^(h): here W_val^(h) is that matrix and W_out^(h) an identity.
+    W^(h) = W_val^(h) W_out^(h), equation (11). It is the convolution if W^(h) is the kernel's
+    matrix at the shift Delta^(h): here W_val^(h) is that matrix and W_out^(h) an identity.
     """
     W_val = W.flatten(0, 1)
     return W_val, torch.eye(W.shape[-1]).to(W).repeat(len(W_val), 1)
@@ -122,10 +122,10 @@ def softness_bound(
 ) -> Float[Tensor, "D_out"]:
     """Return a bound on how far each output channel is from the convolution with kernel W.
 
-    It is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, float64, for
-    images whose pixels, padding included, are at most `largest` in size; rounding is left out. The
-    attention on all pixels but the centre sums to at most 4 exp(-alpha), and moving a mass m within
-    the softmax changes a head's average by at most 2 m `largest` (`theorem_1_gap` in proofs/).
+    It is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, float64,
+    for images whose pixels, padding included, are at most `largest` in size; rounding is left out.
+    The attention on all pixels but the centre sums to at most 4 exp(-alpha), and moving a mass m
+    changes a head's average by at most 2 m `largest` (`theorem_1_gap` in proofs/).
     """
     norms = W.detach().double().abs().flatten(0, -2).sum(dim=0)
     return 8 * math.exp(-alpha) * largest * norms

@@ -1,8 +1,8 @@
 """Train a model: a run from its start to its record, the epochs, the steps, and the optimizer.
 
 Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the
-process). On a CPU, a run that was killed and resumed therefore gives bit for bit the same numbers as
-one that was not interrupted.
+process). On a CPU, a run that was killed and resumed therefore gives the same numbers, bit for bit,
+as one that was not interrupted.
 """
 
 import copy
@@ -33,11 +33,12 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
+# in pixels: they change by more than the weights do
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
     ".root",
-)  # in pixels: they change by more than the weights do
+)
 LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
 
 
