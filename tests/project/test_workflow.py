@@ -72,8 +72,8 @@ def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
         check_record(record, "sa-quadratic", epochs=1)
     report = (tmp_path / "data" / "cache" / "report-digits.md").read_text()
     assert (
-        "sa-quadratic--digits--seed0 | finished" in report
-        and "sa-quadratic--digits--seed1 | finished" in report
+        "sa-quadratic--digits--seed0 | 1 of 1 |" in report
+        and "sa-quadratic--digits--seed1 | 1 of 1 |" in report
     )
     again = snakemake(tmp_path, "--config", "models=[sa-quadratic]", "seeds=[0,1]", *quick)
     assert "Nothing to be done" in again.stderr + again.stdout

@@ -6,7 +6,7 @@ import torch
 from helpers.synthetic import write_record
 
 from attnconv import attention_probabilities, expresses_convolution, figures
-from attnconv.measures.grid import (
+from attnconv.measures.moving_heads import (
     distance_moved_by_layer,
     distinct_pixels_by_layer,
     growth_by_layer,

@@ -69,7 +69,7 @@ def test_the_digest_follows_the_code_that_computes(tmp_path):
         (package / file).write_bytes(content)
         return after != DIGEST
 
-    for shown in ("figures/style.py", "report/readme.py", "explorer/payload.py", "__main__.py"):
+    for shown in ("figures/style.py", "report/verdicts.py", "explorer/payload.py", "__main__.py"):
         assert not changed(shown), shown
     for computing in ("layers/attention.py", "training/loop.py", "store.py", "models/specs.py"):
         assert changed(computing), computing

@@ -14,13 +14,13 @@ from torch import Tensor
 from ..data import PHOTOGRAPHS, dataset_at_hand, load_photograph
 from ..layers.attention import attention_probabilities
 from ..measures.accuracy import Accuracy
-from ..measures.grid import (
+from ..measures.heads import heads_of
+from ..measures.moving_heads import (
     KERNEL,
     distance_moved_by_layer,
     kernel_layers,
     mass_on_nearest_pixel_by_layer,
 )
-from ..measures.heads import heads_of
 from ..models import ARMS, SPECS
 from ..models.specs import head_color
 from ..runs.history import ContentMaps, PositionHistory

@@ -11,7 +11,7 @@ from statistics import mean
 import torch
 
 from ..figures.trained_heads import TIER
-from ..measures import grid
+from ..measures import moving_heads as measured
 from ..measures.accuracy import Accuracy
 from ..models import ARMS, SPECS
 from ..runs.record import RunRecord
@@ -25,10 +25,10 @@ PLACE = "chapter 15"
 
 def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
     (records,) = runs.values()
-    count = mean(map(grid.mean_pixels_occupied, records))
-    far = mean(map(grid.median_distance_moved, records))
+    count = mean(map(measured.mean_pixels_occupied, records))
+    far = mean(map(measured.median_distance_moved, records))
     layers = over_runs(
-        [counts[-1] for counts in grid.pixels_occupied_by_layer(record)] for record in records
+        [counts[-1] for counts in measured.pixels_occupied_by_layer(record)] for record in records
     )
     found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
     found += f"; median distance moved {far:.2f} pixels"
@@ -53,7 +53,7 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
     *("freed-0", "freed-25", "freed-50", "freed-100"),
 )
 def _later_is_nearer(runs: Runs) -> Answer:
-    distances = [mean(map(grid.median_distance_moved, records)) for records in runs.values()]
+    distances = [mean(map(measured.median_distance_moved, records)) for records in runs.values()]
     steps = [later < sooner for sooner, later in pairwise(distances)]
     holds = 2 if all(steps) else int(distances[-1] < distances[0])
     found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
@@ -69,7 +69,7 @@ def _later_is_nearer(runs: Runs) -> Answer:
 )
 def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
     start, end = (
-        mean(grid.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
+        mean(measured.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
         for moment in (0, -1)
     )
     some = "some return" if end >= start + more else "do not return"
@@ -112,7 +112,7 @@ for _text, _ours, _other, _better, _worse in (
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
     alone, both = (
         over_runs(
-            [factor[-1].item() - 1 for factor, _ in grid.growth_by_layer(record)]
+            [factor[-1].item() - 1 for factor, _ in measured.growth_by_layer(record)]
             for record in records
         )
         for records in runs.values()
@@ -147,13 +147,13 @@ def arms_table(records: Records) -> Table:
     """Return the accuracy of every arm at its start and end, and what its heads did, over seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Test accuracy on all of CIFAR-10, mean over the seeds ± standard deviation: of the CNN"
-        " that the arm started from, once its convolutions are soft attention, in the end, and with"
-        " the nearest convolution of the same kernel size in place of each layer, batch statistics"
-        " as they were (an arm after 0 epochs begins at chance, a tenth). Of the 3 × 3 layers, mean"
-        " over layers and seeds: how many of nine pixels are the nearest of some head; the median"
-        " distance that heads moved, in pixels; the mass on a head's nearest pixel; the largest"
-        " residual of Lemma 3, on 15 × 15 pixels. Source: the run records in data/runs."
+        "Test accuracy on CIFAR-10, mean over seeds ± standard deviation: of the CNN that an arm"
+        " started from (0.1, chance, after 0 epochs), once converted to soft attention, at the end,"
+        " and with the nearest convolution of the same kernel size in place of each layer, batch"
+        " statistics unchanged. Mean over the 3 × 3 layers and the seeds: how many of the nine"
+        " pixels are the nearest of some head; the median distance that heads moved, in pixels; the"
+        " mass on a head's nearest pixel; the largest residual of Lemma 3, on 15 × 15 pixels."
+        " Source: the run records in data/runs."
     )
     return Table.of("arms", caption, rows)
 
@@ -175,21 +175,22 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
         "started after": f"{origins[0]['epochs']} epochs" if origins else "-",
         "CNN then": of_origin("test_accuracy"),
         "as attention": of_origin("test_accuracy_at_start") if is_attention else "-",
-        "in the end": str(ours),
+        "final accuracy": str(ours),
         "runs": ours.conditions,
         "as convolutions": of_origin("test_accuracy_as_convolutions"),
     }
     if not runs[0].history.by_layer:
         return cells
     mass = mean(
-        mean(m[-1].mean().item() for m in grid.mass_on_nearest_pixel_by_layer(record))
+        mean(m[-1].mean().item() for m in measured.mass_on_nearest_pixel_by_layer(record))
         for record in runs
     )
+    residual = mean(mean(measured.lemma_3_residual_by_layer(record)) for record in runs)
     return cells | {
-        "pixels occupied": f"{mean(map(grid.mean_pixels_occupied, runs)):.2f}",
-        "moved": f"{mean(map(grid.median_distance_moved, runs)):.2f}",
+        "pixels occupied": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
+        "moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
         "mass on the nearest pixel": f"{mass:.2f}",
-        "Lemma 3": f"{mean(mean(grid.lemma_3_residual_by_layer(record)) for record in runs):.2f}",
+        "Lemma 3": f"{residual:.2f}",
     }
 
 
@@ -203,18 +204,18 @@ def growth_table(records: Records) -> Table:
     caption = (
         "How the grid of each 3 × 3 layer changed, mean over seeds: the factor by which it grew,"
         " the share of the heads' squared distances that this factor explains, and how many"
-        " different pixels, of the kernel or not, are the nearest of some head. The layers see 31,"
-        " 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
+        " different pixels, inside the kernel or not, are the nearest of some head. The layers see"
+        " 31, 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
     )
     return Table.of("growth", caption, rows)
 
 
 def _growth(runs: Sequence[RunRecord]) -> dict[str, str]:
     ends = [
-        [[factor[-1], share[-1]] for factor, share in grid.growth_by_layer(record)]
+        [[factor[-1], share[-1]] for factor, share in measured.growth_by_layer(record)]
         for record in runs
     ]
-    taken = over_runs(grid.distinct_pixels_by_layer(record) for record in runs)
+    taken = over_runs(measured.distinct_pixels_by_layer(record) for record in runs)
     changes = torch.tensor(ends).mean(dim=0).tolist()
     return {
         f"layer {layer}": f"{factor:.2f}, {share:.0%}, {pixels:.1f}"

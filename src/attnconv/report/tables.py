@@ -50,10 +50,10 @@ def table_4(records: Records) -> Table:
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
     caption = (
-        f"{name}. {what}; in brackets as printed, all FLOPs with every product; measured: after the"
-        " last epoch, mean over the seeds ± standard deviation; best: of all epochs. Source: the"
-        " paper; the run records in data/runs; the replication of Varma and Prabhu (2020), one"
-        " seed; cost_of."
+        f"{name}. {what}, published and measured: after the last epoch, mean over the seeds ±"
+        " standard deviation. Best: of all epochs. In brackets: as printed. All FLOPs count every"
+        " product. Source: the paper; the run records in data/runs; the replication of Varma and"
+        " Prabhu (2020), one seed; cost_of."
     )
     rows = [_accuracy_row(model, records) for model in models]
     return Table.of(name.lower().replace(" ", "-"), caption, rows)
@@ -134,8 +134,8 @@ def small_table(records: Records) -> Table:
             rows.append(_small_row(long, model))
     caption = (
         "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ±"
-        " standard deviation; FLOPs of one image, as the paper counts them and with every product;"
-        " minutes of one run. Source: the run records in data/runs."
+        " standard deviation; FLOPs for one image, as the paper counts them and with every product;"
+        " minutes for one run. Source: the run records in data/runs."
     )
     return Table.of("table-4-small", caption, rows)
 
@@ -155,7 +155,7 @@ def _small_row(records: Records, model: str) -> dict[str, str]:
         "FLOPs, M": f"{cost.flops_paper / 1e6:.1f}",
         "all FLOPs, M": f"{cost.flops / 1e6:.1f}",
         "minutes": f"{minutes:.0f}",
-        "on": "; ".join(sorted({_hardware(record) for record in runs})),
+        "hardware": "; ".join(sorted({_hardware(record) for record in runs})),
     }
 
 
@@ -177,9 +177,9 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
         for record in runs
     ]
     caption = (
-        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It says"
-        " that the seven models run and learn, nothing about the paper's numbers. Source: trained"
-        f" here, on {runs[0].info.hardware['device']}."
+        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It shows"
+        " that the seven models run and learn; it says nothing about the paper's numbers. Source:"
+        f" trained here, on {runs[0].info.hardware['device']}."
     )
     return Table.of("quick-results", caption, rows)
 
@@ -244,10 +244,11 @@ def tier_recipe() -> Table:
             if name != "tier" and paper != small:
                 rows.append([name, ", ".join(alike), paper, small])
     caption = (
-        "What the small tier's recipe has otherwise than the paper's. Source: PAPER_RECIPE and"
+        "Where the small tier's recipe differs from the paper's. Source: PAPER_RECIPE and"
         " SMALL_RECIPE of models.specs."
     )
-    return Table("tier-recipe", caption, ["parameter", "of", "paper tier", "small tier"], rows)
+    header = ["parameter", "applies to", "paper tier", "small tier"]
+    return Table("tier-recipe", caption, header, rows)
 
 
 def _recipe(model: str, tier: str) -> dict[str, Any]:
@@ -269,8 +270,8 @@ def pilot_table() -> Table:
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
         "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
-        " schedule falls to zero within the epochs asked for. Minutes on one thread, several runs"
-        " sharing two cores. Source: the records in data/pilot."
+        " learning rate falls to zero over the epochs of a run. Minutes are those of one thread,"
+        " with several runs on two cores. Source: the records in data/pilot."
     )
     return Table.of("pilot", caption, rows)
 
@@ -288,7 +289,7 @@ def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
     used = [f"{each} {info.parameters[each]}" for each in VARIED if _matters(kind, each)]
     return {
         "pilot": name,
-        "of": kind,
+        "applies to": kind,
         "parameters": ", ".join(used),
         "epochs": f"{info.epochs_done} of {info.parameters['epochs']}",
         "held-out accuracy": ", ".join(f"{entry['test_accuracy']:.3f}" for entry in record.metrics),
@@ -314,11 +315,12 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
 def table_3() -> Table:
     """Table 3: return the types of positional encoding, each made here to show its shape."""
     shifts = relative_shifts(4, 4)
-    sinusoids = encodings.sinusoidal_encoding(11, dim=8)
     made = {
         "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
         # r_delta: the vector of the shift, not of the place
-        "sinusoidal_encoding of shifts": sinusoids[axis_shifts(6) + 5],
+        "sinusoidal_encoding of shifts": encodings.sinusoidal_encoding(11, dim=8)[
+            axis_shifts(6) + 5
+        ],
         "LearnedAbsoluteEncoding": encodings.LearnedAbsoluteEncoding(6, dim=8)(),
         "LearnedShiftEmbedding": encodings.LearnedShiftEmbedding(4, 4, 4)(shifts),
         "quadratic_encoding": encodings.quadratic_encoding(shifts.float()),
@@ -331,9 +333,9 @@ def table_3() -> Table:
         row |= {kind: "yes" if mark == "x" else "-" for kind, mark in kinds}
         rows.append(row | {"made here by encodings": "; ".join(shapes)})
     caption = (
-        "Table 3. Types of positional encoding. Source: the paper; the last column is executed, a"
-        " shape for six words or for 4 × 4 pixels, shifts between all pairs where the encoding is"
-        " relative."
+        "Table 3. Types of positional encoding. The last column is computed: the shape of the"
+        " encoding for six words or for 4 × 4 pixels, between all pairs where it is relative."
+        " Source: the paper."
     )
     return Table.of("table-3", caption, rows)
 
@@ -364,7 +366,7 @@ def lemma_1_table(record: RunRecord) -> Table:
         rows.append(row)
     caption = (
         "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
-        " shift (of those up to half the image), over the queries that have it inside the image; a"
+        " shift (of those up to half the image), over the queries that have it inside the image. A"
         " shift of the 3 × 3 kernel counts if some head has at least half of its mass there."
         " Effective pixels: of the map from the middle pixel; with content, of its mean over 100"
         " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
@@ -404,8 +406,8 @@ def model_cards(records: Records) -> Table:
     """Return one line for each model whose weights are kept, with its accuracy and its file."""
     models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
     caption = (
-        "The weights that are kept: of seed 0; the accuracy over all seeds beside its own. Source:"
-        " the run records in data/runs."
+        "Models whose trained weights are kept, those of seed 0, with the accuracy of that seed and"
+        " over all seeds. Source: the run records in data/runs."
     )
     return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
 
@@ -448,7 +450,7 @@ def _record_row(record: RunRecord) -> dict[str, str]:
         ),
         "images/s": f"{info.images_per_second:,.0f}" if info.images_per_second else "-",
         "minutes": f"{info.wall_seconds / 60:.1f}",
-        "on": f"{info.hardware['device']}, torch {info.versions['torch']}",
+        "hardware": f"{info.hardware['device']}, torch {info.versions['torch']}",
         "data": f"{info.dataset['name']} {info.dataset['fingerprint'][:8]}",
         "commit": short,
     }

@@ -7,8 +7,8 @@ from pathlib import Path
 from ..figures import claim as draw_claim
 from ..figures.trained_heads import TIER
 from ..measures.accuracy import Accuracy
-from ..measures.grid import lemma_3_residual_by_layer
 from ..measures.heads import heads_of
+from ..measures.moving_heads import lemma_3_residual_by_layer
 from ..models.specs import TABLE_4
 from ..runs.record import RunRecord
 from ..runs.select import Records
@@ -21,7 +21,7 @@ from .rules import Finding, finding, over_runs
 from .tables import summary
 
 RULE = "rule, fixed before the runs"
-SAMPLE = "seeds, epochs, standard deviation of the accuracy, verdicts by seed"
+SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
@@ -34,11 +34,11 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "claim": claim.text,
                 "small tier": small.verdict,
                 "paper tier": paper.verdict,
-                "found, small tier": small.found,
-                "found, paper tier": paper.found if paper.is_judged else "-",
+                "result, small tier": small.found,
+                "result, paper tier": paper.found if paper.is_judged else "-",
                 RULE: claim.rule,
-                f"on how much, small tier: {SAMPLE}": small.sure,
-                "place": claim.place,
+                SAMPLE.replace(":", ", small tier:"): small.sure,
+                "section of the paper": claim.place,
             }
             judged.append(row)
         else:
@@ -47,17 +47,17 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
                 RULE: claim.rule,
-                "place": claim.place,
+                "section of the paper": claim.place,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
     caption = (
-        f"{len(judged)} of the {len(CLAIMS)} experimental claims, those that have been judged."
-        f" {source} over the run records in data/runs."
+        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each judged by a rule"
+        f" over the runs of a tier. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
-    caption = f"Claims that no run has judged. {source}."
+    caption = f"Claims that no run has judged yet. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
@@ -75,12 +75,12 @@ def long_run_table(records: Records) -> Table:
                 "claim": claim.text,
                 "short runs": short.verdict,
                 "long run": long.verdict,
-                "found, short runs": short.found,
-                "found, long run": long.found,
-                "on how much, long run": long.sure,
+                "result, short runs": short.found,
+                "result, long run": long.found,
+                "sample, long run": long.sure,
             }
             rows.append(row)
-    caption = "Short runs and the long one."
+    caption = "Verdicts on the same claims by the short runs and by the long one."
     if records.at("small-long").of("sa-quadratic"):
         apart = sum(row["short runs"] != row["long run"] for row in rows)
         caption += f" They disagree on {apart} of {len(rows)} claims."
@@ -96,14 +96,14 @@ def freed_table(records: Records) -> Table:
         row = {
             "question": claim.text,
             "answer": answer.verdict,
-            "found": answer.found,
+            "result": answer.found,
             RULE: claim.rule,
-            f"on how much: {SAMPLE}": answer.sure,
+            SAMPLE: answer.sure,
         }
         rows.append(row)
     caption = (
-        "A trained CNN, set free (chapter 15). Source: the rules in report/moving_heads.py over the"
-        " run records in data/runs."
+        "What a trained CNN's heads do when they may move (chapter 15). Source: the rules in"
+        " report/moving_heads.py and the run records in data/runs."
     )
     return Table.of("freed", caption, rows, stacked=True)
 
@@ -142,8 +142,8 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
         }
         rows.append(row)
     caption = (
-        "Computing time of the runs on CIFAR-10, without pilots and trials. Source: the run records"
-        " in data/runs."
+        "Computing time of the runs on CIFAR-10, excluding pilots and trials. Source: the run"
+        " records in data/runs."
     )
     return Table.of("compute", caption, rows or [{"device": "none", "runs": "0", "epochs": "0"}])
 

@@ -1,9 +1,15 @@
 """Theorem 1 and its proof as code: a self-attention layer that computes a given convolution.
 
-`heads_for` chooses the layer's parameters (Lemma 1 the values, Lemma 2 the scores), and
-`convolution_by_attention` runs that layer densely, equation (4), on an image. How far a layer with
-finite alpha is from the convolution: `softness_bound`; which alpha suffices: `sufficient_alpha`;
-from which alpha on floating-point numbers show no difference: `hard_alpha`.
+Theorem 1: a multi-head self-attention layer with N_h heads of dimension D_h, D_out outputs and a
+relative positional encoding of dimension D_p >= 3 can express any convolution with a kernel of
+sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
+
+Proof: `lemma_1` chooses the values for heads that each attend to one shift, equation (10):
+softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that come as close
+to (10) as one likes. `convolution_by_attention` runs that layer, equation (4), on an image.
+
+How close, in numbers: `softness_bound` for a finite alpha, `sufficient_alpha` for a given distance,
+and `hard_alpha`, from which floating-point numbers satisfy (10) exactly.
 
 Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by shift as in `attention.convolution`,
 N_h = K_1 K_2 heads, H x W pixels, T of them in the padded image.
@@ -33,20 +39,34 @@ class Heads(NamedTuple):
     W_out: Tensor  # (N_h * D_h, D_out)
 
 
-def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
-    """Return the parameters with which self-attention is the convolution with kernel W.
+def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
+    """Return the values `W_val`, `W_out` of heads that each attend to one shift of the kernel.
 
-    Head h attends to the pixel at the shift Delta^(h), the more sharply the larger alpha is
-    (Lemma 2, equation (9)), and applies the kernel's matrix at that shift,
-    W^(h) = W_val^(h) W_out^(h) = W_{Delta^(h)} (Lemma 1, equation (11)). Without alpha,
-    `hard_alpha` of the dtype is taken.
+    With (10), self-attention is the sum over heads of X_{q + Delta^(h)} W^(h) with
+    W^(h) = W_val^(h) W_out^(h), equation (11). It is the convolution if W^(h) is the kernel's
+    matrix at the shift Delta^(h): here W_val^(h) is that matrix and W_out^(h) an identity.
     """
-    alpha = hard_alpha(W.dtype) if alpha is None else alpha
-    centers = shift_set(W.shape[:2]).to(W)  # one head per shift
-    v = quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
     W_val = W.flatten(0, 1)
-    W_out = torch.eye(W.shape[-1]).to(W).repeat(len(centers), 1)  # an identity for each head
-    return Heads(centers, v, W_val, W_out)
+    return W_val, torch.eye(W.shape[-1]).to(W).repeat(len(W_val), 1)
+
+
+def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h 3"]:
+    """Return the vectors v^(h) with which head h attends to the shift Delta^(h). Equation (9).
+
+    The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant:
+    the larger alpha, the closer the softmax is to (10).
+    """
+    return quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
+
+
+def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
+    """Return the parameters with which self-attention expresses the convolution with kernel W.
+
+    One head per shift. Without `alpha`, `hard_alpha` of the dtype is taken.
+    """
+    centers = shift_set(W.shape[:2]).to(W)
+    v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
+    return Heads(centers, v, *lemma_1(W))
 
 
 def quadratic_scores(
@@ -69,8 +89,8 @@ def convolution_by_attention(
 ) -> Float[Tensor, "*B H W D_out"]:
     """Return the convolution of an image, zero outside it, computed by self-attention. Theorem 1.
 
-    Pad, attend, crop: at a border query (10) cannot hold, as the pixel to attend to is missing. In
-    the padded image each pixel of X is an interior query.
+    Pad, attend, crop: at a border query, equation (10) cannot hold, because the pixel to attend to
+    is missing. In the padded image, each pixel of X is an interior query.
     """
     heads = heads_for(W, alpha)
     height, width = X.shape[-3:-1]
@@ -87,7 +107,8 @@ def hard_alpha(dtype: torch.dtype) -> int:
     """Return the smallest whole alpha at which a neighbour's weight `e^-alpha` rounds to zero.
 
     The attention of a head with a whole-numbered centre inside the image is then one-hot in
-    `dtype`: Lemma 2 without the limit.
+    `dtype`: Lemma 2 without the limit. A positive number rounds to zero below half the smallest
+    subnormal number s, so alpha > ln 2 - ln s.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
@@ -101,9 +122,10 @@ def softness_bound(
 ) -> Float[Tensor, "D_out"]:
     """Return a bound on how far each output channel is from the convolution with kernel W.
 
-    8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, float64, for
-    images whose pixels, padding included, are at most `largest` in size; rounding is left out.
-    `theorem_1_gap` in proofs/.
+    It is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, float64,
+    for images whose pixels, padding included, are at most `largest` in size; rounding is left out.
+    The attention on all pixels but the centre sums to at most 4 exp(-alpha), and moving a mass m
+    changes a head's average by at most 2 m `largest` (`theorem_1_gap` in proofs/).
     """
     norms = W.detach().double().abs().flatten(0, -2).sum(dim=0)
     return 8 * math.exp(-alpha) * largest * norms

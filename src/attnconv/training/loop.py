@@ -1,8 +1,8 @@
 """Train a model: a run from its start to its record, the epochs, the steps, and the optimizer.
 
 Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the
-process). A run that was killed and resumed is therefore, on a CPU, bit for bit the run that was
-not.
+process). On a CPU, a run that was killed and resumed therefore gives the same numbers, bit for bit,
+as one that was not interrupted.
 """
 
 import copy
@@ -11,10 +11,10 @@ import math
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,12 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-POSITION_PARAMETERS = (".centers", ".spread", ".root")  # they travel pixels, the weights fractions
+# in pixels: they change by more than the weights do
+POSITION_PARAMETERS = (
+    ".centers",
+    ".spread",
+    ".root",
+)
 LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
 
 
@@ -65,6 +70,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
     record, checkpoint = earlier_run(parameters, processes)
+    # a finished run whose checkpoint is left goes on below, to return its model
     if record and not checkpoint:
         where = f"this is its record in {record.folder}; resume = False repeats the run"
         print(f"{parameters.name} is finished: {where}", flush=True)
@@ -79,18 +85,15 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     training = Training(parameters, data, processes, origin)
     with stop_signals() as received, training.bar:
         training.run(received, epochs_to_keep(parameters))
-    progress, model = training.progress, training.model
-    if not record and processes.is_main:
-        if progress.parent:
-            progress.parent |= final_measures(parameters, model, data.test)
-        record = training.recorder.finish(progress)
+    if processes.is_main and not record:
+        record = training.finish(final_measures(parameters, training.model, data.test))
     processes.wait()
-    record = record if processes.is_main else None
-    return Run(record, copy.deepcopy(model).cpu().eval(), progress.metrics)
+    model = copy.deepcopy(training.model).cpu().eval()
+    return Run(record if processes.is_main else None, model, training.progress.metrics)
 
 
 class Training:
-    """A run under way: the model, its optimizer, and its progress, which is written only here."""
+    """A run under way: the model, its optimizer, and its progress, which only the loop writes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -160,6 +163,12 @@ class Training:
                 self._checkpoint()
             self.recorder.partial("running", progress)
 
+    def finish(self, measured: Mapping[str, Any]) -> RunRecord:
+        """Write the whole record, with what was `measured` of the trained model."""
+        if measured:
+            self.progress.parent = {**(self.progress.parent or {}), **measured}
+        return self.recorder.finish(self.progress)
+
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
         """Yield this process's share of the epoch's batches, from the step where the run is.
 
@@ -175,9 +184,9 @@ class Training:
             yield index, corner, mirrored, len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
-        """Take one step, on this process's images of a batch of `size`.
+        """Take one step, on this process's share of a batch of `size` images.
 
-        The images are windows at `corner`, `mirrored` where told.
+        The images are cropped at `corner` and mirrored where `mirrored` is true.
         """
         epoch, step = self.progress.epoch, self.progress.step
         torch.manual_seed(self._seed("step", epoch, step, self.processes.index))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..data import Batches, Split
-from ..measures.grid import as_convolutions
+from ..measures.moving_heads import as_convolutions
 from ..models import SPECS, SelfAttentionNet, SmallCNN, prune_degenerate_heads
 from ..models.cnn import begin
 from ..runs.parameters import Network, Place, RunParameters, Task, build_network

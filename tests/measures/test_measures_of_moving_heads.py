@@ -6,7 +6,7 @@ from torch import nn
 
 from attnconv import attention_probabilities, convert_network
 from attnconv.layers.conv import ConvAsAttention
-from attnconv.measures.grid import (
+from attnconv.measures.moving_heads import (
     as_convolutions,
     distance_moved,
     effective_kernel,
