@@ -139,7 +139,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """Test error = exp(coefficients[0]) * product of scale[i] ** coefficients[i + 1]."""
+    """A power law: `log(test error) = coefficients @ [1, *log(scale)]`."""
 
     coefficients: np.ndarray
 
