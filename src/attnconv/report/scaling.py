@@ -59,8 +59,8 @@ def answers_table(records: Records) -> Table:
             row["standard error of the change"] = answer
         rows.append(row)
     caption = (
-        "Does attention catch up? One question per axis, answered by the rule on this page. Source: the"
-        " run records in data/runs."
+        "Does attention catch up? One question per axis, answered by the rule on this page. Source:"
+        " the run records in data/runs."
     )
     return Table.of("scaling-answers", caption, rows, stacked=True)
 
