@@ -1,6 +1,6 @@
 (** Theorem 2, the converse: position-only attention is a normalised convolution, and back.
 
-    Equation (C1); book/converse.md; attnconv.theory.converse.attention_to_conv. *)
+    Equation (C1); book/converse.md; attnconv.layers.converse.attention_to_conv. *)
 
 From mathcomp Require Import all_ssreflect all_algebra reals sequences exp.
 From AttnConv Require Import Attention.
