@@ -1,10 +1,10 @@
 (** Every hyper-parameter of a convolution, and the head dimension.
 
     book/theorem.md, "Every hyper-parameter of a convolution" and "Head dimension";
-    attnconv.layers.conv.ConvAsAttention.  Padding is in lemma_1_padded and theorem_1. *)
+    attnconv.layers.conv.ConvAsAttention.  Padding is in lemma_1_padded and theorem_1 too. *)
 
 From mathcomp Require Import all_ssreflect all_algebra reals.
-From AttnConv Require Import Attention Lemma1 Theorem1 Lemma3.
+From AttnConv Require Import Attention Lemma1 Lemma2 Theorem1 Lemma3.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -15,13 +15,13 @@ Local Open Scope ring_scope.
 
 Definition scale (d : shift) (p : pixel) : pixel := (d.1 * p.1, d.2 * p.2).
 
-(** Output [o] of group [g] at the strided query [q]; [W delta g] is the matrix of that group. *)
-Definition strided_conv (R : ringType) (stride dilation : shift) G Cin Cout Delta
-    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) (b : 'rV_(G * Cout)) (X : image R (G * Cin)) q g o :
-    R :=
-  \sum_(delta <- Delta) \sum_i
-    X (scale stride q + scale dilation delta) 0 (mxvec_index g i) * W delta g i o
-  + b 0 (mxvec_index g o).
+(** The query [q] of a strided, dilated, grouped convolution, whose kernel starts to slide at the
+    pixel [start]; [W delta g] is the matrix of group [g]. *)
+Definition strided_conv (R : ringType) (start : pixel) (stride dilation : shift) G Cin Cout Delta
+    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) (b : 'rV_(G * Cout)) (X : image R (G * Cin)) q :
+    'rV[R]_(G * Cout) :=
+  mxvec (\matrix_(g, o) \sum_(delta <- Delta) \sum_i
+    X (start + scale stride q + scale dilation delta) 0 (mxvec_index g i) * W delta g i o) + b.
 
 (** The block diagonal matrix. *)
 Definition block_diagonal (R : ringType) G Cin Cout (W : 'I_G -> 'M[R]_(Cin, Cout)) :
@@ -46,40 +46,100 @@ Qed.
     at every [stride]-th query. *)
 Definition unscale (d : shift) (delta : shift) : shift := ((delta.1 %/ d.1)%Z, (delta.2 %/ d.2)%Z).
 
-Lemma strided_convE (R : comRingType) stride dilation G Cin Cout Delta
-    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b X q g o :
+Lemma strided_convE (R : comRingType) start stride dilation G Cin Cout Delta
+    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b X q :
   dilation.1 != 0 -> dilation.2 != 0 ->
-  strided_conv stride dilation Delta W b X q g o =
+  strided_conv start stride dilation Delta W b X q =
   conv (map (scale dilation) Delta) (fun delta => block_diagonal (W (unscale dilation delta))) b X
-    (scale stride q) 0 (mxvec_index g o).
+    (start + scale stride q).
 Proof.
-move=> d1 d2; rewrite mxE summxE big_map; congr (_ + _); apply: eq_bigr => delta _.
+move=> d1 d2; apply/rowP=> c; case/mxvec_indexP: c => g o; rewrite mxE mxvecE !mxE summxE big_map.
+congr (_ + _); apply: eq_bigr => delta _.
 by rewrite mul_block_diagonal /unscale /= !mulKz // -surjective_pairing.
+Qed.
+
+(** The first outputs of a convolution. *)
+Lemma conv_columns (R : comRingType) Din m Dout (g : 'I_m -> 'I_Dout) Delta
+    (W : shift -> 'M[R]_(Din, Dout)) (b : 'rV_Dout) X q o :
+  conv Delta (fun delta => \matrix_(i, o) W delta i (g o)) (\row_o b 0 (g o)) X q 0 o =
+  conv Delta W b X q 0 (g o).
+Proof.
+rewrite [LHS]mxE [RHS]mxE !summxE mxE; congr (_ + _); apply: eq_bigr => delta _.
+by rewrite !mxE; apply: eq_bigr => i _; rewrite mxE.
 Qed.
 
 (** ** Theorem 1 for every hyper-parameter
 
-    For every stride, dilation (neither component 0), number of groups, kernel over any list of
-    shifts, bound [B] and [eps > 0] there is a self-attention layer with one head per shift,
-    with [D_h] at least the number of outputs and [3 <= D_p] and [0 < D_k], which, at every
-    [stride]-th query whose (spread) kernel lies in the image, already padded, is within [eps]
-    of the strided, dilated, grouped convolution, on images of every size. *)
-Theorem hyper_parameters (R : realType) stride dilation G Cin Cout Dh Dk Dp Delta
+    Let [3 <= D_p] and [0 < D_k].  For every stride, dilation (neither component 0), number of
+    groups, kernel over any list of shifts, starting pixel, bound [B] and [eps > 0] there is a
+    self-attention layer with one head per shift and the encoding of (9), whose first [min(D_h,
+    groups * C_out)] outputs, at every [stride]-th query whose (spread) kernel lies in the image,
+    are within [eps] of the strided, dilated, grouped convolution, on images of every size. *)
+Theorem hyper_parameters (R : realType) start stride dilation G Cin Cout Dh Dk Dp Delta
     (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b B eps :
-  dilation.1 != 0 -> dilation.2 != 0 -> (G * Cout <= Dh)%N -> (3 <= Dp)%N -> (0 < Dk)%N ->
-  0 <= B -> 0 < eps ->
-  exists L : layer R (size Delta) (G * Cin) Dh (G * Cout) Dk Dp,
-  forall p H W' (X : image R (G * Cin)) q g o, let S := rectangle p H W' in
+  dilation.1 != 0 -> dilation.2 != 0 -> (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
+  exists2 L : layer R (size Delta) (G * Cin) Dh (G * Cout) Dk Dp, r L = @quadratic_r R Dp &
+  forall p H W' (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
+  let S := rectangle p H W' in let c := widen_ord (geq_minr Dh (G * Cout)) o in
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
-  (forall delta, delta \in Delta -> scale stride q + scale dilation delta \in S) ->
-  `|apply_layer L S X (scale stride q) 0 (mxvec_index g o)
-    - strided_conv stride dilation Delta W b X q g o| < eps.
+  (forall delta, delta \in Delta -> start + scale stride q + scale dilation delta \in S) ->
+  `|apply_layer L S X (start + scale stride q) 0 c
+    - strided_conv start stride dilation Delta W b X q 0 c| < eps.
 Proof.
-move=> d1 d2 dims Dp3 DpDk B0 eps0.
-have [L close] := theorem_1_any_kernel (fun delta => block_diagonal (W (unscale dilation delta))) b
-  (size_map (scale dilation) Delta) dims (@inj_id _) Dp3 DpDk B0 eps0.
-exists L => p H W' X q g o S XB qS; rewrite strided_convE //; apply: close => //.
+move=> d1 d2 Dp3 Dk0 B0 eps0; pose g := widen_ord (geq_minr Dh (G * Cout)).
+have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
+have [L rL close] := theorem_1_any_kernel
+  (fun delta => \matrix_(i, o) block_diagonal (W (unscale dilation delta)) i (g o))
+  (\row_o b 0 (g o)) (size_map (scale dilation) Delta) (geq_minl _ _) g_inj Dp3 Dk0 B0 eps0.
+exists L => // p H W' X q o S c XB qS; rewrite strided_convE // -conv_columns; apply: close => //.
 by move=> _ /mapP[delta dD ->]; apply: qS.
+Qed.
+
+(** Along one axis: how many queries [torch] computes on [n] padded pixels with a kernel of size [K],
+    stride [s] and dilation [d]. *)
+Definition torch_size (n K s d : nat) : nat := ((n - (d * K.-1).+1) %/ s).+1.
+
+Lemma torch_axis (first : int) n K s d (x e : int) : (d * K.-1 < n)%N ->
+  0 <= x < 0 + (torch_size n K s d)%:Z -> 0 <= e < 0 + K%:Z ->
+  first <= first + s%:Z * x + d%:Z * e < first + n%:Z.
+Proof.
+rewrite !add0r => dK; case: x e => // x [] // e /andP[_ xs] /andP[_ eK].
+rewrite -addrA ler_addl ltr_add2l -!PoszM -PoszD lez_nat ltz_nat /=.
+have sx : (s * x <= n - (d * K.-1).+1)%N.
+  rewrite ltz_nat in xs; rewrite mulnC; apply: leq_trans (leq_trunc_div _ s).
+  by rewrite leq_mul2r -ltnS xs orbT.
+have de : (d * e <= d * K.-1)%N by rewrite ltz_nat in eK; case: K eK {sx xs dK} => // K; rewrite ltnS leq_mul2l => ->; rewrite orbT.
+by rewrite -(subnK dK) addnS ltnS leq_add.
+Qed.
+
+(** ** Theorem 1 with torch's numbers
+
+    For every [K1 x K2] kernel, stride, dilation of at least 1, number of groups, and numbers of rows
+    and columns of padding: on the padded image (padded with anything, [X]) the layer is within
+    [eps] of the convolution at each of the queries that torch computes, in their order: floor((n -
+    d (K - 1) - 1) / s) + 1 along an axis of [n] padded pixels. *)
+Theorem hyper_parameters_torch (R : realType) K1 K2 (stride dilation : nat * nat)
+    (top bottom left right : nat) G Cin Cout Dh Dk Dp
+    (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b B eps :
+  let Delta := rectangle 0 K1 K2 in let start : pixel := (- top%:Z, - left%:Z) in
+  let s : shift := (stride.1%:Z, stride.2%:Z) in let d : shift := (dilation.1%:Z, dilation.2%:Z) in
+  (0 < dilation.1)%N -> (0 < dilation.2)%N -> (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
+  exists2 L : layer R (size Delta) (G * Cin) Dh (G * Cout) Dk Dp, r L = @quadratic_r R Dp &
+  forall H W' (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
+  let n1 := (top + H + bottom)%N in let n2 := (left + W' + right)%N in
+  let S := padded_grid top bottom left right H W' in
+  let c := widen_ord (geq_minr Dh (G * Cout)) o in
+  (dilation.1 * K1.-1 < n1)%N -> (dilation.2 * K2.-1 < n2)%N ->
+  (forall k i, k \in S -> `|X k 0 i| <= B) ->
+  q \in grid (torch_size n1 K1 stride.1 dilation.1) (torch_size n2 K2 stride.2 dilation.2) ->
+  `|apply_layer L S X (start + scale s q) 0 c - strided_conv start s d Delta W b X q 0 c| < eps.
+Proof.
+move=> Delta start s d d1 d2 Dp3 Dk0 B0 eps0; have nonzero n : (0 < n)%N -> n%:Z != 0 by case: n.
+have [L rL close] := @hyper_parameters R start s d G Cin Cout Dh Dk Dp Delta W b B eps
+  (nonzero _ d1) (nonzero _ d2) Dp3 Dk0 B0 eps0.
+exists L => // H W' X q o n1 n2 S c fit1 fit2 XB; rewrite mem_rectangle => /andP[q1 q2].
+apply: close => // delta; rewrite !mem_rectangle => /andP[e1 e2].
+by rewrite (torch_axis _ fit1 q1 e1) (torch_axis _ fit2 q2 e2).
 Qed.
 
 (** * The head dimension *)

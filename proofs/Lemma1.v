@@ -97,23 +97,41 @@ Qed.
 
 (** ** Lemma 1 on padded images: pad, attend, crop
 
-    Pad [H x W] images in any way [pad], as wide as the [K1 x K2] kernel reaches (this is torch's
-    padding "same"); attend on the padded image as in Lemma 1; keep the queries of the image.  The
-    result is the convolution of the padded image at every pixel, those at the border included. *)
-Theorem lemma_1_padded N Din Dh Dout H W K1 K2 (pad : image F Din -> image F Din)
-    (f : 'I_N -> shift) (a : image F Din -> 'I_N -> _) :
+    Pad [H x W] images as wide as the [K1 x K2] kernel reaches (this is torch's padding "same"), with
+    anything: [X] is the padded image.  Attend on it as in Lemma 1; keep the queries of the image.
+    The result is the convolution of the padded image at every pixel, those at the border
+    included. *)
+Theorem lemma_1_padded N Din Dh Dout H W K1 K2 (f : 'I_N -> shift)
+    (a : image F Din -> 'I_N -> _) :
   let Delta := kernel_shifts K1 K2 in
   let S := padded_grid K1.-1./2 K1./2 K2.-1./2 K2./2 H W in
   (Dout <= Dh)%N -> perm_eq (codom f) Delta ->
   (forall X h q k, interior S Delta q -> k \in S -> a X h q k = (k - q == f h)%:R) ->
   forall (Wconv : shift -> 'M_(Din, Dout)) b,
   exists (Wval : 'I_N -> 'M_(Din, Dh)) (Wout : 'M_(N * Dh, Dout)) bout,
-  forall X q, q \in grid H W ->
-  mhsa S (a (pad X)) Wval Wout bout (pad X) q = conv Delta Wconv b (pad X) q.
+  forall X q, q \in grid H W -> mhsa S (a X) Wval Wout bout X q = conv Delta Wconv b X q.
 Proof.
 move=> Delta S dims f_Delta hard Wconv b.
 have [Wval [Wout [bout same]]] := lemma_1 dims (uniq_rectangle _ _ _) f_Delta hard Wconv b.
 by exists Wval, Wout, bout => X q qI; apply/same/interior_padded.
+Qed.
+
+(** ** Lemma 1 as printed, for symmetric shifts
+
+    With [f h = q - k], as (10) prints it, Lemma 1 still holds where the shifts [Delta] are
+    symmetric, as those of an odd kernel are: some values exist.  They are not [W^(h) = W_{f(h)}]
+    but [W^(h) = W_{-f(h)}]. *)
+Theorem lemma_1_printed_symmetric N Din Dh Dout S Delta (f : 'I_N -> shift)
+    (a : image F Din -> 'I_N -> _) :
+  (Dout <= Dh)%N -> uniq S -> perm_eq (codom f) Delta -> perm_eq [seq - d | d <- Delta] Delta ->
+  (forall X h q k, interior S Delta q -> k \in S -> a X h q k = (q - k == f h)%:R) ->
+  forall (W : shift -> 'M_(Din, Dout)) b,
+  exists (Wval : 'I_N -> 'M_(Din, Dh)) (Wout : 'M_(N * Dh, Dout)) bout,
+  forall X q, interior S Delta q -> mhsa S (a X) Wval Wout bout X q = conv Delta W b X q.
+Proof.
+move=> dims S_uniq f_Delta sym hard; apply: (lemma_1 (f := fun h => - f h)) => //.
+  by apply: perm_trans sym; rewrite /codom /image_mem (map_comp -%R f) perm_map.
+by move=> X h q k qS kS; rewrite hard // -opprB eqr_oppLR.
 Qed.
 
 (** ** The sign that is printed in (10)
@@ -139,8 +157,9 @@ apply: (@lemma_1_outputs N Din Dh Dout Dout S mirrored (fun h => - f h) (a X)
 by move=> h k kS; rewrite hard // -opprB eqr_oppLR.
 Qed.
 
-(** Refuted: that (10) as printed gives the convolution with the values [W^(h) = W_{f(h)}], already
-    for [3 x 3] kernels and images. *)
+(** Refuted: that (10) as printed gives the convolution with the values [W^(h) = W_{f(h)}] of the
+    paper's proof, already for [3 x 3] kernels and images.  Other values do: the paper's claim that
+    some exist is [lemma_1_printed_symmetric]. *)
 Theorem lemma_1_printed_sign_refuted :
   let Delta := kernel_shifts 3 3 in
   ~ (forall (f : 'I_9 -> shift) (a : image F 1 -> 'I_9 -> _)

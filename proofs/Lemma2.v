@@ -241,10 +241,9 @@ by rewrite ler_subl_addr -ler_subl_addl.
 Unshelve. all: by end_near.
 Qed.
 
-(** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] the head looks
-    away from its centre: that pixel gets no more than its share [1 / T], where by Lemma 2 it would
-    get more. *)
-Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
+(** With [+alpha] instead of [-alpha] the head looks away from its centre: that pixel gets no more
+    than its share [1 / T]. *)
+Lemma wrong_sign_share Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
   let S := rectangle o H W in
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->
   softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) (q + Delta) <= (H * W)%:R^-1.
@@ -255,6 +254,33 @@ have HW0 : 0 < (H * W)%:R :> R.
 rewrite ler_pinv ?inE ?unitf_gt0 ?(sum_expR_gt0 _ cS) //.
 rewrite -(size_rectangle o) -iter_addr_0 -count_predT -big_const_seq ler_sum // => k _.
 by rewrite mulNr opprK -[leLHS]expR0 ler_expR mulr_ge0 ?ler0n.
+Qed.
+
+(** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] Lemma 2 fails
+    on every image of [T >= 2] pixels, for every [alpha > ln 8]. *)
+Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
+  let S := rectangle o H W in
+  let p := softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) in
+  (3 <= Dp)%N -> (Dp <= Dk)%N -> ln 8%:R < alpha -> (2 <= H * W)%N -> q + Delta \in S ->
+  ~ 1 - miss alpha (H * W) <= p (q + Delta).
+Proof.
+move=> S p Dp3 DpDk large T2 cS good; have alpha0 : 0 <= alpha.
+  by apply: le_trans (ltW large); rewrite ln_ge0 // ler1n.
+have half : p (q + Delta) <= 2%:R^-1.
+  apply: le_trans (wrong_sign_share X Dp3 DpDk alpha0 cS) _.
+  have T0 : (0 < H * W)%N by apply: leq_trans T2.
+  by rewrite lef_pinv ?posrE ?ltr0n ?ler_nat.
+have small : expR (- alpha) < 8%:R^-1.
+  by rewrite expRN ltf_pinv ?posrE ?expR_gt0 ?ltr0n // -[X in X < _]lnK ?posrE ?ltr0n // ltr_expR.
+have miss_lt : miss alpha (H * W) < 2%:R^-1.
+  apply: (@le_lt_trans _ _ (4%:R * expR (- alpha))).
+    by rewrite ler_wpmul2r ?(ltW (expR_gt0 _)) // le_minl lexx orbT.
+  have -> : 2%:R^-1 = 4%:R * 8%:R^-1 :> R.
+    by rewrite (natrM _ 4 2) invfM mulrA divff ?mul1r // pnatr_eq0.
+  by rewrite ltr_pmul2l ?ltr0n.
+have halves : 2%:R^-1 + 2%:R^-1 = 1 :> R by rewrite -[LHS]mulr2n -[LHS]mulr_natl mulfV ?pnatr_eq0.
+have := le_trans good half; rewrite ler_subl_addr -{1}halves ler_add2l.
+by rewrite leNgt miss_lt.
 Qed.
 
 (** Refuted: Lemma 2 as printed, with probabilities of exactly 1 and 0 for some finite scores, on an

@@ -45,7 +45,7 @@ Definition conv_layer (alpha : R) : layer R N Din Dh Dout Dk Dp := {|
 (** The sum of the sizes of all weights that lead to output [o]. *)
 Definition kernel_norm (o : 'I_m) : R := \sum_(delta <- Delta) \sum_i `|W delta i o|.
 
-Hypotheses (mDh : (m <= Dh)%N) (g_inj : injective g) (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
+Hypotheses (mDh : (m <= Dh)%N) (g_inj : injective g).
 Hypothesis f_Delta : perm_eq (codom f) Delta.
 
 (** One head, one input channel: probabilities that give at least [1 - e] to the pixel [c] blend
@@ -67,6 +67,42 @@ apply: ler_sum => k /andP[kS _]; rewrite normrM ger0_norm ?p0 // ler_wpmul2l ?p0
 by rewrite mulr_natl mulr2n (le_trans (ler_norm_sub _ _)) // ler_add ?xB.
 Qed.
 
+(** ** Heads that are nearly hard
+
+    Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with [m
+    <= D_h] output channels, which are to appear at the outputs [g] of the layer.  Let the attention
+    be any probabilities: at the interior query [q] head [h] gives at least [1 - e] to the pixel at
+    its shift.  On an image with numbers of size at most [B] the layer differs there from the
+    convolution by at most [2 e B sum_delta sum_i |W_delta,i,o|] in output channel [o]. *)
+Theorem nearly_hard_heads (a : 'I_N -> pixel -> pixel -> R) (e B : R) (o : 'I_m) S
+    (X : image R Din) q :
+  uniq S -> interior S Delta q -> (forall k i, k \in S -> `|X k 0 i| <= B) ->
+  (forall h k, k \in S -> 0 <= a h q k) -> (forall h, \sum_(k <- S) a h q k = 1) ->
+  (forall h, 1 - e <= a h q (q + f h)) ->
+  `|mhsa S a (wide_values Dh (fun h => W (f h))) (wide_out R N Dh g) (b *m select R g) X q 0 (g o)
+    - conv Delta W b X q 0 o| <= 2%:R * e * B * kernel_norm o.
+Proof.
+move=> S_uniq qS XB a0 a1 centre.
+have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
+pose hard (h : 'I_N) q k : R := (k - q == f h)%:R.
+(* Lemma 1: the convolution is the same layer with hard heads; both are sums over the heads *)
+have W_f h : W (f h) = W (f h) by [].
+rewrite -(lemma_1_outputs (a := hard) b X o W_f mDh g_inj S_uniq f_Delta qS) //.
+have value h : value_matrix (wide_values Dh (fun h => W (f h))) (wide_out R N Dh g) h =
+  W (f h) *m select R g by exact: value_matrix_wide.
+rewrite (@eq_13 _ _ _ _ _ _ f hard) // eq_12.
+rewrite ![(_ + _ *m _) _ _]mxE opprD addrACA subrr addr0 !summxE -sumrB.
+rewrite /kernel_norm (sum_heads _ f_Delta) mulr_sumr.
+apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => h _.
+rewrite ![value_matrix _ _ _]value !mulmxA !mulmx_select // !mxE -sumrB mulr_sumr.
+apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => i _.
+rewrite -mulrBl normrM ler_wpmul2r // summxE; under eq_bigr do rewrite mxE.
+have X_i k : k \in S -> `|X k 0 i| <= B by move=> kS; apply: XB.
+exact: (blend_le (p := a h q) (x := fun k => X k 0 i) S_uniq (fS h) (a0 h) (a1 h) (centre h) X_i).
+Qed.
+
+Hypotheses (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
+
 (** ** Theorem 1, the gap
 
     Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with [m
@@ -81,27 +117,12 @@ Theorem theorem_1_gap (alpha B : R) (o : 'I_m) p H W' (X : image R Din) q :
   2%:R * miss alpha (H * W') * B * kernel_norm o.
 Proof.
 move=> S alpha0 XB qS; have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
-pose prob h := softmax S (quadratic_scores Dp (0 : 'cV_Dk) alpha (f h) X q).
-pose hard (h : 'I_N) q k : R := (k - q == f h)%:R.
-(* Lemma 1: the convolution is the same layer with hard heads; both are sums over the heads *)
-have W_f h : W (f h) = W (f h) by [].
-rewrite -(lemma_1_outputs (a := hard) b X o W_f mDh g_inj (uniq_rectangle _ _ _) f_Delta qS) //.
-have value h : value_matrix (wide_values Dh (fun h => W (f h))) (wide_out R N Dh g) h =
-  W (f h) *m select R g by exact: value_matrix_wide.
-rewrite (@eq_13 _ _ _ _ _ _ f) ?uniq_rectangle // /apply_layer eq_12.
-rewrite ![(_ + _ *m _) _ _]mxE opprD addrACA subrr addr0 !summxE -sumrB.
-rewrite /kernel_norm (sum_heads _ f_Delta) mulr_sumr.
-apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => h _.
-rewrite ![value_matrix _ _ _]value !mulmxA !mulmx_select // !mxE -sumrB mulr_sumr.
-apply: le_trans (ler_norm_sum _ _ _) (ler_sum _ _) => i _.
-rewrite -mulrBl normrM ler_wpmul2r // summxE; under eq_bigr do rewrite mxE.
-(* Lemma 2: the head gives nearly everything to its pixel *)
-have [centre _] := lemma_2 0 X Dp3 DpDk alpha0 (fS h).
-apply: (blend_le (p := prob h) (x := fun k => X k 0 i) _ (fS h) _ _ centre).
+apply: nearly_hard_heads => // [|h k kS|h|h].
 - exact: uniq_rectangle.
-- by move=> k kS; apply/ltW/softmax_gt0.
+- exact/ltW/softmax_gt0.
 - exact: softmax_sum (fS h).
-- by move=> k kS; apply: XB.
+(* Lemma 2: the head gives nearly everything to its pixel *)
+- by have [] := lemma_2 0 X Dp3 DpDk alpha0 (fS h).
 Qed.
 
 (** ** Theorem 1, with the [alpha] that suffices
@@ -150,56 +171,64 @@ rewrite mul_delta_mx (_ : delta_mx 0 0 = 1%:M) ?mul1mx //.
 by apply/matrixP=> i j; rewrite !ord1 !mxE.
 Qed.
 
+(** One number that is at least the norm of every output channel. *)
+Lemma kernel_norm_total (R : realType) Din m Delta (W : shift -> 'M[R]_(Din, m)) o :
+  kernel_norm Delta W o <= \sum_o' kernel_norm Delta W o'.
+Proof.
+rewrite (bigD1 o) //= ler_addl sumr_ge0 // => ? _.
+by do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
+Qed.
+
 (** ** Theorem 1, for any list of shifts and any outputs
 
-    A kernel over any [N] shifts with at most [D_h] output channels, and [3 <= D_p], [0 < D_k]:
-    some layer with [N] heads is within [eps] of the convolution at the outputs [g], at every
-    interior query of images of every size with numbers of size at most [B]. *)
+    Let [3 <= D_p] and [0 < D_k].  For every kernel over any [N] shifts with at most [D_h] output
+    channels, some layer with [N] heads, whose relative encoding is that of (9), is within [eps] of
+    the convolution at the outputs [g], at every interior query of images of every size with
+    numbers of size at most [B]. *)
 Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq shift)
     (g : 'I_m -> 'I_Dout) (W : shift -> 'M[R]_(Din, m)) b B eps :
   size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (0 < Dk)%N ->
   0 <= B -> 0 < eps ->
-  exists L : layer R N Din Dh Dout Dk Dp,
+  exists2 L : layer R N Din Dh Dout Dk Dp, r L = @quadratic_r R Dp &
   forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
   (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
   `|apply_layer L S X q 0 (g o) - conv Delta W b X q 0 o| < eps.
 Proof.
-case: Dk => // Dk Delta_N mDh g_inj Dp3 _ B0 eps0; pose M := \sum_o kernel_norm Delta W o.
-have WM o : kernel_norm Delta W o <= M.
-  rewrite /M (bigD1 o) //= ler_addl sumr_ge0 // => ? _.
-  by do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
+case: Dk => // Dk Delta_N mDh g_inj Dp3 _ B0 eps0.
 have f_Delta : perm_eq (codom (fun h : 'I_N => Delta`_h)) Delta by rewrite codom_nth.
-pose alpha := ln (1 + 8%:R * B * M / eps).
-exists (fold_keys Dk (conv_layer Dh Dp Dp (fun h => Delta`_h) g W b alpha)).
-move=> p H W' X q o S; rewrite fold_keys_same //; move: p H W' X q o @S.
-exact: (@theorem_1_alpha R N Din Dh Dout Dp Dp m Delta _ g W b mDh g_inj Dp3 (leqnn _) f_Delta alpha
-  B M eps B0 eps0 WM (lexx _)).
+pose M := \sum_o kernel_norm Delta W o; pose alpha := ln (1 + 8%:R * B * M / eps).
+exists (fold_keys Dk (conv_layer Dh Dp Dp (fun h => Delta`_h) g W b alpha)) => //.
+move=> p H W' X q o S XB qS; rewrite fold_keys_same //.
+exact: (theorem_1_alpha b mDh g_inj f_Delta Dp3 (leqnn _) B0 eps0 (kernel_norm_total Delta W) (lexx _)).
 Qed.
 
 (** ** Theorem 1
 
-    For every kernel size [K], dimensions with [3 <= D_p] and [0 < D_k] (the paper asks [D_p <=
-    D_k]; but where each head's own key matrix holds its [v], one row is enough: [fold_keys]),
-    every [K x K] kernel with [min(D_h, D_out)] output channels, every bound [B] of the padded
-    images and every [eps > 0] there is a self-attention layer with [K^2] heads of dimension
-    [D_h], output dimension [D_out] and a relative encoding of dimension [D_p], such that for
-    images of every size and every padding as wide as the kernel reaches: at every pixel of the
-    image, those at the border included, its first [min(D_h, D_out)] outputs on the padded image
-    are within [eps] of the convolution. *)
-Theorem theorem_1 (R : realType) (K Din Dh Dout Dk Dp : nat)
-    (W : shift -> 'M[R]_(Din, minn Dh Dout)) (b : 'rV_(minn Dh Dout)) (B eps : R) :
-  (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
-  exists L : layer R (K * K) Din Dh Dout Dk Dp,
-  forall H W' (pad : image R Din -> image R Din) X,
+    For every dimension [3 <= D_p] there is one relative encoding [r] that serves every kernel: for
+    every kernel size [K], all other dimensions with [0 < D_k] (the paper asks [D_p <= D_k]; but
+    where each head's own key matrix holds its [v], one row is enough: [fold_keys]), every [K x K]
+    kernel with [min(D_h, D_out)] output channels, every bound [B] and every [eps > 0] there is a
+    self-attention layer with the encoding [r], [K^2] heads of dimension [D_h] and output dimension
+    [D_out], such that, on every image of every size, padded as wide as the kernel reaches with
+    anything, padding included of size at most [B]: at every pixel of the image, those at the
+    border included, its first [min(D_h, D_out)] outputs are within [eps] of the convolution. *)
+Theorem theorem_1 (R : realType) (Dp : nat) : (3 <= Dp)%N ->
+  exists r0 : shift -> 'cV[R]_Dp,
+  forall (K Din Dh Dout Dk : nat) (W : shift -> 'M[R]_(Din, minn Dh Dout))
+    (b : 'rV_(minn Dh Dout)) (B eps : R),
+  (0 < Dk)%N -> 0 <= B -> 0 < eps ->
+  exists2 L : layer R (K * K) Din Dh Dout Dk Dp, r L = r0 &
+  forall H W' (X : image R Din),
   let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H W' in
-  (forall k i, k \in S -> `|pad X k 0 i| <= B) ->
+  (forall k i, k \in S -> `|X k 0 i| <= B) ->
   forall q (o : 'I_(minn Dh Dout)), q \in grid H W' ->
-  `|apply_layer L S (pad X) q 0 (widen_ord (geq_minr Dh Dout) o)
-    - conv (kernel_shifts K K) W b (pad X) q 0 o| < eps.
+  `|apply_layer L S X q 0 (widen_ord (geq_minr Dh Dout) o)
+    - conv (kernel_shifts K K) W b X q 0 o| < eps.
 Proof.
-move=> Dp3 Dk0 B0 eps0; pose g := widen_ord (geq_minr Dh Dout).
+move=> Dp3; exists (@quadratic_r R Dp) => K Din Dh Dout Dk W b B eps Dk0 B0 eps0.
+pose g := widen_ord (geq_minr Dh Dout).
 have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
-have [L close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj
+have [L rL close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj
   Dp3 Dk0 B0 eps0.
-by exists L => H W' pad X S XB q o qI; apply: close => //; apply: interior_padded.
+by exists L => // H W' X S XB q o qI; apply: close => //; apply: interior_padded.
 Qed.
