@@ -1,4 +1,9 @@
-"""Known numbers of the models."""
+"""Known numbers of the models, and a small network."""
+
+import torch
+from torch import nn
+
+from attnconv.models import SmallCNN
 
 # From the published code, to the unit; the paper's Table 4 has them rounded.
 PARAMETERS = {
@@ -10,3 +15,16 @@ PARAMETERS = {
     "sa-learned": 12_278_682,
     "sa-learned-content": 29_484_282,
 }
+
+
+def small_cnn():
+    """Return a small CNN in double precision with batch statistics and random kernels."""
+    torch.manual_seed(0)
+    model = SmallCNN(width=6).double()
+    images = torch.randn(20, 3, 20, 20, dtype=torch.float64)
+    model.prepare(images)
+    model(images)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.normal_(module.weight, std=0.3)
+    return model.eval()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.models import small_cnn
 from torch import nn
 
 from attnconv import attention_probabilities, convert_network
@@ -15,7 +16,6 @@ from attnconv.measures.moving_heads import (
     nearest_convolution,
     pixels_occupied,
 )
-from attnconv.models import SmallCNN
 from attnconv.models.cnn import as_free_attention, attention_layers
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
@@ -27,15 +27,7 @@ def gap(one, other):
 
 @pytest.fixture
 def cnn():
-    torch.manual_seed(0)
-    model = SmallCNN(width=6).double()
-    images = torch.randn(20, 3, 20, 20, dtype=torch.float64)
-    model.prepare(images)
-    model(images)
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.normal_(module.weight, std=0.3)
-    return model.eval()
+    return small_cnn()
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
+from helpers.models import small_cnn
 from torch import nn
 
 from attnconv import build_model, hard_alpha
-from attnconv.models import ARMS, SmallCNN, snapshot
+from attnconv.models import ARMS, snapshot
 from attnconv.models.cnn import START_ALPHA, as_free_attention, attention_layers
 from attnconv.theory.grid import shift_set
 
@@ -18,15 +19,7 @@ def gap(one, other):
 
 @pytest.fixture
 def cnn():
-    torch.manual_seed(0)
-    model = SmallCNN(width=6).double()
-    images = torch.randn(20, 3, 20, 20, dtype=torch.float64)
-    model.prepare(images)
-    model(images)
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.normal_(module.weight, std=0.3)
-    return model.eval()
+    return small_cnn()
 
 
 @pytest.fixture

@@ -3,19 +3,3 @@
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split
 from .load import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph, whitened
-
-__all__ = [
-    "CIFAR10_COUNTS",
-    "CIFAR10_FINGERPRINT",
-    "CIFAR10_NORMALISATION",
-    "DATASETS",
-    "PHOTOGRAPHS",
-    "Batches",
-    "Dataset",
-    "Normaliser",
-    "Split",
-    "dataset_at_hand",
-    "load_dataset",
-    "load_photograph",
-    "whitened",
-]

@@ -20,7 +20,9 @@ from ..theory.grid import shift_set
 from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
 
 State = Callable[[str], str]  # why a model has no record, by its name
+#: The models in Figure 2.
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
+#: The models in Figure 13.
 FIGURE_13 = tuple(model for model in MODELS if model != "sa-quadratic-16")
 
 

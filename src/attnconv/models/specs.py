@@ -135,6 +135,7 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
     )
 
 
+#: The tiers by name.
 TIERS = {
     "quick": Tier("digits", DIGITS_RECIPE),
     "brief": Tier("digits", BRIEF_RECIPE),

@@ -36,13 +36,14 @@ def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
 
 
 for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
-    CLAIMS.claim(
+    CLAIMS.add(
+        _heads_stay,
         PLACE,
         f"{ARMS[_arm].label}: the heads stay on the grid",
         "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
         " nearest of some head (some leave: {some})",
         _arm,
-    )(_heads_stay)
+    )
 
 
 @CLAIMS.claim(
@@ -91,14 +92,15 @@ for _text, _ours, _other, _better, _worse in (
     ("heads at random places must be freed", "random-freed", "random-fixed", "must", "must not"),
     ("being attention costs a trained CNN accuracy", "cnn-on", "grid-100", "costs", "gains"),
 ):
-    CLAIMS.claim(
+    CLAIMS.add(
+        partial(_compare, better=_better, worse=_worse, alike="no difference"),
         PLACE,
         _text,
         f"{{better}}: {_ours} is more accurate than {_other} by {{enough}}, mean over the seeds;"
         " {worse}: less by as much; else {alike}",
         _ours,
         _other,
-    )(partial(_compare, better=_better, worse=_worse, alike="no difference"))
+    )
 
 
 @CLAIMS.claim(

@@ -11,6 +11,7 @@ from ..runs.select import Records
 
 Runs = Mapping[str, Sequence[RunRecord]]
 Answer = tuple[str, str]  # what was found, and the verdict
+Judgement = Callable[..., Answer]
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,26 @@ class Claim:
 class Claims(list[Claim]):
     """Claims in the order in which they are written down."""
 
-    def claim(self, place: str, text: str, rule: str, *needs: str, not_small: str = ""):
-        """Return a decorator that appends a judgement as a claim.
+    def add(
+        self, judge: Judgement, place: str, text: str, rule: str, *needs: str, not_small: str = ""
+    ) -> None:
+        """Append a judgement as a claim.
 
         The thresholds are the default arguments of the judgement, and fill the gaps in the rule's
         words, so that words and code cannot differ.
         """
+        given = inspect.signature(judge).parameters.values()
+        thresholds = {each.name: each.default for each in given if each.default is not each.empty}
+        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
 
-        def append(judge: Callable[..., Answer]) -> Callable[..., Answer]:
-            given = inspect.signature(judge).parameters.values()
-            thresholds = {
-                each.name: each.default for each in given if each.default is not each.empty
-            }
-            self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
+    def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
+        """Return a decorator that adds a judgement as a claim; the arguments are those of `add`."""
+
+        def register(judge: Judgement) -> Judgement:
+            self.add(judge, *words, **options)
             return judge
 
-        return append
+        return register
 
 
 def accuracy(runs: Sequence[RunRecord]) -> float:
