@@ -184,6 +184,17 @@ Definition relative_scores Din Dk Dp (Wqry Wkey : 'M[R]_(Dk, Din)) (Wkeyhat : 'M
   (X q *m Wqry^T *m Wkey *m (X k)^T + X q *m Wqry^T *m Wkeyhat *m r (k - q)
    + u^T *m Wkey *m (X k)^T + v^T *m Wkeyhat *m r (k - q)) 0 0.
 
+(** A sum over a part of a list, of numbers that are not negative. *)
+Lemma sum_subset (K : eqType) (s t : seq K) (G : K -> R) :
+  uniq s -> uniq t -> {subset s <= t} -> (forall i, 0 <= G i) ->
+  \sum_(i <- s) G i <= \sum_(i <- t) G i.
+Proof.
+move=> s_uniq t_uniq st G0; rewrite [leRHS](bigID (mem s)) /= [X in X + _](_ : _ =
+    \sum_(i <- s) G i); first by rewrite ler_addl sumr_ge0.
+rewrite -big_filter; apply: perm_big; apply: uniq_perm; rewrite ?filter_uniq // => i.
+by rewrite mem_filter; apply/andP/idP => [[]|is_]; last by split=> //; apply: st.
+Qed.
+
 Lemma sum_expR_gt0 (K : eqType) (S : seq K) (A : K -> R) k :
   k \in S -> 0 < \sum_(k' <- S) expR (A k').
 Proof.

@@ -95,7 +95,7 @@ exists L => // p H W' X q o S c XB qS; rewrite strided_convE // -conv_columns; a
 by move=> _ /mapP[delta dD ->]; apply: qS.
 Qed.
 
-(** Along one axis: how many queries [torch] computes on [n] padded pixels with a kernel of size [K],
+(** Along one axis: how many queries torch computes on [n] padded pixels with a kernel of size [K],
     stride [s] and dilation [d]. *)
 Definition torch_size (n K s d : nat) : nat := ((n - (d * K.-1).+1) %/ s).+1.
 
@@ -108,14 +108,15 @@ rewrite -addrA ler_addl ltr_add2l -!PoszM -PoszD lez_nat ltz_nat /=.
 have sx : (s * x <= n - (d * K.-1).+1)%N.
   rewrite ltz_nat in xs; rewrite mulnC; apply: leq_trans (leq_trunc_div _ s).
   by rewrite leq_mul2r -ltnS xs orbT.
-have de : (d * e <= d * K.-1)%N by rewrite ltz_nat in eK; case: K eK {sx xs dK} => // K; rewrite ltnS leq_mul2l => ->; rewrite orbT.
+have de : (d * e <= d * K.-1)%N.
+  by rewrite ltz_nat in eK; case: K eK {sx xs dK} => // K; rewrite ltnS leq_mul2l orbC => ->.
 by rewrite -(subnK dK) addnS ltnS leq_add.
 Qed.
 
 (** ** Theorem 1 with torch's numbers
 
-    For every [K1 x K2] kernel, stride, dilation of at least 1, number of groups, and numbers of rows
-    and columns of padding: on the padded image (padded with anything, [X]) the layer is within
+    For every [K1 x K2] kernel, stride, dilation of at least 1, number of groups, and numbers of
+    rows and columns of padding: on the padded image (padded with anything, [X]) the layer is within
     [eps] of the convolution at each of the queries that torch computes, in their order: floor((n -
     d (K - 1) - 1) / s) + 1 along an axis of [n] padded pixels. *)
 Theorem hyper_parameters_torch (R : realType) K1 K2 (stride dilation : nat * nat)

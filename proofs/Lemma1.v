@@ -97,8 +97,8 @@ Qed.
 
 (** ** Lemma 1 on padded images: pad, attend, crop
 
-    Pad [H x W] images as wide as the [K1 x K2] kernel reaches (this is torch's padding "same"), with
-    anything: [X] is the padded image.  Attend on it as in Lemma 1; keep the queries of the image.
+    Pad [H x W] images as wide as the [K1 x K2] kernel reaches (this is torch's padding "same"),
+    with anything: [X] is the padded image.  Attend on it as in Lemma 1; keep the queries of the image.
     The result is the convolution of the padded image at every pixel, those at the border
     included. *)
 Theorem lemma_1_padded N Din Dh Dout H W K1 K2 (f : 'I_N -> shift)

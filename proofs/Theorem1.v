@@ -199,7 +199,8 @@ have f_Delta : perm_eq (codom (fun h : 'I_N => Delta`_h)) Delta by rewrite codom
 pose M := \sum_o kernel_norm Delta W o; pose alpha := ln (1 + 8%:R * B * M / eps).
 exists (fold_keys Dk (conv_layer Dh Dp Dp (fun h => Delta`_h) g W b alpha)) => //.
 move=> p H W' X q o S XB qS; rewrite fold_keys_same //.
-exact: (theorem_1_alpha b mDh g_inj f_Delta Dp3 (leqnn _) B0 eps0 (kernel_norm_total Delta W) (lexx _)).
+have le_M := kernel_norm_total Delta W.
+exact: (theorem_1_alpha b mDh g_inj f_Delta Dp3 (leqnn _) B0 eps0 le_M (lexx _)).
 Qed.
 
 (** ** Theorem 1

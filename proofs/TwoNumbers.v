@@ -43,6 +43,24 @@ move=> cS kS kc ck; have le : softmax S A c <= softmax S A k.
 rewrite -div1r ler_pdivl_mulr ?ltr0n // mulr_natr mulr2n.
 by apply: le_trans (softmax_pair cS kS kc); rewrite ler_add2l.
 Qed.
+
+(** ** Lemma 2 for any scores with a margin
+
+    Where the centre's score is larger than all others by at least [alpha], however the scores come
+    about (a learned encoding, say), the centre gets at least [1 - (T - 1) e^-alpha] of [T] pixels. *)
+Theorem lemma_2_margin c alpha : c \in S -> 0 <= alpha ->
+  (forall k, k \in S -> k != c -> A k + alpha <= A c) ->
+  1 - (size S).-1%:R * expR (- alpha) <= softmax S A c.
+Proof.
+move=> cS alpha0 margin; rewrite ler_subl_addr -[leLHS](softmax_sum A cS).
+rewrite (big_rem c) //= ler_add2l.
+rewrite -(size_rem cS) mulr_natl -iter_addr_0 -count_predT -big_const_seq !big_seq.
+apply: ler_sum => k; rewrite mem_rem_uniq // inE => /andP[kc kS].
+apply: (@le_trans _ _ (expR (- alpha) * softmax S A c)).
+  rewrite /softmax mulrA ler_wpmul2r ?invr_ge0 ?(ltW (sum_expR_gt0 _ cS)) // -expRD ler_expR.
+  by rewrite addrC ler_subr_addr margin.
+by rewrite ler_pimulr ?softmax_le1 // ltW // expR_gt0.
+Qed.
 End Probabilities.
 
 Section TwoNumbers.
@@ -71,15 +89,6 @@ have -> : - (alpha * (x - y) ^+ 2) + alpha * y ^+ 2 = - alpha * ((x - y) ^+ 2 - 
   by rewrite mulrBr !mulNr opprK.
 rewrite sqrrB addrK.
 by congr (_ * (_ + _)); rewrite !mulNr -mulrA mulr_natl mulrC.
-Qed.
-
-Lemma sum_sub (s t : seq nat) (G : nat -> R) : uniq s -> uniq t -> {subset s <= t} ->
-  (forall i, 0 <= G i) -> \sum_(i <- s) G i <= \sum_(i <- t) G i.
-Proof.
-move=> s_uniq t_uniq st G0; rewrite [leRHS](bigID (mem s)) /= [X in X + _](_ : _ = \sum_(i <- s) G i).
-  by rewrite ler_addl sumr_ge0.
-rewrite -big_filter; apply: perm_big; apply: uniq_perm; rewrite ?filter_uniq // => i.
-by rewrite mem_filter; apply/andP/idP => [[]|is_]; last by split=> //; apply: st.
 Qed.
 
 (** ** Lemma 2 with two numbers
@@ -111,7 +120,7 @@ have tle : (1 - x) * t <= 1 + x.
   rewrite ler_wpmul2l ?subr_ge0 //.
   rewrite /t -(big_map (fun k => n (k - q)) xpredT
     (fun i => x ^+ (`|i%:Z - (n Delta)%:Z|%N ^ 2))).
-  apply: sum_sub => [||_ /mapP[k kS ->]|i]; last exact: exprn_ge0.
+  apply: sum_subset => [||_ /mapP[k kS ->]|i]; last exact: exprn_ge0.
   - by rewrite map_inj_uniq // => k k' /n_inj /addIr.
   - exact: iota_uniq.
   - by rewrite mem_index_iota n_m.

@@ -32,11 +32,15 @@ MAIN = """
     eq_14 lemma_2 lemma_2_limit lemma_2_sign_refuted lemma_2_printed_refuted
     nearly_hard_heads theorem_1_gap theorem_1_alpha theorem_1_any_kernel theorem_1
     hyper_parameters hyper_parameters_torch
-    lemma_2_two_numbers lemma_2_limit_two_numbers theorem_1_two_numbers lemma_2_one_number_refuted
+    bound_is_sharp alpha_constant_refuted
+    lemma_2_margin lemma_2_two_numbers lemma_2_limit_two_numbers theorem_1_two_numbers
+    lemma_2_one_number_refuted
     eq_7_quadratic theorem_1_absolute
     rank_value_matrix any_Dh_outputs few_inputs head_dimension_refuted rank_printed_refuted
     lemma_3 lemma_3_needs_K2_heads lemma_3_fewer_heads_refuted lemma_3_printed_refuted
     one_more_head K2_heads_refuted lemma_3_printed_softmax_refuted
+    rank_plus_one_heads rank_heads_needed K2_heads_needed
+    float_one_hot float_layer_is_convolution hard_alphas finite_formats
     theorem_2 theorem_2_converse theorem_2_one_factor_refuted
 """.split()  # noqa: SIM905
 SECTIONS = r"(?:^|\.\s)\s*(Section|End|Variables?|Hypothes[ie]s|Context)\b"
