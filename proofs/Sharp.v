@@ -1,6 +1,6 @@
 (** The constant 8 of the bound is sharp.
 
-    book/proofs.md; attnconv.layers.conv.softness_bound and sufficient_alpha.  On a checkerboard the
+    book/proofs.md; attnconv.theory.theorem1.softness_bound and sufficient_alpha.  On a checkerboard the
     four neighbours of each pixel have the other sign, and together nearly all of the attention that
     the centre misses; a kernel whose signs alternate with its shifts adds up what heads miss. *)
 

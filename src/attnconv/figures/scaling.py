@@ -24,10 +24,11 @@ def scaling(records: Records) -> Figure:
     Discs are seeds of the sizes, joined by a line through their means; triangles were trained for
     60 epochs, squares see 16 x 16 tokens; stars are the published errors of the paper's networks.
     """
+    found = {model: settings_of(records, model) for model in MODELS}
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
-        for model in MODELS:
-            _draw(ax, model, settings_of(records, model), quantity)
+        for model, settings in found.items():
+            _draw(ax, model, settings, quantity)
         ax.set(xlabel=label, xscale="log", yscale="log")
     axes[0, 0].set(ylabel="test error")
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])

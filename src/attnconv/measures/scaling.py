@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data import DATASETS
+from ..data import CIFAR10_COUNTS, DATASETS
 from ..models import cost_of
 from ..runs.parameters import RunParameters, build_network
+from ..runs.record import RunRecord
 from ..runs.select import Records
 
 #: Accuracies of the runs of one model, by tier.
@@ -116,12 +117,11 @@ PREDICTION = (
 )
 TOLERANCE = 0.05
 RESAMPLES = 2000
-TRAIN_IMAGES = 50_000  # of CIFAR-10, in each epoch
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a power law is fitted to: the runs of one tier and the quantities that it scales with.
+    """The runs of one tier, with the quantities that a power law relates their errors to.
 
     `scale`: for example `(parameters, epochs, tokens)`. `compute`: floating-point operations of the
     whole training.
@@ -225,13 +225,17 @@ def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
 # --- from the run records ---
 
 
+def runs_of(records: Records, model: str) -> dict[str, list[RunRecord]]:
+    """Return the runs of a model by tier, for the tiers of `SETTINGS` that have any."""
+    by_tier = {tier: records.at(tier).of(model) for tier in SETTINGS}
+    return {tier: runs for tier, runs in by_tier.items() if runs}
+
+
 def settings_of(records: Records, model: str) -> list[Setting]:
     """Return the settings that a model has been run in, from the records of the small tiers."""
-    runs = {tier: records.at(tier).of(model) for tier in SETTINGS}
     return [
-        _setting(tier, found[0].info.parameters, tuple(run.accuracy for run in found))
-        for tier, found in runs.items()
-        if found
+        _setting(tier, runs[0].info.parameters, tuple(run.accuracy for run in runs))
+        for tier, runs in runs_of(records, model).items()
     ]
 
 
@@ -248,16 +252,16 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
     attention = parameters["model"] != "resnet18"
     scale = (cost.parameters, epochs, tokens) if attention else (cost.parameters, epochs)
     # a backward pass takes about twice the operations of a forward pass
-    return Setting(tier, scale, 3 * cost.flops_executed * epochs * TRAIN_IMAGES, accuracies)
+    compute = 3 * cost.flops_executed * epochs * CIFAR10_COUNTS["train"]
+    return Setting(tier, scale, compute, accuracies)
 
 
 def answers(records: Records) -> dict[str, Change | str]:
     """Answer the question of each axis, by its name: a `Change`, or what has not been run."""
-    by_model = {
-        model: {setting.tier: setting.accuracies for setting in settings_of(records, model)}
+    attention, resnet = (
+        {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS
-    }
-    attention, resnet = (by_model[model] for model in MODELS)
+    )
     found: dict[str, Change | str] = {}
     for axis in AXES:
         missing = [f"sa-quadratic in {tier}" for tier in axis.tiers if tier not in attention]

@@ -1,37 +1,41 @@
 """The chapter on scaling: its table, its answers and its prediction."""
 
-from statistics import mean, stdev
-
+from ..measures.accuracy import Accuracy
 from ..measures.scaling import (
     AXES,
     MODELS,
     SETTINGS,
     Change,
+    Prediction,
     answers,
     papers_setting,
     predict,
+    runs_of,
     settings_of,
 )
 from ..models import SPECS
 from ..runs.select import Records
-from .tables import Table
+from .display import Table
 
 
 def settings_table(records: Records) -> Table:
     """List every setting with the accuracies of both models and the gap between them."""
-    found = {model: {s.tier: s for s in settings_of(records, model)} for model in MODELS}
+    found = {model: runs_of(records, model) for model in MODELS}
     rows = []
     for tier in SETTINGS:
-        ours, theirs = (found[model].get(tier) for model in MODELS)
-        row = {"setting": tier}
-        for model, setting in zip(MODELS, (ours, theirs), strict=True):
-            label = SPECS[model].label
-            row[f"{label}, parameters"] = f"{setting.scale[0]:,}" if setting else "-"
-            row[f"{label}, accuracy"] = _accuracy(setting.accuracies) if setting else "not run"
+        row, accuracies = {"setting": tier}, {}
+        for model in MODELS:
+            label, runs = SPECS[model].label, found[model].get(tier)
+            row |= {f"{label}, parameters": "-", f"{label}, accuracy": "not run"}
+            if runs:
+                ours = accuracies[model] = Accuracy.of(runs)
+                row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}"
+                row[f"{label}, accuracy"] = f"{ours} (n = {ours.seeds})"
         if tier == "small-tokens":
             row[f"{SPECS['resnet18'].label}, accuracy"] = "as small"
-        if ours and theirs:
-            row["gap"] = f"{mean(theirs.accuracies) - mean(ours.accuracies):+.4f}"
+        if len(accuracies) == len(MODELS):
+            gap = accuracies["resnet18"].last - accuracies["sa-quadratic"].last
+            row["gap"] = f"{gap:+.4f}"
         rows.append(row)
     caption = (
         "Test accuracy after the last epoch, mean ± standard deviation over n seeds, and the gap,"
@@ -40,23 +44,17 @@ def settings_table(records: Records) -> Table:
     return Table.of("scaling-settings", caption, rows)
 
 
-def _accuracy(values: tuple[float, ...]) -> str:
-    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{mean(values):.4f}{spread} (n = {len(values)})"
-
-
 def answers_table(records: Records) -> Table:
     """Answer the question of each axis by the rule."""
     found, rows = answers(records), []
     for axis in AXES:
         answer = found[axis.name]
-        row = {"question": axis.question, "answer": "not run", "gap, first": "-", "gap, last": "-"}
+        row = {"question": axis.question, "answer": str(answer)}
+        row |= dict.fromkeys(("gap, first", "gap, last", "standard error of the change"), "-")
         if isinstance(answer, Change):
             row |= {"answer": answer.verdict, "gap, first": f"{answer.first:+.4f}"}
             row |= {"gap, last": f"{answer.last:+.4f}"}
             row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
-        else:
-            row["standard error of the change"] = answer
         rows.append(row)
     caption = (
         "Does attention catch up? One question per axis, answered by the rule on this page. Source:"
@@ -66,27 +64,35 @@ def answers_table(records: Records) -> Table:
 
 
 def prediction_table(records: Records) -> Table:
-    """Predict the test accuracy of the paper's networks, where the check allows it."""
+    """Predict the test accuracy of the paper's networks, if the check holds for both models."""
+    found = {model: _prediction(records, model) for model in MODELS}
+    made = all(isinstance(each, Prediction) and each.holds for each in found.values())
     rows = []
-    for model in MODELS:
-        row = {"model": SPECS[model].label, "published": f"{SPECS[model].published.accuracy:.3f}"}
-        try:
-            found = predict(settings_of(records, model), papers_setting(model).scale)
-        except ValueError as error:
-            row |= {"check": "not run", "predicted": f"none: {error}"}
-        else:
+    for model, each in found.items():
+        published = SPECS[model].published.accuracy
+        row = {"model": SPECS[model].label, "published": f"{published:.3f}", "predicted": "none"}
+        if isinstance(each, Prediction):
             row["check"] = (
-                f"{found.left_out}: error {found.predicted:.4f} predicted from the other settings,"
-                f" {found.measured:.4f} measured: {'holds' if found.holds else 'fails'}"
+                f"{each.left_out}: error {each.predicted:.4f} predicted from the other settings,"
+                f" {each.measured:.4f} measured: {'holds' if each.holds else 'fails'}"
             )
-            row["predicted"] = (
-                f"{1 - found.error:.3f} ({1 - found.high:.3f} to {1 - found.low:.3f})"
-                if found.holds
-                else "none: the check fails"
-            )
+            if made:
+                low, high = 1 - each.high, 1 - each.low
+                row["predicted"] = f"{1 - each.error:.3f} ({low:.3f} to {high:.3f})"
+        else:
+            row["check"] = f"not run: {each}"
         rows.append(row)
     caption = (
-        "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval."
-        " Source: the run records in data/runs; Table 4 of the paper."
+        "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval;"
+        " none unless the check holds for both models. Source: the run records in data/runs; Table"
+        " 4 of the paper."
     )
     return Table.of("scaling-prediction", caption, rows, stacked=True)
+
+
+def _prediction(records: Records, model: str) -> Prediction | str:
+    """Return a model's prediction, or why its fit is not determined yet."""
+    try:
+        return predict(settings_of(records, model), papers_setting(model).scale)
+    except ValueError as error:
+        return str(error)

@@ -1,0 +1,38 @@
+"""The tables of the chapter on scaling."""
+
+import pytest
+
+from attnconv.measures.scaling import Prediction
+from attnconv.report import scaling
+from attnconv.runs.select import Records
+
+
+@pytest.mark.parametrize(("measured", "made"), [(0.104, True), (0.120, False)])
+def test_a_prediction_is_made_only_if_the_check_holds_for_both_models(monkeypatch, measured, made):
+    """The rule, committed before the runs: a check that fails for one model stops both."""
+    predictions = {
+        "sa-quadratic": Prediction(0.06, 0.05, 0.07, "small-double", 0.1, 0.1),
+        "resnet18": Prediction(0.05, 0.04, 0.06, "small-double", 0.1, measured),
+    }
+    monkeypatch.setattr(scaling, "_prediction", lambda records, model: predictions[model])
+    table = scaling.prediction_table(Records([], {}))
+    column = [row[table.header.index("predicted")] for row in table.rows]
+    expected = ["0.940 (0.930 to 0.950)", "0.950 (0.940 to 0.960)"] if made else ["none", "none"]
+    assert column == expected
+
+
+def test_settings_and_gaps_of_the_committed_records():
+    records = Records.read()
+    table = scaling.settings_table(records)
+    small = dict(zip(table.header, table.rows[scaling.SETTINGS.index("small")], strict=True))
+    by_hand = {
+        model: [
+            run.accuracy
+            for run in records.found
+            if run.tier == "small" and run.info.parameters["model"] == model
+        ]
+        for model in scaling.MODELS
+    }
+    means = {model: sum(values) / len(values) for model, values in by_hand.items()}
+    assert small["gap"] == f"{means['resnet18'] - means['sa-quadratic']:+.4f}"
+    assert small["SA quadratic, parameters"] == "280,312"
