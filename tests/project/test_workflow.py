@@ -82,3 +82,10 @@ def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
     notebook = tmp_path / "data" / "cache" / "notebooks" / "sa-learned--digits--seed0.ipynb"
     assert "batch_size = 0: Input should be greater than or equal to 1" in notebook.read_text()
     assert len(find_runs(tmp_path / "data" / "runs")[0]) == 2
+
+
+def test_a_tier_for_some_models_plans_only_these(tmp_path):
+    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-half")
+    assert run.returncode == 0, run.stderr
+    planned = re.findall(r"wildcards: model=([a-z0-9-]+), seed=0", run.stdout)
+    assert sorted(planned) == ["resnet18", "sa-quadratic"]

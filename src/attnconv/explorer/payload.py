@@ -1,4 +1,4 @@
-"""What the explorer's views are given: pictures, models by name, and files of numbers, in JSON.
+"""The data of the explorer's views: pictures, models by name, and files of numbers, in JSON.
 
 A file is a safetensors file. Small ones go into the page (`base64`), others lie beside it (`url`);
 each has its CRC-32, so that a damaged one is noticed. The numbers are those of run records.
@@ -41,7 +41,7 @@ MEAN = "mean"
 
 @dataclass
 class Payload:
-    """What a view is given, and the files that lie beside its page.
+    """The data of a view, and the files that lie beside its page.
 
     `data`: for the view. `files`: those that its addresses name, to be written to the folder
     `place` beside the page; with no place all files go into `data`.

@@ -217,7 +217,7 @@ def figure_8(record: RunRecord) -> Figure:
     """Figure 8: draw attention with content on the first test image.
 
     The image is shown where this machine has the data set that the record names, since the data are
-    no part of the project; elsewhere a photograph stands in its place.
+    no part of the project; elsewhere a photograph replaces it.
     """
     return _single_image(record, 0, "china", 4)
 

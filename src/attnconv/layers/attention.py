@@ -132,7 +132,7 @@ class PositionAttention(nn.Module):
 
     @property
     def _drops(self) -> bool:
-        """Whether dropout acts. It needs whole maps, as a product of factors cannot express it."""
+        """True while dropout acts, which needs whole maps: factors cannot express it."""
         return self.training and self.dropout.p > 0
 
     def forward(self, X: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class Heads:
 
     @property
     def alone(self) -> Tensor:
-        """Whether no other head of the layer has the same best shift, `(N_h,)`."""
+        """True for heads whose best shift no other head of the layer has, `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a claim is, how a rule judges it by run records, and the words of verdicts."""
+"""Claims, the rules that judge them by run records, and the words of verdicts."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim came to in one tier: the result, the sample behind it, and the verdict."""
+    """The finding on a claim in one tier: the result, the sample behind it, and the verdict."""
 
     found: str
     sure: str
@@ -105,7 +105,7 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there were runs to judge by."""
+        """True if there were runs to judge by."""
         return self.verdict not in ("not run", "not asked")
 
 

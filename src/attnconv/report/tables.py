@@ -224,7 +224,7 @@ def _used(record: RunRecord, label: str, parameter: str | None) -> str:
     return "-"  # the code's, in no record
 
 
-#: A model of each kind that has a recipe of its own.
+#: One model of each kind, by the recipes that differ.
 KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
 
 

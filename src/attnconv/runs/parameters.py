@@ -241,7 +241,7 @@ class Place(Folders):
     checkpoint_every: int = Field(ge=0)
     """epochs between checkpoints; 0: none, not even when stopped"""
     resume: bool
-    """go on from a checkpoint of this run; False: start afresh and replace what is there"""
+    """go on from a checkpoint of this run; False: start again and replace existing files"""
     override: bool = False
     """allow other parameters than a small tier's recipe; the tables leave such runs out"""
 
@@ -311,7 +311,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """Whether the weights are kept beside the record: for seed 0 in some of the small tiers."""
+        """True if the weights are kept beside the record: seed 0 in some of the small tiers."""
         return TIERS[self.tier].keeps_weights and self.seed == 0
 
     @property

@@ -144,7 +144,7 @@ class RunRecord:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run was trained and tested on all images of CIFAR-10."""
+        """True if the run was trained and tested on all images of CIFAR-10."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         return data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items()
@@ -177,7 +177,7 @@ class RunRecord:
 
     @property
     def has_content(self) -> bool:
-        """Whether the model's attention depends on the image."""
+        """True if the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 

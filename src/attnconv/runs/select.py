@@ -27,7 +27,7 @@ def command_of(record: RunRecord) -> str:
 
     It names the run's model, data and tier, and each parameter that is not the recipe's. On a CPU
     it also sets the number of threads and the preloaded libraries, so that the numbers are the
-    same; a run on digits goes to a folder of its own.
+    same. A run on digits goes to a separate folder.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}

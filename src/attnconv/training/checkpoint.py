@@ -44,7 +44,7 @@ class Checkpoint:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run's last epoch is done."""
+        """True once the run's last epoch is done."""
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

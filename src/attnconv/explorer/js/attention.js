@@ -55,7 +55,7 @@ export class AttentionView extends View {
     this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
   }
 
-  /** What a message can stand in place of. */
+  /** The parts of the view that a message may replace. */
   buildStage() {
     this.pad = element("canvas", { class: "explorer-pad", tabindex: 0, role: "application" });
     this.map = element("canvas", { class: "explorer-map", tabindex: 0, role: "application" });
