@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
-from attnconv.layers.conv import softness_bound
 from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.theory.theorem1 import softness_bound
 
 SHIFTS = list(itertools.product((-1, 0, 1), repeat=2))  # of a 3 x 3 kernel
 # the exponents of the smallest positive numbers, and the alphas, of `hard_alphas`
@@ -63,7 +63,7 @@ def test_a_checkerboard_reaches_the_bound(alpha):
     x = 1.5 * checkerboard(9, 9).expand(1, 2, 9, 9)
     with torch.no_grad():
         gap = float((conv_to_attention(conv, alpha)(x) - conv(x)).abs().max())
-    bound = float(softness_bound(conv, alpha, 1.5))
+    bound = float(softness_bound(conv.weight.permute(2, 3, 1, 0), alpha, 1.5))
     e = math.exp(-alpha)
     assert ((1 - e) / (1 + e)) ** 2 * bound <= gap <= bound
     if alpha == 10:
