@@ -75,10 +75,14 @@ class ConvAsAttention(nn.Module):
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
+    def _bounds(self, axis: int, size: int) -> tuple[int, int, int]:
+        """Return the start, the end and the step of the kept queries along one axis."""
+        first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
+        return first, first + size + 1 - self._extent(axis), self.stride[axis]
+
     def _queries(self, axis: int, size: int) -> range:
         """Return the kept queries along one axis of the padded image."""
-        first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
-        return range(first, first + size + 1 - self._extent(axis), self.stride[axis])
+        return range(*self._bounds(axis, size))
 
     def _extent(self, axis: int) -> int:
         """Return the size in pixels of the dilated kernel along one axis."""
@@ -86,8 +90,8 @@ class ConvAsAttention(nn.Module):
 
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
         """Return the attention of the kept queries along one axis of the padded image."""
-        kept = self._queries(axis, size)
-        queries = torch.arange(kept.start, kept.stop, kept.step, device=self.weight.device)
+        # no `range`, which would fix the size of an exported graph
+        queries = torch.arange(*self._bounds(axis, size), device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
