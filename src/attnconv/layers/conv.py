@@ -21,6 +21,7 @@ from ..theory.shapes import Float
 from ..theory.theorem1 import DTYPES, hard_alpha
 from .attention import as_in_autocast, attend
 from .shifts import Shifts, add_shifted, as_shifts, average
+from .state_dict import load_from_convolution, save_as_convolution, weight_by_head
 from .windows import Tile, best_tiles, in_tiles, support_of_factors
 
 
@@ -39,6 +40,8 @@ class ConvAsAttention(nn.Module):
     `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. Unless heads are one-hot, an
     infinite or NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision
     convolution to a wider dtype before it is turned into attention: alpha is chosen once.
+
+    The state_dict is the convolution's, in both directions: see `layers.state_dict`.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
@@ -52,11 +55,12 @@ class ConvAsAttention(nn.Module):
         self.encoding = QuadraticEncoding.from_alpha(
             centers, hard_alpha(weight.dtype) if alpha is None else alpha
         )
-        by_head = weight.reshape(self.groups, -1, weight.shape[1], self.num_heads).movedim(-1, 2)
-        self.weight = nn.Parameter(by_head.flatten(2).clone(), conv.weight.requires_grad)
+        self.weight = nn.Parameter(weight_by_head(weight, self.groups), conv.weight.requires_grad)
         self.bias = None
         if conv.bias is not None:
             self.bias = nn.Parameter(conv.bias.detach().clone(), conv.bias.requires_grad)
+        self.register_state_dict_post_hook(save_as_convolution)
+        self.register_load_state_dict_pre_hook(load_from_convolution)
         self._known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None = None
 
     @property
