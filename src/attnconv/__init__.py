@@ -12,6 +12,7 @@ from .layers.converse import attention_to_conv
 from .models import build_model, cost_of, prune_degenerate_heads
 from .theory.expressivity import expresses_convolution
 from .theory.theorem1 import hard_alpha
+from .vit.start import init_as_convolution
 
 if TYPE_CHECKING:
     from .data import load_dataset
@@ -26,6 +27,7 @@ __all__ = [
     "cost_of",
     "expresses_convolution",
     "hard_alpha",
+    "init_as_convolution",
     "load_dataset",
     "load_model",
     "prune_degenerate_heads",
