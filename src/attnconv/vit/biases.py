@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..theory.encodings import QuadraticEncoding
 
-#: How far the score of a prefix token lies below the best patch token: its weight is e^-20.
+#: How far the score of a prefix token lies below the best patch token: its weight is `exp(-20)`.
 PREFIX_MARGIN = 20.0
 
 
