@@ -70,9 +70,9 @@ def init_as_convolution(
     training changes it. Values, projections and perceptrons keep their start. `layers` chooses
     attention layers by number, from 0; None takes all.
 
-    With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform. With
-    windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares its
-    bias with others starts as they do.
+    With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform.
+    With windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares
+    its bias with others starts as they do.
 
     TypeError, naming the module, for a layer that cannot start so; ValueError for a bad kernel
     size, alpha or layer. The model is then left as it was.
