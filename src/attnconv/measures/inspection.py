@@ -20,6 +20,15 @@ from .heads import Heads, mean_by_shift
 
 #: A report of up to so many heads prints a line for each head; one of more, a line for each layer.
 HEADS_IN_FULL = 36
+#: What the columns of a report's table say.
+LEGEND = (
+    "offset: the best offset k - q of a head (row, column), or how many offsets of the kernel have"
+    " a head with at least half of its mass there; mass: the mean attention on the best offset;"
+    " distance: the mean |k - q| in tokens; off conv.: the relative distance to the nearest"
+    " convolution, from 0 to 1; prefix: the mass on class and register tokens; residual: how far"
+    " the heads are from selecting each offset of the kernel (Lemma 3), at the worst offset where"
+    " heads are listed."
+)
 #: Networks of this package take such images by default, in pixels.
 IMAGE_SIZE = 32
 
@@ -59,10 +68,7 @@ class AttentionReport:
     def table(self, by_head: bool | None = None) -> str:
         """Return a plain text table with a line for each head, or for each layer with ranges.
 
-        By default a report of up to 36 heads lists heads. Columns: the best offset of a head, or
-        how many offsets of the kernel have a head with at least half of its mass there; the mass on
-        the best offset; `mean_distance`; `off_convolution`; `prefix_mass`; and the residual, that
-        of the worst kernel position where heads are listed.
+        By default a report of up to 36 heads lists heads. `LEGEND` explains the columns.
         """
         lines = self._lines(by_head)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -81,7 +87,8 @@ class AttentionReport:
             f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
             for name, *cells in body
         )
-        return f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"{table}<p>{html.escape(LEGEND)}</p>"
 
     def _lines(self, by_head: bool | None) -> list[list[str]]:
         """Return the header and the rows of the table."""

@@ -41,7 +41,8 @@ def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
 
     `images` `(B, C, H', W')` are what the model takes. It runs once, in eval mode and without
     gradients, and is then left as it was. For layers with windows (Swin, MaxViT) each window is an
-    image; the grid attention of MaxViT counts its tokens on its own strided grid.
+    image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts tokens
+    on its own strided grid.
 
     TypeError, naming the module, for attention that cannot be read, and for a model without any;
     ValueError if the tokens of a layer have no known height and width.
