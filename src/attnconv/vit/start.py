@@ -77,7 +77,7 @@ def init_as_convolution(
     TypeError, naming the module, for a layer that cannot start so; ValueError for a bad kernel
     size, alpha or layer. The model is then left as it was.
     """
-    chosen = _chosen(biased_layers(vit), layers)
+    chosen = chosen_layers(biased_layers(vit), layers)
     _expect_sizes(kernel_size, alpha, chosen)
     holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
@@ -129,7 +129,8 @@ def zero_queries(attention: Any) -> None:
             bias[rows if bias is qkv.bias else slice(None)] = 0
 
 
-def _chosen(found: list[Biased], layers: Sequence[int] | None) -> list[Biased]:
+def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
+    """Return the layers with these numbers, from 0; all for None. ValueError for another number."""
     if layers is None:
         return found
     if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
