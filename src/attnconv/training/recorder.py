@@ -22,6 +22,7 @@ from .machine import Processes, autocast
 
 # in bytes: a longer history of the heads has a snapshot every second or third epoch only
 SNAPSHOTS_SIZE = 2_000_000
+TABLES_SIZE = 150_000  # of a vision transformer's biases, of which there are many runs
 
 
 @torch.no_grad()
@@ -52,8 +53,10 @@ def evaluate(
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
     """Return every how many epochs a snapshot of the heads is kept, to limit a record's size."""
-    size = sum(value.numel() * value.element_size() for value in snapshot(model).values())
-    return max(1, math.ceil(size * (epochs + 1) / SNAPSHOTS_SIZE))
+    values = snapshot(model)
+    size = sum(value.numel() * value.element_size() for value in values.values())
+    limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
+    return max(1, math.ceil(size * (epochs + 1) / limit))
 
 
 class Recorder:
