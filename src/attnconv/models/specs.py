@@ -153,10 +153,10 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
 VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
 
 
-def _vit(**changes: Any) -> Tier:
+def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
     """Return a tier of chapter 18, whose runs differ in how many images they see, and how often."""
-    models = tuple(f"vit-{start}" for start in VIT_STARTS)
-    return Tier("cifar10", VIT_RECIPE | changes, fixed=True, models=models)
+    models, recipe = tuple(f"vit-{start}" for start in VIT_STARTS), VIT_RECIPE | changes
+    return Tier("cifar10", recipe, fixed=True, models=models, keeps_weights=keeps_weights)
 
 
 #: The tiers by name.
@@ -185,7 +185,7 @@ TIERS = {
     "small-double-long": _scaled(2.0, epochs=60),
     # as many steps on 5,000 images as on 10,000, and two and a half times as many on all
     "vit-5k": _vit(train_images=5_000, epochs=40),
-    "vit-10k": _vit(),
+    "vit-10k": _vit(keeps_weights=True),
     "vit-50k": _vit(train_images=50_000, epochs=10),
     "vit-10k-long": _vit(epochs=100),
 }

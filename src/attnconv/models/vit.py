@@ -77,7 +77,8 @@ def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> No
         raise ValueError(f"unknown start {start!r}, expected one of {', '.join(VIT_STARTS)}")
     if start == "frozen":
         for layer in layers:  # with queries and keys at zero, neither has a gradient
-            layer.attention.qkv.weight[: 2 * len(layer.attention.qkv.weight) // 3] = 0
+            for values in (layer.attention.qkv.weight, layer.attention.qkv.bias):
+                values[: 2 * len(values) // 3] = 0
             layer.holder.relative_position_bias_table.requires_grad_(False)
 
 

@@ -314,8 +314,12 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """True if the weights are kept beside the record: seed 0 in some of the small tiers."""
-        return TIERS[self.tier].keeps_weights and self.seed == 0
+        """True if the weights are kept beside the record: seed 0 in some of the small tiers.
+
+        Of the vision transformers, only that which starts as a convolution is kept.
+        """
+        chosen = SPECS[self.model].vit in (None, "convolution")
+        return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
 
     @property
     def record_folder(self) -> Path:
