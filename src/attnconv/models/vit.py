@@ -116,10 +116,11 @@ def bias_tables(model: nn.Module) -> list[Tensor]:
     They are detached, on the CPU, in half precision, as a record keeps them. Empty for a model
     without such biases.
     """
-    layers = [getattr(block.attn, "rel_pos", None) for block in getattr(model, "blocks", [])]
-    holders: list[Any] = [holder for holder in layers if holder is not None]
+    attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
     found = []
-    for holder in holders:
+    for attention in attentions:
+        if (holder := getattr(attention, "rel_pos", None)) is None:
+            continue
         extents = [2 * size - 1 for size in holder.window_size]
         table = holder.relative_position_bias_table.detach().T.unflatten(1, extents)
         found.append(table.flip(1, 2).half().cpu())  # timm lists the shifts q - k
