@@ -58,6 +58,7 @@ DRAWINGS = {
     ),
     "claim": figures.claim,
     "scaling": lambda: figures.scaling(Records.read()),
+    "starts": lambda: figures.starts(Records.read()),
     "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),
     "network": lambda: figures.network(build_model("sa-learned-content", num_layers=2), 32),
     "score_maps": lambda: figures.score_maps(torch.randn(2, 7, 8), ["a", "b"], (1, 2)),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 
 from attnconv import build_model
 from attnconv.measures.heads import mean_by_shift
@@ -13,6 +14,8 @@ from attnconv.measures.starts import (
     shift_probabilities,
     stays,
 )
+from attnconv.models import recipe
+from attnconv.runs.record import load_run
 from attnconv.vit.capture import attention_of
 
 FOUND = {
@@ -73,3 +76,17 @@ def test_shift_probabilities_are_means_over_images():
     for layer, expected in zip(found, attention_of(model, images), strict=True):
         by_image = torch.stack([mean_by_shift(maps) for maps in expected.maps]).mean(dim=0)
         torch.testing.assert_close(layer.float(), by_image.float(), atol=1e-3, rtol=1e-3)
+
+
+def test_the_rate_is_the_best_of_the_committed_pilots():
+    folders = sorted((ROOT / "data" / "pilot-vit").iterdir())
+    runs = [load_run(next(folder.iterdir())) for folder in folders]
+    given = [run.info.parameters for run in runs]
+    assert [each["learning_rate"] for each in given] == [0.0005, 0.001, 0.002]
+    assert {(each["model"], each["seed"], each["held_out"], each["epochs"]) for each in given} == {
+        ("vit-default", 0, 5000, 8)
+    }
+    best = max(runs, key=lambda run: run.accuracy)
+    assert (
+        recipe("vit-default", "vit-10k")["learning_rate"] == best.info.parameters["learning_rate"]
+    )

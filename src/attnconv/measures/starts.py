@@ -124,6 +124,53 @@ def stays(shares: Sequence[float]) -> str:
     return "leave" if share <= 0.25 else "partly stay"
 
 
+NOT_RUN = "not run"
+WORDS = {
+    "helps": {1: "helps", 0: "no difference shown", -1: "hurts"},
+    "data": {1: "grows", 0: "no change shown", -1: "shrinks"},
+    "lasts": {1: "shrinks", 0: "no change shown", -1: "grows"},
+}
+
+
+def answers(records: Records) -> dict[str, str]:
+    """Answer each question of `RULES` from the finished runs, "helps" for each tier.
+
+    An answer is "not run" until the runs that it needs are there, and until each start has two
+    seeds in some tier, which the standard error takes.
+    """
+    found, verdicts = accuracies_of(records), {}
+    ours, default = "vit-convolution", "vit-default"
+    for tier in TIERS:
+        verdict = NOT_RUN
+        if _can_compare(found, (ours, default), (tier,)):
+            verdict = WORDS["helps"][compare_starts(found, ours, default, tier).sign]
+        verdicts[f"helps, {tier}"] = verdict
+    verdicts["grid"] = NOT_RUN
+    controls = ("vit-random", "vit-center")
+    if _can_compare(found, (ours, *controls), ("vit-10k",)):
+        signs = [compare_starts(found, ours, control, "vit-10k").sign for control in controls]
+        verdicts["grid"] = "the grid" if signs == [1, 1] else "not shown to be the grid"
+    for name, (first, last) in PAIRS.items():
+        verdicts[name] = NOT_RUN
+        if _can_compare(found, (ours, default), (first, last)):
+            verdicts[name] = WORDS[name][compare_gains(found, first, last).sign]
+    runs = records.at("vit-10k").of(ours)
+    verdicts["stays"] = stays([share_that_stayed(run) for run in runs]) if runs else NOT_RUN
+    return verdicts
+
+
+#: The tiers between which the gain over timm's start is compared.
+PAIRS = {"data": ("vit-5k", "vit-50k"), "lasts": ("vit-10k", "vit-10k-long")}
+
+
+def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
+    return all(
+        all(tier in found[start] for tier in tiers)
+        and any(len(values) > 1 for values in found[start].values())
+        for start in starts
+    )
+
+
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
     """Return the mean probability of each shift with content, `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
