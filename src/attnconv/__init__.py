@@ -1,9 +1,11 @@
 """The executable companion to a paper on the relationship between self-attention and convolution.
 
 The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). Theory, layers and models need torch only.
-`load_dataset` and `load_model` need the extra `lab` and import it when they are first used.
+`inspect_attention`, `load_dataset` and `load_model` need the extra `lab` and import it when they
+are first used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .layers.attention import attention_probabilities
@@ -12,9 +14,11 @@ from .layers.converse import attention_to_conv
 from .models import build_model, cost_of, prune_degenerate_heads
 from .theory.expressivity import expresses_convolution
 from .theory.theorem1 import hard_alpha
+from .vit.start import init_as_convolution
 
 if TYPE_CHECKING:
     from .data import load_dataset
+    from .measures.inspection import inspect_attention
     from .runs.weights import load_model
 
 __all__ = [
@@ -26,23 +30,27 @@ __all__ = [
     "cost_of",
     "expresses_convolution",
     "hard_alpha",
+    "init_as_convolution",
+    "inspect_attention",
     "load_dataset",
     "load_model",
     "prune_degenerate_heads",
 ]
 
 
+#: Names whose modules need the extra `lab`.
+LAZY = {
+    "inspect_attention": ".measures.inspection",
+    "load_dataset": ".data",
+    "load_model": ".runs.weights",
+}
+
+
 def __getattr__(name: str):
-    if name not in ("load_dataset", "load_model"):
+    if name not in LAZY:
         raise AttributeError(f"module 'attnconv' has no attribute {name!r}")
     try:
-        if name == "load_dataset":
-            from .data import load_dataset
-
-            return load_dataset
-        from .runs.weights import load_model
-
-        return load_model
+        return getattr(import_module(LAZY[name], __name__), name)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"attnconv.{name} needs {error.name}: pip install 'attnconv[lab]'"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.synthetic import attention_of, write_record
 
-from attnconv import attention_probabilities, build_model, figures
+from attnconv import attention_probabilities, build_model, figures, inspect_attention
 from attnconv.data import load_dataset
 from attnconv.explorer import source
 from attnconv.figures.paper import FIGURE_2, FIGURE_13
@@ -58,6 +58,8 @@ DRAWINGS = {
     ),
     "claim": figures.claim,
     "scaling": lambda: figures.scaling(Records.read()),
+    "starts": lambda: figures.starts(Records.read()),
+    "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),
     "network": lambda: figures.network(build_model("sa-learned-content", num_layers=2), 32),
     "score_maps": lambda: figures.score_maps(torch.randn(2, 7, 8), ["a", "b"], (1, 2)),
     "attention_maps": lambda: figures.attention_maps(MAPS, (3, 4), columns=5),
@@ -114,6 +116,25 @@ def test_it_draws_a_record_and_names_it(name, model, runs, tmp_path):
     assert any(runs[model].name in text and "an imagined GPU" in text for text in texts(figure)), (
         "the source stands below"
     )
+
+
+def test_the_attention_report_marks_the_best_offset_of_each_head():
+    layers = [MAPS, MAPS[:4, :5, :5, :5, :5]]
+    layers[1] = layers[1] / layers[1].sum(dim=(-2, -1), keepdim=True)
+    report = inspect_attention(layers)
+    figure = figures.attention_report(report, "a source")
+    assert {"layer 1", "layer 2", "a source"} <= set(texts(figure))
+    shown = [ax for ax in figure.axes if ax.images]
+    heads = [(layer, head) for layer in report.layers for head in range(len(layer.maps))]
+    for ax, (layer, head) in zip(shown, heads, strict=True):
+        image = ax.images[0].get_array()
+        (column,), (row,) = ax.lines[0].get_data()
+        assert image[int(row), int(column)] == image.max() == float(layer.heads.mass[head])
+        middle = [int(row) - image.shape[0] // 2, int(column) - image.shape[1] // 2]
+        assert middle == shift_set((3, 3))[head].tolist()
+        assert ax.get_title() == f"{head + 1}: {float(layer.heads.mass[head]):.2f}"
+    with pytest.raises(ValueError, match="report without layers"):
+        figures.attention_report(inspect_attention([]))
 
 
 def test_the_network_is_drawn_with_its_own_sizes():

@@ -27,7 +27,9 @@ def check_record(record, model, epochs):
         and info.hardware["device"]
     )
     spec = SPECS[model]
-    assert bool(record.attention) == bool(spec.encoding or (spec.start and spec.start.heads))
+    assert bool(record.attention) == bool(
+        spec.encoding or spec.vit or (spec.start and spec.start.heads)
+    )
     assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
     assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
         "no folder of this machine"

@@ -22,6 +22,7 @@ ORDER = (
     "checks",
     "theory",
     "layers",
+    "vit",
     "models",
     "store",
     "data",
@@ -35,13 +36,15 @@ ORDER = (
 NAMES = ("__init__", "__main__")
 # Features added after commit 4720673, whose size the bar on the whole package was set for.
 ADDED_SINCE = {
-    "figures/scaling.py",
-    "layers/convert_back.py",
-    "layers/state_dict.py",
-    "measures/deployment.py",
-    "measures/scaling.py",
-    "report/scaling.py",
+    *("layers/state_dict.py", "layers/convert_back.py", "measures/deployment.py"),
+    "models/vit.py",
+    *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
+    *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
+    *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
+    *(f"vit/{name}.py" for name in ("__init__", "biases", "capture", "start")),
 }
+# Lines of chapter 18 in files that are counted: its tiers, models, parameters and records.
+ADDED_IN_SHARED_FILES = 60
 
 
 def module_of(path):
@@ -110,7 +113,7 @@ def test_the_package_is_small():
     print(f"\n{parts.total()} lines of code in {files} files: {dict(parts)}")
     assert parts["theory"] <= 550
     assert parts["theory"] + parts["layers"] + parts["models"] <= 1800
-    assert parts.total() <= 6500
+    assert parts.total() <= 6500 + ADDED_IN_SHARED_FILES
     assert files <= 62
 
 

@@ -156,7 +156,7 @@ def test_a_record_of_another_version_is_refused(folder):
             load_run(folder)
 
 
-@pytest.mark.parametrize("folder", ["runs", "pilot/*", "pilot-scaling/*"])
+@pytest.mark.parametrize("folder", ["runs", "pilot/*", "pilot-scaling/*", "pilot-vit/*"])
 def test_every_committed_record_is_read(folder):
     folders = [path for path in (ROOT / "data").glob(folder) if path.is_dir()]
     assert folders

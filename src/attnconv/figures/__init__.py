@@ -17,8 +17,10 @@ from .chapters import (
     score_maps,
     shift_grid,
 )
+from .inspection import attention_report
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
 from .scaling import scaling
+from .starts import starts
 from .trained_heads import (
     arm_accuracies,
     figure_3,

@@ -23,6 +23,7 @@ from ..theory.encodings import (
 )
 from .cnn import START_ALPHA, SmallCNN, attention_layers, begin
 from .specs import NUM_HEADS, PAPER_RECIPE, SPECS, WIDTH, Start
+from .vit import bias_tables, vision_transformer
 
 
 class Block(nn.Module):
@@ -206,11 +207,11 @@ CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallC
 
 
 def build_model(name: str, **overrides) -> nn.Module:
-    """Return a model by name, freshly initialised: a model of Table 4, `cnn` or an arm.
+    """Return a freshly initialised model by name: one of Table 4 or of chapters 14, 15 and 18.
 
     By default it takes images `(B, 3, 32, 32)` and gives logits `(B, 10)`. `overrides` are the
-    keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN` or `free_cnn`. ValueError for
-    an unknown name or override.
+    keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or
+    `vision_transformer`. ValueError for an unknown name or override.
     """
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
@@ -218,6 +219,8 @@ def build_model(name: str, **overrides) -> nn.Module:
     build: Callable[..., nn.Module]
     if spec.encoding:
         build = partial(self_attention_net, spec.encoding)
+    elif spec.vit:
+        build = partial(vision_transformer, spec.vit)
     else:
         build = partial(free_cnn, spec.start) if spec.start else CNNS[name]
     allowed = inspect.signature(build).parameters
@@ -237,9 +240,12 @@ def heads_per_layer(model: nn.Module) -> list[int]:
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
     """Return the positions of a model's heads, on the CPU: `layer1.centers` and so on.
 
-    See each encoding's `snapshot`. Empty for models with content or without attention, whose heads
+    See each encoding's `snapshot`; a vision transformer's heads are described by their relative
+    position bias, `layer1.table`. Empty for models with content or without attention, whose heads
     are not described by a few numbers.
     """
+    if tables := bias_tables(model):
+        return {f"layer{number}.table": table for number, table in enumerate(tables, start=1)}
     layers = model.attentions if isinstance(model, SelfAttentionNet) else attention_layers(model)
     return {
         f"layer{number}.{name}": value.cpu()

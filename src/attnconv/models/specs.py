@@ -86,6 +86,20 @@ FREE_RECIPE = SMALL_RECIPE | {
     "padding": 2,
     "width": 24,
 }
+# Chapter 18: vision transformers of timm on part of CIFAR-10. The learning rate was chosen on
+# held-out training images (data/pilot-vit).
+VIT_RECIPE = SMALL_RECIPE | {
+    "epochs": 20,
+    "train_images": 10_000,
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "weight_decay": 0.05,
+    "warm_up": 0.05,
+    "position_rate": 1.0,
+    "hidden": 108,
+    "intermediate": 216,
+    "start_alpha": 2.0,
+}
 # The runs that chapters 10 to 13 make while the book builds: all seven models within a minute on
 # two cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
@@ -135,6 +149,16 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
     )
 
 
+#: The ways in which a vision transformer of chapter 18 starts (`models.vit`).
+VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
+
+
+def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
+    """Return a tier of chapter 18, whose runs differ in how many images they see, and how often."""
+    models, recipe = tuple(f"vit-{start}" for start in VIT_STARTS), VIT_RECIPE | changes
+    return Tier("cifar10", recipe, fixed=True, models=models, keeps_weights=keeps_weights)
+
+
 #: The tiers by name.
 TIERS = {
     "quick": Tier("digits", DIGITS_RECIPE),
@@ -159,6 +183,11 @@ TIERS = {
     "small-quadruple": _scaled(4.0),
     "small-tokens": _scaled(pooling=2),
     "small-double-long": _scaled(2.0, epochs=60),
+    # as many steps on 5,000 images as on 10,000, and two and a half times as many on all
+    "vit-5k": _vit(train_images=5_000, epochs=40),
+    "vit-10k": _vit(keeps_weights=True),
+    "vit-50k": _vit(train_images=50_000, epochs=10),
+    "vit-10k-long": _vit(epochs=100),
 }
 
 
@@ -202,7 +231,8 @@ class Start:
 class ModelSpec:
     """Every fact about a model.
 
-    `encoding` is that of its attention, None for CNNs and the networks made of them. `curve` is its
+    `encoding` is that of its attention, None for CNNs, the networks made of them, and vision
+    transformers, whose `vit` says how they start. `curve` is its
     colour and line style in figures. `defaults` are keyword arguments of its network, which may be
     overridden. `parent` is the model that a pruned one, or an arm of chapter 15, starts from;
     `start` says how the arm does. `recipes` holds its deviations from each tier's recipe.
@@ -216,6 +246,7 @@ class ModelSpec:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
     start: Start | None = None
+    vit: str | None = None
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -341,6 +372,21 @@ ARMS = {
     "random-freed": _arm("random places, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
 }
 BEYOND |= ARMS
+
+
+#: The vision transformers of chapter 18 by name.
+VITS = {
+    f"vit-{start}": ModelSpec(label, curve, vit=start)
+    for start, label, curve in (
+        ("default", "ViT, timm's start", ("#000000", "-")),
+        ("convolution", "ViT, started as a convolution", ("#0072B2", "-")),
+        ("random", "ViT, started at random offsets", ("#D55E00", "-")),
+        ("center", "ViT, started at offset zero", ("#009E73", "-.")),
+        ("frozen", "ViT, convolution not trained", ("#0072B2", ":")),
+        ("mimetic", "ViT, mimetic start", ("#B0508A", "--")),
+    )
+}
+BEYOND |= VITS
 #: All models that can be trained, by name.
 SPECS = MODELS | BEYOND
 

@@ -67,8 +67,8 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
     """Rebuild the encoding that a layer's `snapshot` was taken of, on the snapshot's device.
 
     Its scores are the same up to rounding; it is not trained further. A snapshot holds `centers`
-    and `alpha`, `centers` and `precision`, or `row_scores` and `column_scores`; ValueError for
-    anything else.
+    and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`; ValueError
+    for anything else.
     """
     names = set(snapshot)
     if names == {"centers", "alpha"}:
@@ -82,6 +82,8 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
         values, vectors = torch.linalg.eigh(snapshot["precision"])
         encoding.centers = nn.Parameter(snapshot["centers"].clone())
         encoding.root = nn.Parameter(vectors * values.clamp(min=0).sqrt().unsqueeze(-2))
+    elif names == {"table"}:
+        encoding = RelativeBias(snapshot["table"].float())
     elif names == {"row_scores", "column_scores"}:
         encoding = RelativeBias(
             snapshot["row_scores"].unsqueeze(2) + snapshot["column_scores"].unsqueeze(1)

@@ -210,7 +210,7 @@ class Parent(Parameters):
     parent_epochs: int | None = Field(None, ge=1, le=10_000)
     """of the model that it starts from (see the specs); None: three times as many"""
     start_alpha: float = Field(START_ALPHA, gt=0)
-    """of the heads that a convolution becomes, in the arms of chapter 15"""
+    """of the heads at the start, in the arms of chapter 15 and the vision transformers"""
 
 
 class Folders(Parameters):
@@ -297,6 +297,9 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
             raise ValueError(f"{both} tier = 'small-free'")
         if (models := TIERS[self.tier].models) and self.model not in models:
             raise ValueError(f"{both} {' or '.join(models)} in this tier")
+        if spec.vit and not models:
+            tiers = [name for name, tier in TIERS.items() if self.model in tier.models]
+            raise ValueError(f"{both} tier = {' or '.join(map(repr, tiers))} and dataset cifar10")
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
@@ -311,8 +314,12 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """True if the weights are kept beside the record: seed 0 in some of the small tiers."""
-        return TIERS[self.tier].keeps_weights and self.seed == 0
+        """True if the weights are kept beside the record: seed 0 in some of the small tiers.
+
+        Of the vision transformers, only that which starts as a convolution is kept.
+        """
+        chosen = SPECS[self.model].vit in (None, "convolution")
+        return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
 
     @property
     def record_folder(self) -> Path:
@@ -375,6 +382,9 @@ def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = N
     if spec.encoding:
         names = Network.names()
         sizes |= {"image_size": data.image_size} | ({"num_heads": heads} if heads else {})
+    elif spec.vit:
+        sizes |= {"image_size": data.image_size}
+        names = {"pooling", "num_layers", "hidden", "intermediate", "start_alpha", "seed"}
     else:
         names = {"width", "start_alpha", "seed"} if spec.start else {"width"}
     return build_model(parameters["model"], **sizes, **{name: parameters[name] for name in names})

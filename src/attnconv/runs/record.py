@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
-from ..models import SPECS
+from ..models import SPECS, TIERS
 from ..models.cnn import MIDDLE
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
 from .history import ContentMaps, PositionHistory
@@ -144,9 +144,11 @@ class RunRecord:
 
     @property
     def is_whole(self) -> bool:
-        """True if the run was trained and tested on all images of CIFAR-10."""
+        """True if the run was trained and tested on all images of CIFAR-10 that its tier uses."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
+        if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
+            whole["train_images"] = tier.recipe["train_images"]
         return data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items()
 
     @property

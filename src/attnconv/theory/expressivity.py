@@ -24,8 +24,9 @@ class Expressivity(NamedTuple):
 class HeadCombination(NamedTuple):
     """The result of `head_combination`."""
 
-    phi: Tensor  # (K_1 * K_2, N_h), or (Q, K_1 * K_2, N_h) when each query has its own
-    residual: Tensor  # (Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query and shift
+    phi: Tensor  # (K_1 * K_2, N_h), or (B * Q, K_1 * K_2, N_h) when each query has its own
+    # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each shift
+    residual: Tensor
 
 
 def shift_targets(
@@ -61,17 +62,20 @@ def head_combination(
     """Return the mixtures Phi of heads that come closest to selecting one shift each.
 
     Phi solves E_q = Phi A_q in the least-squares sense for the probabilities A,
-    `(N_h, H, W, H, W)`. With the values W^SA = W^conv Phi the layer is the convolution W^conv. The
-    paper's proof of Lemma 3 finds a Phi for each query (`shared=False`), but a layer has one set of
-    values for all: it needs one Phi that serves every query (`shared=True`).
+    `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` on several images. With the values
+    W^SA = W^conv Phi the layer is the convolution W^conv. The paper's proof of Lemma 3 finds a Phi
+    for each query (`shared=False`), but a layer has one set of values for all: it needs one Phi
+    that serves every query of every image (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
     queries, targets = shift_targets(height, width, kernel_size, border)
-    maps = probabilities.detach().double().cpu()
-    A = maps[:, queries[:, 0], queries[:, 1]].flatten(2).movedim(0, 1)  # (Q, N_h, T)
-    heads, wanted = A.mT, targets.mT  # (Q, T, N_h), (Q, T, K^2)
-    if shared:  # one system of Q * T equations
+    maps = probabilities.detach().double().cpu().reshape(-1, *probabilities.shape[-5:])
+    A = maps[:, :, queries[:, 0], queries[:, 1]].flatten(3)  # (B, N_h, Q, T)
+    A = A.movedim(1, 2).flatten(0, 1)  # (B * Q, N_h, T): further images are further queries
+    targets = targets.repeat(len(maps), 1, 1)
+    heads, wanted = A.mT, targets.mT  # (B * Q, T, N_h), (B * Q, T, K^2)
+    if shared:  # one system of B * Q * T equations
         heads, wanted = heads.flatten(0, 1), wanted.flatten(0, 1)
     phi = torch.linalg.lstsq(heads, wanted, driver="gelsd").solution.mT
     return HeadCombination(phi, (targets - phi @ A).norm(dim=-1))
@@ -86,12 +90,13 @@ def expresses_convolution(
 ) -> Expressivity:
     """Return whether attention maps can express every convolution of a kernel size. Lemma 3.
 
-    Takes any attention maps `(N_h, H, W, H, W)`, of constructed, trained or other heads. The
-    residual of a shift is the largest distance, over the query pixels, between the one-hot map of
-    that shift and its mixture of heads, with the one Phi that is best for the sum over all queries:
-    0 if the heads can be mixed to the shift, about 1 if they do not attend to it (at the worst
-    query it may exceed 1 a little). The maps express every such convolution if no residual exceeds
-    `tol`. For `shared` and `border` see `head_combination` and `shift_targets`.
+    Takes any attention maps `(N_h, H, W, H, W)`, of constructed, trained or other heads, or
+    `(B, N_h, H, W, H, W)` on several images. The residual of a shift is the largest distance, over
+    the query pixels of all images, between the one-hot map of that shift and its mixture of heads,
+    with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the
+    shift, about 1 if they do not attend to it (at the worst query it may exceed 1 a little). The
+    maps express every such convolution if no residual exceeds `tol`. For `shared` and `border` see
+    `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
@@ -119,13 +124,16 @@ def expect_probabilities(maps: Tensor) -> None:
 
 def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:
     shape = tuple(probabilities.shape)
-    if len(shape) != 5 or shape[1:3] != shape[3:]:
-        raise ValueError(f"got attention maps of shape {shape}, expected (heads, H, W, H, W)")
+    if len(shape) not in (5, 6) or shape[-4:-2] != shape[-2:] or not probabilities.numel():
+        raise ValueError(
+            f"got attention maps of shape {shape}, expected (heads, H, W, H, W) or"
+            " (images, heads, H, W, H, W)"
+        )
     expect_probabilities(probabilities)
     if len(kernel_size) != 2 or any(
-        not 1 <= k <= extent for k, extent in zip(kernel_size, shape[1:3], strict=True)
+        not 1 <= k <= extent for k, extent in zip(kernel_size, shape[-2:], strict=True)
     ):
         raise ValueError(
-            f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[1:3]}"
+            f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[-2:]}"
         )
-    return shape[1], shape[2]
+    return shape[-2], shape[-1]

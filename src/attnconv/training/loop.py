@@ -33,11 +33,12 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-# in pixels: they change by more than the weights do
+# in pixels, or scores of positions: they change by more than the weights do, and do not decay
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
     ".root",
+    ".relative_position_bias_table",
 )
 LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..data import PHOTOGRAPHS, Batches, Split, load_photograph
 from ..measures.accuracy import logits_by_batch
 from ..measures.heads import MEAN_IMAGES, SINGLE_IMAGES, content_maps
+from ..measures.starts import SHIFTS, shift_probabilities
 from ..models import SPECS, SelfAttentionNet, snapshot
 from ..runs.history import stack_snapshots
 from ..runs.parameters import Folders, RunParameters
@@ -22,6 +23,7 @@ from .machine import Processes, autocast
 
 # in bytes: a longer history of the heads has a snapshot every second or third epoch only
 SNAPSHOTS_SIZE = 2_000_000
+TABLES_SIZE = 150_000  # of a vision transformer's biases, of which there are many runs
 
 
 @torch.no_grad()
@@ -52,8 +54,10 @@ def evaluate(
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
     """Return every how many epochs a snapshot of the heads is kept, to limit a record's size."""
-    size = sum(value.numel() * value.element_size() for value in snapshot(model).values())
-    return max(1, math.ceil(size * (epochs + 1) / SNAPSHOTS_SIZE))
+    values = snapshot(model)
+    size = sum(value.numel() * value.element_size() for value in values.values())
+    limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
+    return max(1, math.ceil(size * (epochs + 1) / limit))
 
 
 class Recorder:
@@ -108,11 +112,12 @@ class Recorder:
 
     def _attention(self, progress: Progress) -> dict[str, Tensor]:
         """Return what the figures need: the snapshots or, with content, maps of some images."""
-        if SPECS[self.parameters.model].encoding != "content":
-            return stack_snapshots(progress.snapshots)
-        test = self.data.test
+        test, spec = self.data.test, SPECS[self.parameters.model]
         index = torch.arange(min(MEAN_IMAGES, len(test)), device=test.labels.device)
         images, _ = test.plain(index)
+        if spec.encoding != "content":
+            tensors = stack_snapshots(progress.snapshots)
+            return tensors | ({SHIFTS: shift_probabilities(self.model, images)} if spec.vit else {})
         single = {"image": images[:SINGLE_IMAGES]}
         if images.shape[1] == 3:
             height, width = images.shape[2:]

@@ -1,0 +1,32 @@
+"""The figure of an attention report: what each head attends to, by offset."""
+
+from matplotlib.figure import Figure
+
+from ..measures.inspection import AttentionReport
+from .style import draw_maps, finish, halo, subplots
+
+
+def attention_report(report: AttentionReport, source: str = "") -> Figure:
+    """Draw the mean attention of each head by its offset k - q, a row for each layer.
+
+    The frame is offset 0, the ring the best offset; above each map stand the head's number and its
+    mean mass there. A map shows offsets up to half of the image or window, on its own colour scale:
+    see `mean_by_shift`. ValueError for a report without layers.
+    """
+    if not report.layers:
+        raise ValueError(
+            "got a report without layers, expected at least one; see inspect_attention"
+        )
+    columns = max(len(layer.maps) for layer in report.layers)
+    size = max(0.72 * columns + 0.5, 3.5), 0.98 * len(report.layers) + 0.3
+    figure, axes = subplots(len(report.layers), columns, *size)
+    for line, layer in zip(axes, report.layers, strict=True):
+        (height, width), (i, j) = layer.grid, layer.heads.query
+        maps = layer.heads.by_shift[:, height - 1 - i : height + i, width - 1 - j : width + j]
+        titles = [f"{head}: {mass:.2f}" for head, mass in enumerate(layer.heads.mass.tolist(), 1)]
+        draw_maps(line, maps, titles, query=(i, j), fontsize=7, pad=2)
+        line[0].set_ylabel(layer.name, fontsize=6)
+        for ax, (row, column) in zip(line, layer.heads.shifts.tolist(), strict=False):
+            ring = {"mfc": "none", "mec": "#d55e00", "path_effects": [halo("white")]}
+            ax.plot(j + column, i + row, "o", ms=6, mew=1.2, clip_on=False, **ring)
+    return finish(figure, source)

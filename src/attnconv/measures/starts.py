@@ -1,0 +1,184 @@
+"""Whether it helps a vision transformer to start as a convolution (chapter 18).
+
+The questions and the rules that answer them were committed before the first run. All accuracies are
+on the 10,000 test images after the last epoch. Runs of one setting differ in the seed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..models.specs import VITS
+from ..runs.record import RunRecord
+from ..runs.select import Records
+from ..vit.capture import attention_of
+from .heads import heads_of, mean_by_shift
+from .scaling import STANDARD_ERRORS, pooled_deviation
+
+SHIFTS = "shift_probabilities"  # in a record's attention
+TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
+#: Accuracies of the runs of one model, by tier, for each model.
+Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
+
+RULES = {
+    "helps": (
+        "Does starting as a convolution help? It does on a data set if the mean accuracy of"
+        " vit-convolution exceeds that of vit-default by more than two standard errors of the"
+        " difference; it hurts if it falls short by more than two."
+    ),
+    "grid": (
+        "Is it the grid, or only that heads look at few nearby tokens? It is the grid if"
+        " vit-convolution exceeds vit-random by more than two standard errors, and if it exceeds"
+        " vit-center as well."
+    ),
+    "data": (
+        "Does the gain over timm's start grow as data shrink? It does if the gain on 5,000 images"
+        " exceeds that on 50,000 by more than two standard errors."
+    ),
+    "lasts": (
+        "Does the gain last? It shrinks with training if the gain on 10,000 images after 20 epochs"
+        " exceeds that after 100 epochs by more than two standard errors."
+    ),
+    "stays": (
+        "Do heads stay on the grid? They do if at least three quarters of the heads of"
+        " vit-convolution, by position alone, still have their largest mean mass on the offset that"
+        " they started with, and they leave if at most one quarter do; in between they partly stay."
+    ),
+}
+#: How the learning rate of all starts was chosen, before the first run.
+RATE_RULE = (
+    "vit-default alone, seed 0, 10,000 training images and the last 5,000 held out, 8 epochs, at"
+    " 0.0005, 0.001 and 0.002: all starts take the rate at which it is best on the held-out images,"
+    " so that the baseline is as strong as these rates make it."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A difference of mean accuracies, or of gains, and its standard error."""
+
+    difference: float
+    standard_error: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the difference exceeds two standard errors, else 0."""
+        if abs(self.difference) <= STANDARD_ERRORS * self.standard_error:
+            return 0
+        return 1 if self.difference > 0 else -1
+
+
+def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
+    """Return the accuracies of all finished runs of chapter 18, by model and tier."""
+    return {
+        model: {
+            tier: [record.accuracy for record in runs]
+            for tier in TIERS
+            if (runs := records.at(tier).of(model))
+        }
+        for model in VITS
+    }
+
+
+def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Comparison:
+    """Compare the mean accuracies of two starts in a tier.
+
+    The standard error uses one standard deviation per start, pooled over all tiers with at least
+    two seeds.
+    """
+    difference, variance = 0.0, 0.0
+    for start, sign in ((one, 1), (other, -1)):
+        values = found[start][tier]
+        difference += sign * float(np.mean(values))
+        variance += pooled_deviation(found[start]) ** 2 / len(values)
+    return Comparison(difference, float(np.sqrt(variance)))
+
+
+def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
+    """Compare the gain of a convolution over timm's start in two tiers."""
+    gains = [
+        compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
+    ]
+    error = math.hypot(*(gain.standard_error for gain in gains))
+    return Comparison(gains[0].difference - gains[1].difference, error)
+
+
+def share_that_stayed(record: RunRecord) -> float:
+    """Return the share of heads whose best offset, by position alone, is the one of the start."""
+    same = [
+        (now.shifts == then.shifts).all(dim=1)
+        for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)
+    ]
+    return float(np.mean([float(layer.float().mean()) for layer in same]))
+
+
+def stays(shares: Sequence[float]) -> str:
+    """Apply the rule "stays" to the shares of several runs: stay, partly stay or leave."""
+    share = float(np.mean(shares))
+    if share >= 0.75:
+        return "stay"
+    return "leave" if share <= 0.25 else "partly stay"
+
+
+NOT_RUN = "not run"
+WORDS = {
+    "helps": {1: "helps", 0: "no difference shown", -1: "hurts"},
+    "data": {1: "grows", 0: "no change shown", -1: "shrinks"},
+    "lasts": {1: "shrinks", 0: "no change shown", -1: "grows"},
+}
+
+
+def answers(records: Records) -> dict[str, str]:
+    """Answer each question of `RULES` from the finished runs, "helps" for each tier.
+
+    An answer is "not run" until the runs that it needs are there, and until each start has two
+    seeds in some tier, which the standard error takes.
+    """
+    found, verdicts = accuracies_of(records), {}
+    ours, default = "vit-convolution", "vit-default"
+    for tier in TIERS:
+        verdict = NOT_RUN
+        if _can_compare(found, (ours, default), (tier,)):
+            verdict = WORDS["helps"][compare_starts(found, ours, default, tier).sign]
+        verdicts[f"helps, {tier}"] = verdict
+    verdicts["grid"] = NOT_RUN
+    controls = ("vit-random", "vit-center")
+    if _can_compare(found, (ours, *controls), ("vit-10k",)):
+        signs = [compare_starts(found, ours, control, "vit-10k").sign for control in controls]
+        verdicts["grid"] = "the grid" if signs == [1, 1] else "not shown to be the grid"
+    for name, (first, last) in PAIRS.items():
+        verdicts[name] = NOT_RUN
+        if _can_compare(found, (ours, default), (first, last)):
+            verdicts[name] = WORDS[name][compare_gains(found, first, last).sign]
+    runs = records.at("vit-10k").of(ours)
+    verdicts["stays"] = stays([share_that_stayed(run) for run in runs]) if runs else NOT_RUN
+    return verdicts
+
+
+#: The tiers between which the gain over timm's start is compared.
+PAIRS = {"data": ("vit-5k", "vit-50k"), "lasts": ("vit-10k", "vit-10k-long")}
+
+
+def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
+    return all(
+        all(tier in found[start] for tier in tiers)
+        and any(len(values) > 1 for values in found[start].values())
+        for start in starts
+    )
+
+
+def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
+    """Return the mean probability of each shift with content, `(L, N_h, 2H - 1, 2W - 1)`, float16.
+
+    The mean is over the normalised images `(B, C, H', W')` and the queries that have the shift
+    inside the image; see `mean_by_shift`.
+    """
+    total: list[Tensor] = []
+    for batch in images.split(batch_size):
+        sums = [layer.maps.sum(dim=0) for layer in attention_of(model, batch)]
+        total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+    return torch.stack([mean_by_shift(maps / len(images)).half().cpu() for maps in total])

@@ -1,0 +1,127 @@
+"""Build the vision transformers of chapter 18, which differ only in how attention starts.
+
+Letters: N_h heads, D hidden dimension, D_h dimension of a head.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..theory.encodings import sinusoidal_encoding
+from ..vit.biases import Biased, biased_layers
+from ..vit.start import kernel_offsets, set_heads
+from .specs import NUM_HEADS, VIT_RECIPE, VIT_STARTS
+
+#: Standard deviation of random offsets, in tokens: that of the published centres (appendix C).
+OFFSET_STD = 2.0
+#: Strengths of the random and the identity part of mimetic products (Trockman and Kolter, 2023).
+MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
+
+
+def vision_transformer(
+    start: str = "default",
+    in_channels: int = 3,
+    num_classes: int = 10,
+    image_size: int = 32,
+    pooling: int = VIT_RECIPE["pooling"],
+    num_layers: int = VIT_RECIPE["num_layers"],
+    hidden: int = VIT_RECIPE["hidden"],
+    intermediate: int = VIT_RECIPE["intermediate"],
+    start_alpha: float = VIT_RECIPE["start_alpha"],
+    seed: int = 0,
+) -> nn.Module:
+    """Return timm's vision transformer with a relative position bias, started in one of six ways.
+
+    `default` is timm's start. `convolution` is `init_as_convolution` of a 3 x 3 kernel, `random`
+    the same with offsets drawn from N(0, 4 I) with `seed`, `center` with all offsets zero. `frozen`
+    is a convolution whose attention is not trained. `mimetic` is that of Trockman and Kolter
+    (2023), with absolute positions in place of the bias, as in their paper. ImportError without
+    timm.
+    """
+    try:
+        from timm.models.vision_transformer import VisionTransformer
+        from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"vision transformers need {error.name}, which is not installed: pip install timm"
+        ) from None
+    sizes: dict[str, Any] = {"img_size": image_size, "patch_size": pooling, "depth": num_layers}
+    sizes |= {"embed_dim": hidden, "num_heads": NUM_HEADS, "mlp_ratio": intermediate / hidden}
+    sizes |= {"in_chans": in_channels, "num_classes": num_classes, "global_pool": "avg"}
+    if start == "mimetic":
+        model: Any = VisionTransformer(**sizes, class_token=False, fc_norm=False)
+        start_mimetic(model, image_size // pooling)
+    else:
+        model = VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
+        start_heads(biased_layers(model), start, start_alpha, seed)
+    for block in model.blocks:  # with a bias, the fused kernel is slower on a CPU
+        block.attn.fused_attn = torch.cuda.is_available()
+    model.in_channels = in_channels
+    return model
+
+
+@torch.no_grad()
+def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> None:
+    """Start the heads of a relative position bias in one of the ways of `vision_transformer`."""
+    shape = (len(layers), layers[0].num_heads, 2)
+    if start in ("convolution", "frozen"):
+        set_heads(layers, kernel_offsets(3, [layer.num_heads for layer in layers]), alpha)
+    elif start == "random":
+        generator = torch.Generator().manual_seed(seed)
+        set_heads(layers, [*(OFFSET_STD * torch.randn(shape, generator=generator))], alpha)
+    elif start == "center":
+        set_heads(layers, [*torch.zeros(shape)], alpha)
+    elif start != "default":
+        raise ValueError(f"unknown start {start!r}, expected one of {', '.join(VIT_STARTS)}")
+    if start == "frozen":
+        for layer in layers:  # with queries and keys at zero, neither has a gradient
+            for values in (layer.attention.qkv.weight, layer.attention.qkv.bias):
+                values[: 2 * len(values) // 3] = 0
+            layer.holder.relative_position_bias_table.requires_grad_(False)
+
+
+@torch.no_grad()
+def start_mimetic(model: Any, side: int) -> None:
+    """Start a plain vision transformer as Trockman and Kolter (2023) do.
+
+    In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, and in each layer W_value W_project is
+    close to 0.4 Z - 0.4 I, where Z is N(0, 1 / D); the positions are sinusoidal.
+    """
+    hidden = model.embed_dim
+    model.pos_embed.copy_(sinusoidal_encoding(side, side, dim=hidden).flatten(0, 1))
+    for block in model.blocks:
+        attention = block.attn
+        heads, dim = attention.num_heads, attention.head_dim
+        queries, keys = zip(
+            *(_factors(hidden, *MIMETIC_QUERY_KEY, dim) for _ in range(heads)), strict=True
+        )
+        value, project = _factors(hidden, *MIMETIC_VALUE, hidden)
+        attention.qkv.weight.copy_(torch.cat([*queries, *keys, value]))
+        attention.proj.weight.copy_(project.T)
+
+
+def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Tensor, Tensor]:
+    """Return A and B `(rank, D)` with A^T B the best approximation of noise Z + identity I."""
+    Z = torch.randn(hidden, hidden) / math.sqrt(hidden)
+    U, S, Vh = torch.linalg.svd(noise * Z + identity * torch.eye(hidden))
+    root = S[:rank].sqrt().unsqueeze(1)
+    return root * U[:, :rank].T, root * Vh[:rank]
+
+
+def bias_tables(model: nn.Module) -> list[Tensor]:
+    """Return each layer's relative position bias by shift k - q, `(N_h, 2H - 1, 2W - 1)`.
+
+    They are detached, on the CPU, in half precision, as a record keeps them. Empty for a model
+    without such biases.
+    """
+    attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
+    found = []
+    for attention in attentions:
+        if (holder := getattr(attention, "rel_pos", None)) is None:
+            continue
+        extents = [2 * size - 1 for size in holder.window_size]
+        table = holder.relative_position_bias_table.detach().T.unflatten(1, extents)
+        found.append(table.flip(1, 2).half().cpu())  # timm lists the shifts q - k
+    return found

@@ -1,0 +1,43 @@
+"""The chapter on vision transformers that start as a convolution: its tables."""
+
+from ..measures.accuracy import Accuracy
+from ..measures.starts import NOT_RUN, RULES, TIERS, answers
+from ..models import SPECS
+from ..models.specs import TIERS as ALL_TIERS
+from ..models.specs import VITS
+from ..runs.select import Records
+from .display import Table
+
+
+def tier_label(tier: str) -> str:
+    """Return what a tier of the chapter is: its training images and epochs."""
+    recipe = ALL_TIERS[tier].recipe
+    return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
+
+
+def starts_table(records: Records) -> Table:
+    """List the test accuracy of every start in every tier."""
+    rows = []
+    for model in VITS:
+        row = {"start": SPECS[model].label}
+        for tier in TIERS:
+            runs = records.at(tier).of(model)
+            accuracy = Accuracy.of(runs) if runs else None
+            row[tier_label(tier)] = f"{accuracy} (n = {accuracy.seeds})" if accuracy else NOT_RUN
+        rows.append(row)
+    caption = (
+        "Test accuracy after the last epoch, mean ± standard deviation over n seeds. Source: the"
+        " run records in data/runs."
+    )
+    return Table.of("starts", caption, rows)
+
+
+def start_answers_table(records: Records) -> Table:
+    """Answer the questions of the chapter by their rules."""
+    rows = []
+    for name, answer in answers(records).items():
+        rule, _, tier = name.partition(", ")
+        question = RULES[rule].partition("?")[0] + "?"
+        where = f" ({tier_label(tier)})" if tier else ""
+        rows.append({"question": question + where, "answer": answer})
+    return Table.of("start-answers", "Each question, answered by its rule on this page.", rows)

@@ -1,0 +1,171 @@
+"""Write attention scores into the relative position biases of timm's attention layers.
+
+Letters: N_h heads, H x W tokens of an image or a window, T = H * W, delta = k - q.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..theory.encodings import QuadraticEncoding
+
+#: How far the score of a prefix token lies below the best patch token: its weight is `exp(-20)`.
+PREFIX_MARGIN = 20.0
+
+
+class Biased(NamedTuple):
+    """An attention layer of timm and the module that holds its relative position bias.
+
+    `grid`: the size (H, W) of its image or window in tokens.
+    """
+
+    name: str
+    attention: Any
+    holder: Any
+    grid: tuple[int, int]
+    write: Callable[[Any, QuadraticEncoding], None]
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    @torch.no_grad()
+    def probabilities(self) -> Tensor:
+        """Return the softmax of the layer's own bias, `(N_h, H, W, H, W)`, float64.
+
+        It is the attention of the patch tokens, with any prefix token in the denominator.
+        """
+        holder = self.holder
+        read = getattr(holder, "get_bias", None) or getattr(holder, "_get_rel_pos_bias", holder)
+        bias = read().double().flatten(0, -3)  # (N_h, T', T'), prefix tokens first
+        patches = self.grid[0] * self.grid[1]
+        return (
+            bias.softmax(dim=-1)[:, -patches:, -patches:]
+            .unflatten(2, self.grid)
+            .unflatten(1, self.grid)
+        )
+
+
+def biased_layers(model: nn.Module) -> list[Biased]:
+    """Return the attention layers of a timm model in order, with their relative position biases.
+
+    TypeError for a model without attention, or with a layer whose scores cannot be written.
+    """
+    writers, attentions = _writers(), _attention_classes()
+    shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
+    found = []
+    for name, module in model.named_modules():
+        if not hasattr(module, "attn_drop"):
+            continue
+        own = getattr(module, "rel_pos", None)
+        table = getattr(module, "relative_position_bias_table", None)
+        holder: Any = own or (module if table is not None else shared)
+        write = writers.get(type(holder))
+        if write is None or not isinstance(module, attentions):
+            what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
+            raise TypeError(f"cannot start {name or 'the model'} ({what}): {SUPPORTED}")
+        if reason := _why_not(holder):
+            raise TypeError(f"cannot start {name or 'the model'}: {reason}")
+        found.append(Biased(name, module, holder, tuple(holder.window_size), write))
+    if not found:
+        raise TypeError(f"{type(model).__name__} has no attention layer of timm: {SUPPORTED}")
+    return found
+
+
+SUPPORTED = (
+    "expected attention with a relative position bias (vit_relpos_*, Swin, BEiT, MaxViT, CoAtNet)"
+)
+
+
+def _attention_classes() -> tuple[type, ...]:
+    from timm.models import beit, maxxvit, swin_transformer, vision_transformer_relpos
+
+    return (
+        vision_transformer_relpos.RelPosAttention,
+        swin_transformer.WindowAttention,
+        beit.Attention,
+        maxxvit.Attention2d,
+        maxxvit.AttentionCl,
+    )
+
+
+def _writers() -> dict[type, Callable[[Any, QuadraticEncoding], None]]:
+    from timm.layers.pos_embed_rel import RelPosBias, RelPosBiasTf, RelPosMlp
+    from timm.models import beit, swin_transformer
+
+    tables = (
+        RelPosBias,
+        beit.Attention,
+        beit.RelativePositionBias,
+        swin_transformer.WindowAttention,
+    )
+    return dict.fromkeys(tables, _write_table) | {RelPosBiasTf: _write_tf, RelPosMlp: _write_mlp}
+
+
+def _why_not(holder: Any) -> str | None:
+    """Return why a bias cannot hold the scores of the quadratic encoding, or None if it can."""
+    if mlp := getattr(holder, "mlp", None):
+        if not isinstance(holder.bias_act, nn.Identity):
+            return (
+                "its bias passes through a sigmoid, as in SwinV2, which cannot hold scores further"
+                f" than {holder.bias_gain} apart; {SUPPORTED}"
+            )
+        needed, hidden = 2 * sum(holder.window_size) - 4, mlp.fc1.out_features
+        if hidden < needed:
+            return f"the perceptron of its bias has {hidden} hidden units, expected {needed}"
+    return None
+
+
+@torch.no_grad()
+def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
+    """Fill a table `(shifts, N_h)`, which lists shifts q - k, from the most negative.
+
+    Three more entries, if there are any, hold the biases of a class token: for its own query, for
+    patch queries on it, and for itself.
+    """
+    table = holder.relative_position_bias_table
+    scores = encoding.shift_scores(*holder.window_size).flip(1, 2).flatten(1).T
+    table[: len(scores)] = scores
+    if len(table) > len(scores):
+        table[len(scores) :] = 0
+        table[len(scores) + 1] = -PREFIX_MARGIN
+
+
+@torch.no_grad()
+def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
+    """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists shifts k - q."""
+    holder.relative_position_bias_table.copy_(encoding.shift_scores(*holder.window_size))
+
+
+@torch.no_grad()
+def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
+    """Set a perceptron of log coordinates so that it gives the scores at every shift.
+
+    The scores are a row term plus a column term, and along one axis any values are a piecewise
+    linear function of the coordinate, which is a sum of ReLUs that bend at the whole-numbered
+    shifts. The sums start at shift 0, where scores are small, so that no digits cancel. Every unit
+    is needed, so the dropout of the hidden units is switched off.
+    """
+    first, last = holder.mlp.fc1, holder.mlp.fc2
+    coordinates = holder.rel_coords_log.double()
+    unit = 0
+    last.weight.zero_()
+    at_zero = 0.0
+    for axis, size in enumerate(holder.window_size):
+        along = coordinates.select(1 - axis, 0)[size - 1 :, axis]  # of the shifts 0 ... size - 1
+        for sign in (1, -1):
+            shifts = -sign * torch.arange(size, device=along.device)  # the coordinates are of q - k
+            values = encoding.axis_scores(axis, shifts).double()  # (N_h, size)
+            slopes = values.diff(dim=1) / along.diff()
+            bends = slopes.diff(dim=1, prepend=torch.zeros_like(slopes[:, :1]))
+            units = slice(unit, unit + size - 1)
+            first.weight[units] = 0
+            first.weight[units, axis] = sign
+            first.bias[units] = -along[:-1].to(first.bias)
+            last.weight[:, units] = bends.to(last.weight)
+            unit = units.stop
+        at_zero = at_zero + values[:, 0]
+    last.bias.copy_(at_zero + PREFIX_MARGIN * bool(holder.prefix_tokens))
+    holder.mlp.drop1.p = 0.0

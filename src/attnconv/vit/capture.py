@@ -1,0 +1,173 @@
+"""Read the attention of vision transformers of timm, and of this package's networks, on images.
+
+Letters: B images, N images or windows, N_h heads, H x W patch tokens of one of them, T = H * W plus
+the prefix tokens (class, distillation and register tokens).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
+
+SUPPORTED = (
+    "expected self-attention of timm whose softmax passes through `attn_drop` as (images or"
+    " windows, heads, tokens, tokens), as in ViT, DeiT, BEiT, EVA, Swin, MaxViT, CoAtNet and GCViT,"
+    " or a network of build_model; other maps can be given as a tensor"
+)
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """The attention of one layer on a batch of images.
+
+    `name`: of the module in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU: probabilities
+    from patch to patch, which sum to 1 over the keys; N = 1 if they depend on positions only.
+    `prefix_mass` `(N_h,)`: the mean probability that patches gave to prefix tokens before that.
+    """
+
+    name: str
+    maps: Tensor
+    prefix_mass: Tensor
+
+
+def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
+    """Return the attention of each layer on images, in the order of execution.
+
+    `images` `(B, C, H', W')` are what the model takes. It runs once, in eval mode and without
+    gradients, and is then left as it was. For layers with windows (Swin, MaxViT) each window is an
+    image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts tokens
+    on its own strided grid.
+
+    TypeError, naming the module, for attention that cannot be read, and for a model without any;
+    ValueError if the tokens of a layer have no known height and width.
+    """
+    found: list[LayerAttention] = []
+    layers = dict(_layers(model))
+    if not layers:
+        raise TypeError(f"{type(model).__name__} has no attention that can be read; {SUPPORTED}")
+    with _as_for_reading(model), ExitStack() as hooks, torch.no_grad():
+        for name, module in layers.items():
+            for hook in _hooks(name, module, model, images, found):
+                hooks.callback(hook.remove)
+        model(images)
+    if silent := [name for name in layers if name not in {layer.name for layer in found}]:
+        module = layers[silent[0]]
+        raise TypeError(f"{_called(silent[0], module)} formed no attention map; {SUPPORTED}")
+    return found
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        ours = isinstance(module, PositionAttention | ContentAttention)
+        if ours or isinstance(getattr(module, "attn_drop", None), nn.Module):
+            yield name, module
+
+
+@contextmanager
+def _as_for_reading(model: nn.Module) -> Iterator[None]:
+    """Put a model in eval mode, with attention that forms its maps, and restore it."""
+    modules: list[Any] = list(model.modules())
+    training = [module.training for module in modules]
+    fused = [module for module in modules if getattr(module, "fused_attn", False)]
+    try:
+        model.eval()
+        for module in fused:
+            module.fused_attn = False
+        yield
+    finally:
+        for module in fused:
+            module.fused_attn = True
+        for module, mode in zip(modules, training, strict=True):
+            module.training = mode
+
+
+def _hooks(
+    name: str, module: Any, model: nn.Module, images: Tensor, found: list[LayerAttention]
+) -> Iterator[Any]:
+    """Register hooks that add a layer's attention to `found` each time it runs."""
+
+    def add_ours(_, inputs: tuple[Tensor, ...]) -> None:
+        X, content = inputs[0], isinstance(module, ContentAttention)  # (B, H, W, D)
+        maps = (
+            module.probabilities(X) if content else attention_probabilities(module, *X.shape[1:3])
+        )
+        maps = maps.cpu() if content else maps.cpu().unsqueeze(0)
+        found.append(LayerAttention(name, maps, maps.new_zeros(module.num_heads)))
+
+    if not hasattr(module, "attn_drop"):
+        yield module.register_forward_pre_hook(add_ours)
+        return
+    shapes: list[tuple[int, ...]] = []  # of the inputs of the layer
+    yield module.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+
+    def add(_, inputs: tuple[Tensor, ...]) -> None:
+        called = _called(name, module)
+        probabilities = _expect_self_attention(called, inputs[0], shapes[-1])
+        grid = _grid(called, module, model, tuple(images.shape[-2:]), inputs[0].shape[-1])
+        found.append(LayerAttention(name, *_of_patches(probabilities, grid)))
+
+    yield module.attn_drop.register_forward_pre_hook(add)
+
+
+def _called(name: str, module: nn.Module) -> str:
+    return f"{name or 'the model'} ({type(module).__name__})"
+
+
+def _expect_self_attention(called: str, probabilities: Tensor, of_input: tuple[int, ...]) -> Tensor:
+    """Return the argument of `attn_drop`, at least float32, if it is self-attention of tokens."""
+    shape = tuple(probabilities.shape)
+    tokens = {of_input[1]} if len(of_input) == 3 else {h * w for h, w in _sides(of_input)}
+    if len(shape) != 4 or shape[2] != shape[3] or shape[3] not in tokens:
+        raise TypeError(
+            f"{called} attends with maps of shape {shape} on an input of shape {of_input};"
+            f" {SUPPORTED}"
+        )
+    probabilities = probabilities.float() if probabilities.element_size() < 4 else probabilities
+    if bool(((probabilities.sum(dim=-1) - 1).abs() > 1e-2).any()):
+        raise TypeError(f"{called} attends with weights that do not sum to 1; {SUPPORTED}")
+    return probabilities
+
+
+def _sides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return what may be height and width in `(B, H, W, C)` or `(B, C, H, W)`."""
+    return [(shape[1], shape[2]), (shape[2], shape[3])] if len(shape) == 4 else []
+
+
+def _grid(
+    called: str, module: Any, model: Any, image: tuple[int, ...], tokens: int
+) -> tuple[int, int]:
+    """Return the height and width of a layer's patch tokens."""
+    prefix, embedding = getattr(model, "num_prefix_tokens", 0), getattr(model, "patch_embed", None)
+    of_image: Callable | None = getattr(embedding, "dynamic_feat_size", None)
+    known = [
+        getattr(module, "window_size", None),
+        getattr(getattr(module, "rel_pos", None), "window_size", None),
+        of_image(image) if of_image else None,
+        getattr(embedding, "grid_size", None),
+    ]
+    for size in known:
+        if isinstance(size, tuple) and tokens - size[0] * size[1] in (prefix, 0):
+            return size[0], size[1]
+    side = isqrt(max(tokens - prefix, 0))
+    if side * side != tokens - prefix or not side:
+        raise ValueError(
+            f"{called} has {tokens} tokens, {prefix} of them prefix tokens; expected a"
+            " `window_size` or `patch_embed.grid_size` that gives their height and width, or a"
+            " square number"
+        )
+    return side, side
+
+
+def _of_patches(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return the maps among the patches, renormalised, and the mass on prefix tokens by head."""
+    prefix = probabilities.shape[-1] - grid[0] * grid[1]
+    to_prefix, to_patches = probabilities[:, :, prefix:].tensor_split([prefix], dim=-1)
+    maps = to_patches / to_patches.sum(dim=-1, keepdim=True)
+    mass = to_prefix.double().sum(dim=-1).mean(dim=(0, 2))
+    return maps.unflatten(-1, grid).unflatten(2, grid).cpu(), mass.cpu()

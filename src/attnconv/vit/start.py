@@ -1,0 +1,183 @@
+"""Start a vision transformer as a convolution: Theorem 1 for the models of timm.
+
+Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..theory.encodings import QuadraticEncoding
+from ..theory.expressivity import expresses_convolution
+from ..theory.grid import shift_set
+from .biases import Biased, biased_layers
+
+
+@dataclass(frozen=True)
+class LayerStart:
+    """How an attention layer starts.
+
+    `offsets` `(N_h, 2)`: the offset k - q that each head is given, in tokens. `fidelity` `(N_h,)`:
+    its mean probability over the interior queries. `residual`: Lemma 3's, at its worst kernel
+    position; 0 if the heads can be mixed to every convolution of the kernel size.
+    """
+
+    name: str
+    grid: tuple[int, int]
+    offsets: Tensor
+    fidelity: Tensor
+    residual: float
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """What `init_as_convolution` made of each layer; it prints as a table."""
+
+    kernel_size: int
+    alpha: float
+    layers: tuple[LayerStart, ...]
+
+    def __str__(self) -> str:
+        size = f"{self.kernel_size} x {self.kernel_size}"
+        lines = [
+            f"started as a {size} convolution, alpha {self.alpha:g}",
+            f"{'layer':<28} {'tokens':>7} {'heads':>5} {'offsets':>7} {'fidelity':>13} residual",
+        ]
+        for layer in self.layers:
+            lowest, highest = layer.fidelity.min().item(), layer.fidelity.max().item()
+            offsets = len({tuple(offset) for offset in layer.offsets.tolist()})
+            lines.append(
+                f"{layer.name:<28} {'{} x {}'.format(*layer.grid):>7} {len(layer.offsets):>5}"
+                f" {offsets:>7} {lowest:>6.3f}-{highest:<6.3f} {layer.residual:>8.3f}"
+            )
+        return "\n".join(lines)
+
+
+def init_as_convolution(
+    vit: nn.Module,
+    kernel_size: int = 3,
+    alpha: float = 2.0,
+    layers: Sequence[int] | None = None,
+) -> StartReport:
+    """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
+
+    Each head attends to one offset of the kernel, `-alpha ||delta - Delta||^2` (Theorem 1); see
+    `kernel_offsets` for which. The scores go into the relative position biases, and the query
+    projections are set to zero, so that attention is exactly the quadratic encoding's until
+    training changes it. Values, projections and perceptrons keep their start. `layers` chooses
+    attention layers by number, from 0; None takes all.
+
+    With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform.
+    With windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares
+    its bias with others starts as they do.
+
+    TypeError, naming the module, for a layer that cannot start so; ValueError for a bad kernel
+    size, alpha or layer. The model is then left as it was.
+    """
+    chosen = chosen_layers(biased_layers(vit), layers)
+    _expect_sizes(kernel_size, alpha, chosen)
+    holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
+    by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
+    wanted = [by_holder[id(layer.holder)] for layer in chosen]
+    set_heads(chosen, wanted, alpha)
+    starts = [
+        _measure(layer, offsets, kernel_size) for layer, offsets in zip(chosen, wanted, strict=True)
+    ]
+    return StartReport(kernel_size, alpha, tuple(starts))
+
+
+def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
+    """Return the kernel offsets that the heads of each layer are given, `(N_h, 2)` each.
+
+    The heads take the offsets from the centre outwards, and each layer goes on where the one before
+    stopped. So K^2 heads take each offset once, more heads repeat the first ones, and where there
+    are fewer, consecutive layers share the kernel out.
+    """
+    offsets = shift_set((kernel_size, kernel_size))
+    offsets = offsets[offsets.square().sum(dim=1).argsort(stable=True)]
+    taken, found = 0, []
+    for count in num_heads:
+        found.append(offsets[torch.arange(taken, taken + count) % len(offsets)])
+        taken += count
+    return found
+
+
+@torch.no_grad()
+def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float) -> None:
+    """Give the heads of each layer the centres `(N_h, 2)` and alpha, and set queries to zero."""
+    for layer, of_layer in zip(layers, centers, strict=True):
+        weight = layer.attention.qkv.weight
+        layer.write(layer.holder, QuadraticEncoding.from_alpha(of_layer.to(weight), alpha))
+        zero_queries(layer.attention)
+
+
+@torch.no_grad()
+def zero_queries(attention: Any) -> None:
+    """Set the query projection of an attention layer to zero, with its bias and normalisation."""
+    qkv, heads = attention.qkv, attention.num_heads
+    rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
+    # most layers list all queries first, some the query, key and value of each head
+    by_head = rows.view(heads, 3, -1)[:, 0] if getattr(attention, "head_first", False) else None
+    rows = rows[: len(rows) // 3] if by_head is None else by_head.flatten()
+    qkv.weight[rows] = 0
+    norm = getattr(attention, "q_norm", None)
+    for bias in (qkv.bias, getattr(attention, "q_bias", None), getattr(norm, "bias", None)):
+        if bias is not None:
+            bias[rows if bias is qkv.bias else slice(None)] = 0
+
+
+def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
+    """Return the layers with these numbers, from 0; all for None. ValueError for another number."""
+    if layers is None:
+        return found
+    if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
+        raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
+    return [found[number] for number in layers]
+
+
+def _expect_sizes(kernel_size: int, alpha: float, layers: Sequence[Biased]) -> None:
+    smallest = min(min(layer.grid) for layer in layers)
+    if not (isinstance(kernel_size, int) and 1 <= kernel_size <= smallest):
+        raise ValueError(
+            f"kernel_size is {kernel_size!r}, expected a whole number from 1 to {smallest}, the"
+            " smallest side of a layer in tokens"
+        )
+    # refused here, before anything is written
+    dtype = layers[0].attention.qkv.weight.dtype
+    QuadraticEncoding.from_alpha(torch.zeros(1, 2, dtype=dtype), alpha)
+
+
+def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
+    maps = layer.probabilities().cpu()
+    return LayerStart(
+        layer.name,
+        layer.grid,
+        offsets,
+        mass_on_offsets(maps, offsets),
+        float(
+            expresses_convolution(
+                maps / maps.sum(dim=(-2, -1), keepdim=True), kernel_size
+            ).residual.max()
+        ),
+    )
+
+
+def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
+    """Return each head's mean probability on its offset, `(N_h,)`, over the interior queries.
+
+    `maps` `(..., N_h, H, W, H, W)`; interior are the queries from which the pixels at all heads'
+    offsets lie inside the image.
+    """
+    height, width = maps.shape[-2:]
+    low, high = offsets.amin(dim=0).clamp(max=0).tolist(), offsets.amax(dim=0).clamp(min=0).tolist()
+    i = torch.arange(-low[0], height - high[0])
+    j = torch.arange(-low[1], width - high[1])
+    rows, columns = torch.meshgrid(i, j, indexing="ij")
+    masses = [
+        maps[..., head, rows, columns, rows + row, columns + column].mean()
+        for head, (row, column) in enumerate(offsets.tolist())
+    ]
+    return torch.stack(masses)

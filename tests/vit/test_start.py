@@ -1,0 +1,237 @@
+"""Tests of vision transformers started as convolutions, against timm's own forward pass."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnconv import init_as_convolution
+from attnconv.theory.attention import convolution
+from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.theory.theorem1 import softness_bound
+from attnconv.vit.biases import PREFIX_MARGIN, biased_layers
+from attnconv.vit.start import kernel_offsets, mass_on_offsets, zero_queries
+
+timm = pytest.importorskip("timm")
+
+FAMILIES = {
+    "bias": ("vit_relpos_small_patch16_224", {"img_size": 80, "rel_pos_type": "bias"}),
+    "mlp": ("vit_relpos_small_patch16_224", {"img_size": 80}),
+    "class token": ("vit_relpos_base_patch16_cls_224", {"img_size": 80}),
+    "shared": ("vit_srelpos_small_patch16_224", {"img_size": 80}),
+    "swin": ("swin_tiny_patch4_window7_224", {}),
+    "beit": ("beit_base_patch16_224", {"img_size": 80}),
+    "maxvit": ("maxvit_tiny_tf_224", {"img_size": 224}),
+    "coatnet": ("coatnet_nano_rw_224", {"img_size": 128}),
+    "coatnet, mlp": ("coatnet_rmlp_nano_rw_224", {"img_size": 128}),
+}
+
+
+def small(name):
+    model, options = FAMILIES[name]
+    return timm.create_model(model, pretrained=False, num_classes=10, **options).eval()
+
+
+def attention_in_forward(model, images):
+    """The probabilities that timm's own forward pass gives to `attn_drop`, by layer."""
+    found, hooks = {}, []
+    for name, module in model.named_modules():
+        if hasattr(module, "attn_drop"):
+            module.fused_attn = False
+            hooks.append(
+                module.attn_drop.register_forward_hook(
+                    lambda _, inputs, output, name=name: found.__setitem__(name, inputs[0])
+                )
+            )
+    with torch.no_grad():
+        model(images)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def quadratic_attention(offsets, alpha, height, width):
+    """The quadratic encoding's attention by a loop over pixels, `(N_h, T, T)`, float64."""
+    pixels = torch.cartesian_prod(torch.arange(height), torch.arange(width)).double()
+    maps = []
+    for offset in offsets.double():
+        rows = [(-alpha * (pixels - q - offset).square().sum(dim=1)).softmax(0) for q in pixels]
+        maps.append(torch.stack(rows))
+    return torch.stack(maps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_is_the_quadratic_encodings(family):
+    """In timm's forward pass on an image, at every query of every window without a mask."""
+    torch.manual_seed(0)
+    model = small(family)
+    size = FAMILIES[family][1].get("img_size", 224)
+    report = init_as_convolution(model, 3, alpha=2.0)
+    found = attention_in_forward(model, torch.randn(1, 3, size, size))
+    assert [layer.name for layer in report.layers] == list(found)
+    for layer in report.layers:
+        height, width = layer.grid
+        maps = found[layer.name][0].double()  # the first window, which no mask cuts
+        prefix = maps.shape[-1] - height * width
+        to_prefix = maps[:, prefix:, :prefix].sum(dim=-1)
+        assert float(to_prefix.max() if prefix else 0) < 1e-6
+        expected = quadratic_attention(layer.offsets, 2.0, height, width)
+        assert (maps[:, prefix:, prefix:] - expected).abs().max() < 1e-6
+        as_maps = expected.unflatten(2, layer.grid).unflatten(1, layer.grid)
+        torch.testing.assert_close(
+            layer.fidelity, mass_on_offsets(as_maps, layer.offsets), atol=1e-6, rtol=0
+        )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    side=st.integers(4, 8),
+    heads=st.sampled_from((1, 2, 4, 9, 12, 25)),
+    kernel_size=st.integers(1, 4),
+    alpha=st.floats(0.2, 40),
+    kind=st.sampled_from(("bias", "mlp")),
+)
+def test_a_started_layer_is_a_convolution_within_the_bound(side, heads, kernel_size, alpha, kind):
+    """With identity values and a kernel for the heads' offsets in the projection (Theorem 1)."""
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    torch.manual_seed(side)
+    channels = 2  # of the image; each head carries them in its own dimensions
+    model = VisionTransformerRelPos(
+        img_size=side,
+        patch_size=1,
+        in_chans=channels,
+        embed_dim=2 * heads,
+        depth=1,
+        num_heads=heads,
+        rel_pos_type=kind,
+    ).eval()
+    offsets = init_as_convolution(model, kernel_size, alpha).layers[0].offsets
+    attention = model.blocks[0].attn
+    W = torch.randn(heads, channels, 2 * heads)  # one matrix for each head
+    with torch.no_grad():
+        values = attention.qkv.weight[-2 * heads :].zero_()
+        values[:, :channels] = torch.eye(channels).repeat(heads, 1)
+        attention.qkv.bias.zero_()
+        attention.proj.weight.copy_(W.flatten(0, 1).T)
+        attention.proj.bias.zero_()
+        X = torch.rand(1, side, side, channels) * 2 - 1
+        tokens = torch.nn.functional.pad(X, (0, 2 * heads - channels)).flatten(1, 2)
+        output = attention(tokens).unflatten(1, (side, side))[0]
+    # the convolution whose kernel sums the matrices of the heads at each offset
+    reach = kernel_size
+    kernel = torch.zeros(2 * reach + 1, 2 * reach + 1, channels, 2 * heads)
+    for (row, column), matrix in zip(offsets.tolist(), W, strict=True):
+        kernel[row + reach, column + reach] += matrix
+    expected = convolution(X[0], kernel)
+    inside = [
+        (i, j)
+        for i in range(side)
+        for j in range(side)
+        if all(0 <= i + r < side and 0 <= j + c < side for r, c in offsets.tolist())
+    ]
+    bound = softness_bound(W.unsqueeze(1), alpha, largest=1.0)
+    for i, j in inside:
+        difference = (output[i, j] - expected[i, j]).abs().double()
+        assert bool((difference <= bound + 1e-4).all())
+
+
+def test_heads_take_offsets_from_the_centre_and_layers_share_the_kernel():
+    nine = {(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)}
+    first, second, third = (
+        [tuple(o) for o in layer.tolist()] for layer in kernel_offsets(3, (3, 3, 3))
+    )
+    assert first[0] == (0, 0) and {*first, *second, *third} == nine
+    (twelve,) = kernel_offsets(3, (12,))
+    assert {tuple(offset) for offset in twelve.tolist()} == nine
+
+
+def test_the_start_changes_nothing_but_biases_and_queries():
+    model = small("bias")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    init_as_convolution(model, 3, layers=(0, -1))
+    after = model.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    last = len(model.blocks) - 1
+    ends = ("attn.rel_pos.relative_position_bias_table", "attn.qkv.weight")
+    assert changed == {f"blocks.{n}.{end}" for n in (0, last) for end in ends}
+    weight = after["blocks.0.attn.qkv.weight"]
+    dim = len(weight) // 3
+    assert not weight[:dim].any()
+    torch.testing.assert_close(weight[dim:], before["blocks.0.attn.qkv.weight"][dim:])
+
+
+def test_queries_can_be_learned_afterwards():
+    model = small("bias").train()
+    init_as_convolution(model)
+    model(torch.randn(2, 3, 80, 80)).square().sum().backward()
+    gradient = model.blocks[0].attn.qkv.weight.grad
+    assert gradient[: len(gradient) // 3].abs().max() > 0
+    assert model.blocks[0].attn.rel_pos.relative_position_bias_table.grad.abs().max() > 0
+
+
+def test_queries_of_head_first_layers_are_those_of_each_head():
+    from timm.models.maxxvit import Attention2d
+
+    attention = Attention2d(8, dim_head=4, head_first=True)
+    zero_queries(attention)
+    rows = attention.qkv.weight.flatten(1).abs().sum(dim=1).view(2, 3, 4)
+    assert not rows[:, 0].any() and bool((rows[:, 1:] > 0).all())
+
+
+def test_a_class_token_takes_no_part():
+    model = small("class token")
+    init_as_convolution(model)
+    assert all(
+        layer.probabilities().sum(dim=(-2, -1)).min() > 0.999 for layer in biased_layers(model)
+    )
+    assert PREFIX_MARGIN > 14  # e^-14 is about 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("swinv2_tiny_window8_256", "layers.0.blocks.0.attn"),
+        ("gcvit_xxtiny", "WindowAttentionGlobal"),
+        ("resnet18", "ResNet"),
+    ],
+)
+def test_other_models_are_refused_by_name(name, expected):
+    model = timm.create_model(name, pretrained=False)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match=expected):
+        init_as_convolution(model)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel_size": 6}, "kernel_size is 6, expected a whole number from 1 to 5"),
+        ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"layers": (12,)}, "layers has 12"),
+    ],
+)
+def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
+    model = small("bias")
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        init_as_convolution(model, **arguments)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_the_report_prints_a_line_for_each_layer():
+    report = init_as_convolution(small("bias"), 3)
+    lines = str(report).splitlines()
+    assert len(lines) == 2 + len(report.layers) and "blocks.0.attn" in lines[2]
+    assert report.layers[0].residual > 0.9  # six heads cannot be nine offsets (Lemma 3)
+
+
+def test_one_encoding_for_all_ways():
+    """The table that timm indexes by q - k holds the quadratic encoding's scores of k - q."""
+    model = small("bias")
+    (offsets, *_) = (layer.offsets for layer in init_as_convolution(model, 3).layers)
+    table = model.blocks[0].attn.rel_pos.relative_position_bias_table.detach()
+    scores = QuadraticEncoding.from_alpha(offsets.float(), 2.0).scores(torch.tensor([2, -1]))
+    torch.testing.assert_close(table[(4 - 2) * 9 + (4 + 1)], scores)
