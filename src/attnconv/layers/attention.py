@@ -242,9 +242,9 @@ class ContentAttention(nn.Module):
         """Return the row and the column of each key pixel, one-hot: `(T, H + W)`."""
         height, width = keys.shape[2:4]
         like_keys = {"dtype": keys.dtype, "device": keys.device}
-        row = torch.eye(height, **like_keys).repeat_interleave(width, dim=0)
-        column = torch.eye(width, **like_keys).repeat(height, 1)
-        return torch.cat([row, column], dim=-1)
+        row = torch.eye(height, **like_keys).unsqueeze(1).expand(-1, width, -1)
+        column = torch.eye(width, **like_keys).expand(height, -1, -1)
+        return torch.cat([row, column], dim=-1).flatten(0, 1)
 
 
 def _expect_images(X: Tensor, dim_in: int) -> None:

@@ -84,7 +84,7 @@ class ConvAsAttention(nn.Module):
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
         return first, first + size + 1 - self._extent(axis), self.stride[axis]
 
-    def _queries(self, axis: int, size: int) -> range:
+    def queries(self, axis: int, size: int) -> range:
         """Return the kept queries along one axis of the padded image."""
         return range(*self._bounds(axis, size))
 
@@ -103,9 +103,7 @@ class ConvAsAttention(nn.Module):
         self._check(x)
         if x.ndim == len(self.kernel_size) + 1:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        pads = [pad for before_after in reversed(self.padding) for pad in before_after]
-        x = F.pad(x, pads, mode=mode)
+        x = pad_image(x, self.padding, self.padding_mode)
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
@@ -123,7 +121,7 @@ class ConvAsAttention(nn.Module):
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
             copies = [value.detach().clone() for value in values]
-            queries = [self._queries(axis, size) for axis, size in enumerate(sizes)]
+            queries = [self.queries(axis, size) for axis, size in enumerate(sizes)]
             known = self._known = tuple(sizes), copies, as_shifts(self.encoding, queries, sizes)
         return known[2]
 
@@ -135,7 +133,7 @@ class ConvAsAttention(nn.Module):
         # Cast both here: what is cast inside would meet gradients of another dtype.
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
-        queries = [len(self._queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
+        queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence has one row
         stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
@@ -222,6 +220,12 @@ def convert_network(model: nn.Module) -> nn.Module:
             return converted[module]
         model.set_submodule(path, converted[module])
     return model
+
+
+def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
+    """Return `(B, C, ...)` with pixels before and after it along each axis, as a convolution's."""
+    pads = [pad for before_after in reversed(padding) for pad in before_after]
+    return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 
 def _as_image(x: Tensor) -> Tensor:
