@@ -40,7 +40,7 @@ ADDED_SINCE = {
     *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
-    *(f"vit/{name}.py" for name in ("__init__", "biases", "capture", "start")),
+    *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }
 # Lines of chapter 18 in files that are counted: its tiers, models, parameters and records.
 ADDED_IN_SHARED_FILES = 60
