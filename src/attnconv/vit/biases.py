@@ -76,6 +76,7 @@ def biased_layers(model: nn.Module) -> list[Biased]:
 
 SUPPORTED = (
     "expected attention with a relative position bias (vit_relpos_*, Swin, BEiT, MaxViT, CoAtNet)"
+    " or a plain VisionTransformer with learned absolute positions (ViT, DeiT)"
 )
 
 

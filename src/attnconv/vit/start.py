@@ -3,6 +3,7 @@
 Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..theory.attention import spatial_softmax
 from ..theory.encodings import QuadraticEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import shift_set
+from .absolute import Absolute, absolute_layers, start_absolute
 from .biases import Biased, biased_layers
+from .capture import attention_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def init_as_convolution(
     kernel_size: int = 3,
     alpha: float = 2.0,
     layers: Sequence[int] | None = None,
+    images: Tensor | None = None,
 ) -> StartReport:
     """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
 
@@ -74,9 +79,17 @@ def init_as_convolution(
     With windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares
     its bias with others starts as they do.
 
+    A plain vision transformer (ViT, DeiT) has no such bias. There the start goes through ten
+    dimensions of its absolute position encoding, and is approximate, since a LayerNorm mixes
+    positions with content (see `vit.absolute`). It is set and measured on `images`
+    `(B, C, H', W')`, as the model takes them; on noise without any. A warning is given for a layer
+    with less than half of the fidelity of an exact start. Other models ignore `images`.
+
     TypeError, naming the module, for a layer that cannot start so; ValueError for a bad kernel
     size, alpha or layer. The model is then left as it was.
     """
+    if (plain := absolute_layers(vit)) is not None:
+        return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
     chosen = chosen_layers(biased_layers(vit), layers)
     _expect_sizes(kernel_size, alpha, chosen)
     holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
@@ -87,6 +100,42 @@ def init_as_convolution(
         _measure(layer, offsets, kernel_size) for layer, offsets in zip(chosen, wanted, strict=True)
     ]
     return StartReport(kernel_size, alpha, tuple(starts))
+
+
+def _start_plain(
+    vit: Any, layers: list[Absolute], kernel_size: int, alpha: float, images: Tensor | None
+) -> StartReport:
+    _expect_sizes(kernel_size, alpha, layers)
+    if images is None:
+        channels = vit.patch_embed.proj.in_channels
+        generator = torch.Generator().manual_seed(0)
+        images = torch.randn(8, channels, *vit.patch_embed.img_size, generator=generator)
+        images = images.to(vit.pos_embed)
+    wanted = kernel_offsets(kernel_size, [layer.num_heads for layer in layers])
+    start_absolute(vit, layers, wanted, alpha, images)
+    found = {layer.name: layer for layer in attention_of(vit, images)}
+    starts = []
+    for layer, offsets in zip(layers, wanted, strict=True):
+        maps = found[layer.name].maps.double()
+        patches = (1 - found[layer.name].prefix_mass).double()
+        fidelity = mass_on_offsets(maps, offsets) * patches
+        residual = float(expresses_convolution(maps, kernel_size).residual.max())
+        starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
+        encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
+        exact = spatial_softmax(encoding.position_scores(*layer.grid))
+        share = float(fidelity.mean() / mass_on_offsets(exact, offsets).mean())
+        if share < LOW_FIDELITY:
+            warnings.warn(
+                f"{layer.name} has {share:.0%} of the fidelity that alpha = {alpha:g} should give,"
+                " since content outweighs positions there; start fewer layers, or use a model with"
+                " a relative position bias",
+                stacklevel=3,
+            )
+    return StartReport(kernel_size, alpha, tuple(starts))
+
+
+#: Below this share of the fidelity of an exact start, a start is not convolutional.
+LOW_FIDELITY = 0.5
 
 
 def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
@@ -138,7 +187,9 @@ def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     return [found[number] for number in layers]
 
 
-def _expect_sizes(kernel_size: int, alpha: float, layers: Sequence[Biased]) -> None:
+def _expect_sizes(
+    kernel_size: int, alpha: float, layers: Sequence[Biased] | Sequence[Absolute]
+) -> None:
     smallest = min(min(layer.grid) for layer in layers)
     if not (isinstance(kernel_size, int) and 1 <= kernel_size <= smallest):
         raise ValueError(

@@ -1,0 +1,168 @@
+"""Start a plain vision transformer as a convolution, through its absolute position encoding.
+
+Quadratic attention needs four numbers of each token's position k, 1, k_1, k_2 and ||k||^2, and a
+head dimension of 3: with the query (1, q_1 + Delta_1, q_2 + Delta_2) and the key
+alpha (-||k||^2, 2 k_1, 2 k_2) the score is -alpha ||k - q - Delta||^2 plus a term of the query
+alone, which the softmax ignores (`theorem_1_absolute` in proofs/).
+
+A LayerNorm comes before the projections. It divides by the standard deviation of the whole token,
+so scores would depend on content. Therefore the four numbers are written together with a fifth that
+makes their norm the same at every position, each with its negative, so that their mean is zero, and
+much larger than content; the LayerNorm's weights restore the size of content.
+
+Letters: D hidden dimension, T tokens of an image, N_h heads.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..theory.grid import pixels
+from .biases import PREFIX_MARGIN
+
+#: Dimensions of the hidden state that hold the position: five numbers and their negatives.
+CODE = 10
+ONE, COORDINATES, SQUARE = 0, (1, 2), 3
+#: The squared norm of the position code, in that of the content before the first layer.
+CODE_TO_CONTENT = 1000.0
+
+
+class Absolute(NamedTuple):
+    """An attention layer of a plain vision transformer, and the number of its block."""
+
+    name: str
+    attention: Any
+    block: int
+    grid: tuple[int, int]
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+
+def absolute_layers(model: nn.Module) -> list[Absolute] | None:
+    """Return the attention layers of a plain vision transformer; None for another model.
+
+    TypeError for one whose layers would not see the position code.
+    """
+    from timm.layers.attention import Attention
+    from timm.models.vision_transformer import Block, VisionTransformer
+
+    if not isinstance(model, VisionTransformer) or not isinstance(model.pos_embed, nn.Parameter):
+        return None
+    if model.no_embed_class and model.num_prefix_tokens:
+        raise TypeError("cannot start the model: its class token has no position encoding")
+    if not isinstance(model.norm_pre, nn.Identity):
+        raise TypeError("cannot start the model: norm_pre comes between positions and attention")
+    found = []
+    grid = tuple(model.patch_embed.grid_size)
+    for number, block in enumerate(model.blocks):
+        attention: Any = getattr(block, "attn", None)
+        name = f"blocks.{number}.attn"
+        plain = type(block) is Block and type(attention) is Attention
+        if not plain or not isinstance(attention.q_norm, nn.Identity):
+            raise TypeError(
+                f"cannot start {name} ({type(attention).__name__}): expected timm's Block and"
+                " Attention without normalisation of queries and keys"
+            )
+        if attention.head_dim < 3 or model.embed_dim <= CODE:
+            raise TypeError(
+                f"cannot start {name}: heads of dimension {attention.head_dim} in a model of width"
+                f" {model.embed_dim}, expected at least 3 and {CODE + 1}"
+            )
+        found.append(Absolute(name, attention, number, grid))
+    return found
+
+
+@torch.no_grad()
+def start_absolute(
+    model: Any, layers: Sequence[Absolute], centers: Sequence[Tensor], alpha: float, images: Tensor
+) -> None:
+    """Give the heads of each layer the centres `(N_h, 2)` in tokens and alpha, in place."""
+    learned = model.pos_embed[:, model.num_prefix_tokens :]
+    tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
+    centred = tokens.square().sum(dim=1) - tokens.sum(dim=1).square() / model.embed_dim
+    content = centred.mean()  # the squared norm that a LayerNorm would see without the code
+    reach = max(float(of_layer.abs().max()) for of_layer in centers)
+    code, scale = position_code(*layers[0].grid, model.num_prefix_tokens, alpha, reach)
+    size = (CODE_TO_CONTENT * content / code[0].square().sum()).sqrt().item()
+    _reserve_code(model)
+    model.pos_embed[..., -CODE:] = size * code
+    for norm in _norms(model):  # content gets the size that it would have without the code
+        norm.weight[:-CODE] *= (1 + CODE_TO_CONTENT) ** 0.5
+    # what a LayerNorm divides by
+    deviation = (((1 + CODE_TO_CONTENT) * content / model.embed_dim).sqrt() / size).item()
+    for layer, of_layer in zip(layers, centers, strict=True):
+        _write_heads(layer.attention, of_layer, alpha, deviation, scale)
+
+
+def position_code(
+    height: int, width: int, prefix: int, alpha: float, reach: float
+) -> tuple[Tensor, float]:
+    """Return the codes `(prefix + T, CODE)` of all tokens, float64, and their unit of length.
+
+    They have mean zero and one norm. Coordinates are those from the centre. A prefix token is at no
+    position: as a key its score lies `PREFIX_MARGIN` below the best patch's, as a query it is
+    uniform. `reach`: the largest coordinate of an offset.
+    """
+    middle = torch.tensor([height - 1, width - 1], dtype=torch.float64) / 2
+    k = pixels(height, width) - middle
+    scale = max(height, width) / 2
+    squares = k.square().sum(dim=1, keepdim=True)
+    patches = torch.cat([torch.ones_like(squares), k / scale, squares / scale**2], dim=1)
+    # at the border the nearest pixel to an offset outside the image is at most `reach` away twice
+    below = PREFIX_MARGIN / alpha + 2 * reach**2
+    outside = k.new_tensor([[0.0, 0.0, 0.0, below / scale**2]]).expand(prefix, -1)
+    numbers = torch.cat([outside, patches])
+    norms = numbers.square().sum(dim=1, keepdim=True)
+    numbers = torch.cat([numbers, (norms.max() - norms).clamp(min=0).sqrt()], dim=1)
+    return torch.cat([numbers, -numbers], dim=1), scale
+
+
+def _norms(model: Any) -> list[nn.LayerNorm]:
+    blocks = [norm for block in model.blocks for norm in (block.norm1, block.norm2)]
+    return [norm for norm in (*blocks, model.norm, model.fc_norm) if isinstance(norm, nn.LayerNorm)]
+
+
+def _reserve_code(model: Any) -> None:
+    """Let nothing write to the dimensions of the code, and nothing read them."""
+    writers = [model.patch_embed.proj]
+    readers = [getattr(model, name, None) for name in ("head", "head_dist")]
+    for block in model.blocks:
+        writers += [block.attn.proj, block.mlp.fc2]
+        readers += [block.attn.qkv, block.mlp.fc1]
+    for module in writers:
+        module.weight[-CODE:] = 0
+        if module.bias is not None:
+            module.bias[-CODE:] = 0
+    for module in readers:
+        if isinstance(module, nn.Linear):
+            module.weight[:, -CODE:] = 0
+
+
+def _write_heads(
+    attention: Any, centers: Tensor, alpha: float, deviation: float, scale: float
+) -> None:
+    """Set the queries and keys of a layer; values keep their start."""
+    heads, dim = attention.num_heads, attention.head_dim
+    width = attention.qkv.in_features
+    query, key, _ = attention.qkv.weight.unflatten(0, (3, heads, dim))
+    query.zero_()
+    key.zero_()
+
+    def read(weights: Tensor, row: int, number: int, factor: Tensor | float) -> None:
+        # half from the number, half from its negative, so that the LayerNorm's mean cancels
+        positive = width - CODE + number
+        weights[:, row, positive] = factor * deviation / 2
+        weights[:, row, positive + CODE // 2] = -factor * deviation / 2
+
+    read(query, 0, ONE, 1.0)
+    read(key, 0, SQUARE, -alpha * scale**2 / attention.scale)
+    for axis, number in enumerate(COORDINATES, start=1):
+        read(query, axis, number, scale)
+        read(query, axis, ONE, centers[:, axis - 1].to(query))
+        read(key, axis, number, 2 * alpha * scale / attention.scale)
+    if attention.qkv.bias is not None:
+        attention.qkv.bias[: 2 * heads * dim] = 0

@@ -1,0 +1,155 @@
+"""Tests of plain vision transformers started as convolutions, in timm's own forward pass."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnconv import init_as_convolution
+from attnconv.data import load_photograph
+from attnconv.theory.attention import spatial_softmax
+from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.vit.absolute import CODE, position_code
+from attnconv.vit.capture import attention_of
+
+timm = pytest.importorskip("timm")
+
+
+def plain(**options):
+    from timm.models.vision_transformer import VisionTransformer
+
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "patch_size": 4, "embed_dim": 54, "depth": 4, "num_heads": 9}
+    return VisionTransformer(**sizes | {"num_classes": 10, "mlp_ratio": 2} | options).eval()
+
+
+def photographs(size):
+    """Crops of two photographs, centred and scaled as networks take them."""
+    crops = []
+    for name in ("china", "flower"):
+        image = load_photograph(name, (2 * size, 2 * size)).movedim(-1, 0)
+        crops += [image[:, :size, :size], image[:, size:, size:], image[:, :size, size:]]
+    return (torch.stack(crops) - 0.5) / 0.25
+
+
+def quadratic(offsets, alpha, grid):
+    encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
+    return spatial_softmax(encoding.position_scores(*grid))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    height=st.integers(3, 16),
+    width=st.integers(3, 16),
+    prefix=st.integers(0, 2),
+    alpha=st.floats(0.2, 40),
+)
+def test_codes_have_mean_zero_and_one_norm(height, width, prefix, alpha):
+    """So the LayerNorm divides every token by the same number when content is small."""
+    codes, _ = position_code(height, width, prefix, alpha, reach=1.0)
+    assert codes.shape == (prefix + height * width, CODE)
+    torch.testing.assert_close(codes.sum(dim=1), torch.zeros_like(codes[:, 0]), atol=1e-12, rtol=0)
+    norms = codes.norm(dim=1)
+    torch.testing.assert_close(norms, norms[:1].expand_as(norms), atol=0, rtol=1e-12)
+    assert len(codes[prefix:].unique(dim=0)) == height * width
+
+
+@pytest.mark.parametrize("options", [{}, {"class_token": False, "global_pool": "avg"}])
+@pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 0.7), (2, 30.0)])
+def test_the_start_is_exact_where_content_has_the_same_size_everywhere(options, kernel_size, alpha):
+    """On an image of one colour, in the first layer, in float64: borders included."""
+    model = plain(**options).double()
+    model.pos_embed.data.zero_()
+    if model.cls_token is not None:
+        model.cls_token.data.zero_()
+    images = torch.full((1, 3, 32, 32), 0.7, dtype=torch.float64)
+    report = init_as_convolution(model, kernel_size, alpha, images=images)
+    found = attention_of(model, images)[0]
+    expected = quadratic(report.layers[0].offsets, alpha, (8, 8))
+    assert (found.maps[0] - expected).abs().max() < 1e-5
+    assert found.prefix_mass.max() < 1e-8
+
+
+def test_photographs_leave_every_layer_convolutional():
+    """On real images and through all layers, where the LayerNorm mixes positions with content."""
+    model, images = plain(), photographs(32)
+    report = init_as_convolution(model, 3, 2.0, images=images)
+    for layer, found in zip(report.layers, attention_of(model, images), strict=True):
+        exact = quadratic(layer.offsets, 2.0, (8, 8))
+        assert (found.maps.double().mean(dim=0) - exact).abs().max() < 0.02
+        assert layer.fidelity.min() > 0.6 and layer.residual < 0.25
+
+
+def test_images_change_the_output_and_content_keeps_its_size():
+    model, images = plain(), photographs(32)
+    before = copy.deepcopy(model)
+    before.pos_embed.data.zero_()
+    init_as_convolution(model, images=images)
+    assert model(images).std(dim=0).max() > 1e-3
+    sizes = []
+    for each in (before, model):
+        tokens = each._pos_embed(each.patch_embed(images))[:, 1:]
+        sizes.append(each.blocks[0].norm1(tokens)[..., :-CODE].square().mean().sqrt().item())
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.25)
+
+
+def test_the_class_token_looks_everywhere_alike_and_is_not_looked_at():
+    model, images = plain(), photographs(32)
+    init_as_convolution(model, images=images)
+    maps = {}
+    model.blocks[0].attn.fused_attn = False
+    model.blocks[0].attn.attn_drop.register_forward_hook(
+        lambda _, inputs, output: maps.update(found=output.detach())
+    )
+    model(images)
+    of_class, to_class = maps["found"][:, :, 0, 1:], maps["found"][:, :, 1:, 0]
+    assert to_class.max() < 1e-6
+    assert of_class.std() < 0.01 and float(of_class.mean()) == pytest.approx(1 / 65, rel=0.3)
+
+
+def test_values_keep_their_start_and_queries_can_be_learned():
+    model = plain()
+    before = copy.deepcopy(model.state_dict())
+    init_as_convolution(model, layers=(0, 2), images=photographs(32))
+    after = model.state_dict()
+    for number in range(4):
+        name = f"blocks.{number}.attn.qkv.weight"
+        kept = slice(2 * 54, None) if number in (0, 2) else slice(None)
+        assert torch.equal(before[name][kept, :-CODE], after[name][kept, :-CODE])
+    model.train()(photographs(32)).square().sum().backward()
+    gradient = model.blocks[0].attn.qkv.weight.grad
+    assert gradient[:54].abs().max() > 0 and gradient[54:108].abs().max() > 0
+
+
+def test_content_that_outweighs_positions_is_warned_of():
+    model = plain()
+    with torch.no_grad():
+        for block in model.blocks:  # the outputs of the first layers outweigh positions later
+            block.mlp.fc2.weight *= 1e4
+    with pytest.warns(UserWarning, match="blocks.3.attn has .*% of the fidelity"):
+        init_as_convolution(model, images=photographs(32))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"qk_norm": True}, "blocks.0.attn"),
+        ({"pre_norm": True}, "norm_pre"),
+        ({"no_embed_class": True}, "class token has no position"),
+        ({"embed_dim": 18}, "heads of dimension 2"),
+    ],
+)
+def test_other_forms_are_refused(options, message):
+    model = plain(**options)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(TypeError, match=message):
+        init_as_convolution(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_distilled_transformer_starts_on_noise():
+    model = timm.create_model("deit_tiny_distilled_patch16_224", pretrained=False).eval()
+    report = init_as_convolution(model)
+    assert min(layer.fidelity.min() for layer in report.layers) > 0.6
