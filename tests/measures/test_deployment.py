@@ -14,25 +14,25 @@ from attnconv.measures.deployment import (
     try_route,
 )
 
+# The page "Use it on your network" executes the whole table and stops the build where one fails.
 QUICK = ("converted layer", "sa-quadratic")
-SLOW_ROUTES = ("torch.compile", "ONNX")
-CELLS = [
-    pytest.param(
-        network,
-        route,
-        marks=[pytest.mark.slow] if network not in QUICK or route in SLOW_ROUTES else [],
-    )
-    for network in NETWORKS
-    for route in ROUTES
-]
+SLOW = ("torch.compile", "ONNX")
+CELLS = [(network, route) for network in QUICK for route in ROUTES if route not in SLOW]
+CELLS += [("converted ResNet18", "state_dict"), ("sa-learned-content", "float16")]
 
 
 @pytest.mark.parametrize(("network", "route"), CELLS)
-def test_every_cell_works(network, route):
-    if network == "started vision transformer":
-        pytest.importorskip("timm")
+def test_cells_work(network, route):
     outcome = try_route(NETWORKS[network], ROUTES[route])
     assert outcome.works, outcome
+
+
+@pytest.mark.slow
+def test_an_exported_network_refuses_sides_beyond_its_encoding():
+    example = NETWORKS["sa-learned"]
+    assert example.sides == "multiples of 4 up to 32" and max(example.other.shape[2:]) <= 32
+    with pytest.raises(AssertionError, match="Guard failed"):
+        example.exported.module()(torch.randn(1, 3, 36, 32))
 
 
 @pytest.mark.parametrize(

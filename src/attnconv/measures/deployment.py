@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 
 from ..checks import largest_gap
 from ..layers.conv import conv_to_attention, convert_network
-from ..models import build_model
+from ..runs.weights import load_model
 from ..vit.start import init_as_convolution
 
 
@@ -21,8 +21,8 @@ from ..vit.start import init_as_convolution
 class Example:
     """A network to deploy and the images that it is tried on.
 
-    `build` returns it with random weights. Images have three channels and sides that are multiples
-    of `step`; None if the network takes images of `height` x `width` only. Exports are made with
+    `build` returns it. Images have three channels and sides that are multiples of `step`, `largest`
+    at most; with no step the network takes images of `height` x `width` only. Exports are made with
     the images `given` and run on the images `other`, of another batch size, height and width.
     """
 
@@ -30,13 +30,15 @@ class Example:
     step: int | None
     height: int
     width: int
+    largest: int | None = None
 
     @property
     def sides(self) -> str:
         """The heights and widths that the network takes, in words."""
         if self.step is None:
             return f"{self.height} × {self.width} only"
-        return "any" if self.step == 1 else f"multiples of {self.step}"
+        limit = f" up to {self.largest}" if self.largest else ""
+        return ("any" if self.step == 1 else f"multiples of {self.step}") + limit
 
     @cached_property
     def network(self) -> nn.Module:
@@ -55,13 +57,15 @@ class Example:
     def exported(self) -> ExportedProgram:
         """The program that `torch.export` makes for any batch, and for any sides but fixed ones.
 
-        Sides run from half of to twice those of `given`. With a stride, some guards are too complex
-        for the solver; the flag defers them to when the program runs.
+        Sides run from half of to twice those of `given`, or to `largest`. With a stride, some
+        guards are too complex for the solver; the flag defers them to when the program runs.
         """
         sides = {}
-        for axis, name in ((2, "height"), (3, "width")) if self.step else ():
-            count = self.given.shape[axis] // self.step
-            sides[axis] = self.step * Dim(name, min=count // 2 + 1, max=2 * count)
+        if step := self.step:
+            for axis, name in ((2, "height"), (3, "width")):
+                count = self.given.shape[axis] // step
+                most = self.largest // step if self.largest else 2 * count
+                sides[axis] = step * Dim(name, min=count // 2 + 1, max=most)
         return torch.export.export(
             self.network,
             (self.given,),
@@ -70,33 +74,42 @@ class Example:
         )
 
 
-def _resnet10() -> nn.Module:
-    from torchvision.models.resnet import BasicBlock, ResNet  # here, as it takes seconds
+def _resnet18() -> nn.Module:
+    from torchvision.models import resnet18  # here, as it takes seconds
 
-    return convert_network(ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10))
-
-
-def _self_attention_net(name: str) -> nn.Module:
-    return build_model(name, hidden=32, intermediate=32, num_layers=2)
+    return convert_network(resnet18())
 
 
 def _started_vit() -> nn.Module:
     from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
-    sizes = {"img_size": 32, "patch_size": 4, "embed_dim": 36, "depth": 2, "num_heads": 9}
-    vit = VisionTransformerRelPos(**sizes, mlp_ratio=2, num_classes=10, rel_pos_type="bias")
+    vit = VisionTransformerRelPos(
+        img_size=32,
+        patch_size=4,
+        num_classes=10,
+        embed_dim=36,
+        depth=2,
+        num_heads=9,
+        mlp_ratio=2,
+        rel_pos_type="bias",
+    )
     init_as_convolution(vit)
     return vit
 
 
-#: A network by name; add one by adding an entry.
+def _trained(model: str, largest: int | None = None) -> Example:
+    return Example(lambda: load_model(model), 4, 20, 24, largest)
+
+
+#: A network by name; add one by adding an entry. Those of the small tier are trained.
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
     ),
-    "converted ResNet10": Example(_resnet10, 1, 64, 80),
-    "sa-quadratic": Example(lambda: _self_attention_net("sa-quadratic"), 2, 16, 18),
-    "sa-learned-content": Example(lambda: _self_attention_net("sa-learned-content"), 2, 14, 16),
+    "converted ResNet18": Example(_resnet18, 1, 64, 80),
+    "sa-quadratic": _trained("sa-quadratic"),
+    "sa-learned": _trained("sa-learned", largest=32),
+    "sa-learned-content": _trained("sa-learned-content", largest=32),
     "started vision transformer": Example(_started_vit, None, 32, 32),
 }
 
