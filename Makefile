@@ -74,6 +74,7 @@ readme: $(READY) ## write the README's table, from the run records, and its pict
 
 benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
+	@$(BIN)/python benchmarks/conversion.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/explorer.py
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .layers.attention import attention_probabilities
 from .layers.conv import conv_to_attention, convert_network
 from .layers.converse import attention_to_conv
+from .layers.convert_back import convert_back
 from .models import build_model, cost_of, prune_degenerate_heads
 from .theory.expressivity import expresses_convolution
 from .theory.theorem1 import hard_alpha
@@ -26,6 +27,7 @@ __all__ = [
     "attention_to_conv",
     "build_model",
     "conv_to_attention",
+    "convert_back",
     "convert_network",
     "cost_of",
     "expresses_convolution",

@@ -15,7 +15,7 @@ from attnconv.models.specs import VITS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
-from attnconv.runs.weights import WEIGHTS_FILE, load_model, set_weights
+from attnconv.runs.weights import WEIGHTS_FILE, load_model, named_weights, set_weights
 from attnconv.store import REPOSITORY, DamagedFile
 from attnconv.training.loop import train
 from attnconv.training.machine import Interrupted
@@ -158,7 +158,7 @@ def test_weights_of_every_model_fit():
         parameters = small(model=model, tier=tiers.get(model, "small"))
         network = build_network(parameters.model_dump())
         assert (
-            2 * sum(value.numel() for value in network.state_dict().values())
+            2 * sum(value.numel() for value in named_weights(network).values())
             < LARGEST_WEIGHTS - 20_000
         )
         assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

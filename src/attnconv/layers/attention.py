@@ -49,6 +49,9 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
         averages = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
         return averages.view(*maps.shape[:3], *each)
     rows, columns = maps
+    if torch.compiler.is_exporting():  # heads and queries in one dimension would fix their number
+        by_rows = torch.einsum("hik,klbd->hilbd", rows, X)
+        return torch.einsum("hjl,hilbd->hijbd", columns, by_rows)
     by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(*rows.shape[:2], width, X[0, 0].numel())
     return (columns.unsqueeze(1) @ by_rows).view(*rows.shape[:2], columns.shape[1], *each)
 
@@ -239,9 +242,9 @@ class ContentAttention(nn.Module):
         """Return the row and the column of each key pixel, one-hot: `(T, H + W)`."""
         height, width = keys.shape[2:4]
         like_keys = {"dtype": keys.dtype, "device": keys.device}
-        row = torch.eye(height, **like_keys).repeat_interleave(width, dim=0)
-        column = torch.eye(width, **like_keys).repeat(height, 1)
-        return torch.cat([row, column], dim=-1)
+        row = torch.eye(height, **like_keys).unsqueeze(1).expand(-1, width, -1)
+        column = torch.eye(width, **like_keys).expand(height, -1, -1)
+        return torch.cat([row, column], dim=-1).flatten(0, 1)
 
 
 def _expect_images(X: Tensor, dim_in: int) -> None:

@@ -21,6 +21,7 @@ from ..theory.shapes import Float
 from ..theory.theorem1 import DTYPES, hard_alpha
 from .attention import as_in_autocast, attend
 from .shifts import Shifts, add_shifted, as_shifts, average
+from .state_dict import load_from_convolution, save_as_convolution, weight_by_head
 from .windows import Tile, best_tiles, in_tiles, support_of_factors
 
 
@@ -39,6 +40,8 @@ class ConvAsAttention(nn.Module):
     `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. Unless heads are one-hot, an
     infinite or NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision
     convolution to a wider dtype before it is turned into attention: alpha is chosen once.
+
+    The state_dict is the convolution's, in both directions: see `layers.state_dict`.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
@@ -52,11 +55,12 @@ class ConvAsAttention(nn.Module):
         self.encoding = QuadraticEncoding.from_alpha(
             centers, hard_alpha(weight.dtype) if alpha is None else alpha
         )
-        by_head = weight.reshape(self.groups, -1, weight.shape[1], self.num_heads).movedim(-1, 2)
-        self.weight = nn.Parameter(by_head.flatten(2).clone(), conv.weight.requires_grad)
+        self.weight = nn.Parameter(weight_by_head(weight, self.groups), conv.weight.requires_grad)
         self.bias = None
         if conv.bias is not None:
             self.bias = nn.Parameter(conv.bias.detach().clone(), conv.bias.requires_grad)
+        self.register_state_dict_post_hook(save_as_convolution)
+        self.register_load_state_dict_pre_hook(load_from_convolution)
         self._known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None = None
 
     @property
@@ -75,10 +79,14 @@ class ConvAsAttention(nn.Module):
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
-    def _queries(self, axis: int, size: int) -> range:
-        """Return the kept queries along one axis of the padded image."""
+    def _bounds(self, axis: int, size: int) -> tuple[int, int, int]:
+        """Return the start, the end and the step of the kept queries along one axis."""
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
-        return range(first, first + size + 1 - self._extent(axis), self.stride[axis])
+        return first, first + size + 1 - self._extent(axis), self.stride[axis]
+
+    def queries(self, axis: int, size: int) -> range:
+        """Return the kept queries along one axis of the padded image."""
+        return range(*self._bounds(axis, size))
 
     def _extent(self, axis: int) -> int:
         """Return the size in pixels of the dilated kernel along one axis."""
@@ -86,8 +94,8 @@ class ConvAsAttention(nn.Module):
 
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
         """Return the attention of the kept queries along one axis of the padded image."""
-        kept = self._queries(axis, size)
-        queries = torch.arange(kept.start, kept.stop, kept.step, device=self.weight.device)
+        # no `range`, which would fix the size of an exported graph
+        queries = torch.arange(*self._bounds(axis, size), device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
@@ -95,9 +103,7 @@ class ConvAsAttention(nn.Module):
         self._check(x)
         if x.ndim == len(self.kernel_size) + 1:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        pads = [pad for before_after in reversed(self.padding) for pad in before_after]
-        x = F.pad(x, pads, mode=mode)
+        x = pad_image(x, self.padding, self.padding_mode)
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
@@ -115,7 +121,7 @@ class ConvAsAttention(nn.Module):
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
             copies = [value.detach().clone() for value in values]
-            queries = [self._queries(axis, size) for axis, size in enumerate(sizes)]
+            queries = [self.queries(axis, size) for axis, size in enumerate(sizes)]
             known = self._known = tuple(sizes), copies, as_shifts(self.encoding, queries, sizes)
         return known[2]
 
@@ -127,7 +133,7 @@ class ConvAsAttention(nn.Module):
         # Cast both here: what is cast inside would meet gradients of another dtype.
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
-        queries = [len(self._queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
+        queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence has one row
         stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
@@ -214,6 +220,12 @@ def convert_network(model: nn.Module) -> nn.Module:
             return converted[module]
         model.set_submodule(path, converted[module])
     return model
+
+
+def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
+    """Return `(B, C, ...)` with pixels before and after it along each axis, as a convolution's."""
+    pads = [pad for before_after in reversed(padding) for pad in before_after]
+    return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 
 def _as_image(x: Tensor) -> Tensor:

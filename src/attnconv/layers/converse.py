@@ -70,13 +70,18 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
         scores = layer.encoding.shift_scores(height, width)
         kernels = (scores - scores.amax(dim=(1, 2), keepdim=True)).exp()
         module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
-    info = torch.finfo(kernels.dtype)
-    smallest = module.border_factor.amin(dim=(1, 2))
+    expect_in_range(module.border_factor)
+    return module
+
+
+def expect_in_range(border_factor: Tensor) -> None:
+    """Raise ValueError where a head's border factor `(N_h, ...)` leaves the range of its dtype."""
+    dtype, info = border_factor.dtype, torch.finfo(border_factor.dtype)
+    smallest = border_factor.flatten(1).amin(dim=1)
     if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
         head = int(smallest.argmin())
         raise ValueError(
             f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"
-            f" for {kernels.dtype}; use a smaller alpha, or centres nearer to the query"
-            + (", or float64" if kernels.dtype != torch.float64 else "")
+            f" for {dtype}; use a smaller alpha, or centres nearer to the query"
+            + (", or float64" if dtype != torch.float64 else "")
         )
-    return module

@@ -68,7 +68,7 @@ class Tile(NamedTuple):
 
 def tiles_may_pay(height: int, width: int) -> bool:
     """Return whether tiles may pay on images of this size; never while a compiler traces."""
-    return max(height, width) >= SMALLEST and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and max(height, width) >= SMALLEST
 
 
 def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:

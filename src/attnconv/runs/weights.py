@@ -1,11 +1,15 @@
 """Trained weights, kept in half precision beside some run records, and the models they make."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data import DATASETS
+from ..data.cifar10 import CIFAR10_NORMALISATION
 from ..store import DamagedFile, read_tensors, write_tensors
 from .parameters import RunParameters, build_network
 from .record import MEND, RunRecord, load_run
@@ -53,10 +57,13 @@ class TrainedModel(nn.Module):
     """A network with the record of the run that trained it.
 
     `check`: `first_test_images` and the `accuracy` that the network had on so many test images.
+    `transform`: turns a picture, a PIL image of any size or a uint8 array `(H, W, 3)`, into what
+    the network takes, `(3, 32, 32)`: the middle square, reduced, normalised as in training.
     """
 
     record: RunRecord
     check: dict[str, float]
+    transform: Callable[[Any], Tensor]
 
 
 def load_model(
@@ -64,8 +71,9 @@ def load_model(
 ) -> TrainedModel:
     """Return a trained model, float32, in evaluation mode, with its `record`.
 
-    It maps images `(B, 3, 32, 32)`, normalised by `load_dataset("cifar10").normalise`, to logits
-    `(B, 10)`, the classes in alphabetical order. Its weights lie beside the record. `runs`: the
+    It maps images `(B, 3, 32, 32)` to logits `(B, 10)`, the classes in alphabetical order; its
+    `transform` makes such an image of a picture, as `load_dataset("cifar10").normalise` does of the
+    data set's. Its weights lie beside the record. `runs`: the
     folder of the records; empty: the repository's data/runs. ValueError for an unknown model or
     tier, FileNotFoundError where there is no such run or its weights were not kept, DamagedFile
     where they are damaged.
@@ -88,5 +96,29 @@ def load_model(
         raise DamagedFile(
             f"{record.folder / WEIGHTS_FILE} cannot be used: {error}; {MEND}"
         ) from None
-    model.record = record
+    model.record, model.transform = record, picture_transform()
     return model.eval()
+
+
+def picture_transform() -> Callable[[Any], Tensor]:
+    """Return the transform of pictures with which the networks for CIFAR-10 are trained and tested.
+
+    The normalisation is the published code's; CIFAR-10's own costs accuracy.
+    """
+    from torchvision import transforms  # here, as importing it takes seconds
+
+    size = DATASETS["cifar10"].image_size
+    shape = [transforms.ToPILImage(), transforms.Resize(size), transforms.CenterCrop(size)]
+    numbers = [transforms.ToTensor(), transforms.Normalize(*CIFAR10_NORMALISATION)]
+    return transforms.Compose([_as_array, *shape, *numbers])
+
+
+def _as_array(picture: Any) -> Any:
+    """Return a picture as a uint8 array `(H, W, 3)`; ValueError for another shape or type."""
+    array = np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
+    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
+        raise ValueError(
+            f"got a picture of shape {array.shape} and type {array.dtype}, expected a PIL image or"
+            " an array (height, width, 3) of uint8"
+        )
+    return array

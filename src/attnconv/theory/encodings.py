@@ -77,8 +77,11 @@ def softmax_without_tails(
 
     The reason is speed: processors are up to a hundred times slower with subnormal numbers, in
     which a Gaussian's tails end. The cut comes before the softmax, so that the gradients are zero
-    there too. In float16, whose range is short, subnormal probabilities may remain.
+    there too. In float16, whose range is short, subnormal probabilities may remain. Exported graphs
+    keep the tails, since the cutoff would fix the number of scores.
     """
+    if torch.compiler.is_exporting():
+        return scores.softmax(dim=-1)
     with torch.no_grad():
         cutoff = tail_cutoff(scores.dtype, n or scores.shape[-1])
         tails = scores < scores.amax(dim=-1, keepdim=True) - cutoff

@@ -1,0 +1,209 @@
+"""The converse for networks: position-only attention as convolutions, for images of one size.
+
+Letters: B batch, C channels, N_h heads. The layout is `(B, C, ...)`.
+"""
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..theory.grid import shift_set
+from .attention import PositionAttention
+from .conv import ConvAsAttention, pad_image
+from .converse import attention_to_conv, expect_in_range
+from .state_dict import weight_by_channel
+
+POSITION_ONLY = (PositionAttention, ConvAsAttention)
+# operations that attend; a softmax does where it normalises over keys
+SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
+FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
+
+
+class HeadsAsConv(nn.Module):
+    """A converted layer with heads of any alpha and place, as convolutions at one image size.
+
+    `(B, C, ...)` in and out, for images of `sizes`, padded as the layer pads them. Head h is a
+    zero-padded convolution along one axis after the other, with the exponentials of its scores,
+    divided by `border_factor[h]`, the same convolution of ones. `mix` applies the W^(h).
+    """
+
+    border_factor: Tensor
+
+    def __init__(self, layer: ConvAsAttention, sizes: Sequence[int]):
+        super().__init__()
+        self.sizes, self.padding, self.padding_mode = sizes, layer.padding, layer.padding_mode
+        self.along, padded, heads = nn.Sequential(), _padded(layer, sizes), layer.num_heads
+        for axis, pixels in enumerate(padded):
+            queries = layer.queries(axis, pixels)
+            reach = queries[-1] - queries[0]
+
+            def on_axis(value: int, other: int, axis: int = axis) -> tuple[int, ...]:
+                return tuple(value if each == axis else other for each in range(len(sizes)))
+
+            # from the shift of the last query to the first pixel, to that of the first to the last
+            shifts = torch.arange(-queries[-1], pixels - queries[0], device=layer.weight.device)
+            scores = layer.encoding.axis_scores(axis, shifts)
+            channels, options = (heads, heads) if axis else (1, heads), {"bias": False}
+            options |= {"stride": on_axis(queries.step, 1), "padding": on_axis(reach, 0)}
+            conv = _convolution(
+                layer, *channels, on_axis(len(shifts), 1), groups=channels[0], **options
+            )
+            kernel = (scores - scores.amax(dim=1, keepdim=True)).exp()
+            conv.weight.copy_(kernel.view_as(conv.weight))
+            self.along.append(conv.requires_grad_(False))
+        self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
+        expect_in_range(self.border_factor)
+        self.mix = _with_values_of(layer, layer.in_channels * heads, layer.out_channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = len(self.sizes)
+        if x.ndim == n + 1:
+            return self(x.unsqueeze(0)).squeeze(0)
+        if tuple(x.shape[2:]) != tuple(self.sizes):
+            raise ValueError(
+                f"got an input of shape {tuple(x.shape)}, expected images of {tuple(self.sizes)}"
+                " pixels, for which the network was converted; convert it for another size"
+            )
+        images = pad_image(x, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
+        heads = self.along(images) / self.border_factor  # (B * C, N_h, ...)
+        return self.mix(heads.unflatten(0, x.shape[:2]).flatten(1, 2))
+
+
+def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
+    """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
+
+    Exact on images of `height` x `width` pixels (without a width, on sequences of length `height`),
+    in evaluation mode. Converted layers whose heads are one-hot on the kernel's pixels become plain
+    convolutions again; other heads become zero-padded convolutions over a border factor
+    (`HeadsAsConv`, `attention_to_conv`). All else stays, the given network included.
+
+    Raises, naming the module, TypeError for attention that depends on the image, and ValueError for
+    a layer that is not run, is run at several sizes, or has a border factor out of range.
+    """
+    met = _sizes_met(network, [height] if width is None else [height, width])
+    network, converted = copy.deepcopy(network).eval(), {}
+    for path, layer in list(network.named_modules(remove_duplicate=False)):
+        if not isinstance(layer, POSITION_ONLY):
+            continue
+        if layer not in converted:
+            converted[layer] = _as_convolution(layer, path or "the model", met.get(path, set()))
+        if not path:
+            return converted[layer]
+        network.set_submodule(path, converted[layer])
+    return network
+
+
+@torch.no_grad()
+def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
+    """Return what computes a position-only layer, without attention, on images of the size met."""
+    if len(met) != 1:
+        found = ", ".join(map(str, sorted(met))) or "none"
+        raise ValueError(
+            f"cannot convert {name} back: it met images of the sizes {found}, expected one size;"
+            " use one module for each size, and remove those that the network does not run"
+        )
+    (sizes,) = met
+    try:
+        if isinstance(layer, PositionAttention):
+            return attention_to_conv(layer, *sizes)
+        assert isinstance(layer, ConvAsAttention)
+        return (_plain(layer, sizes) or HeadsAsConv(layer, sizes)).eval()
+    except ValueError as error:
+        raise ValueError(f"cannot convert {name} back: {error}") from None
+
+
+def _plain(layer: ConvAsAttention, sizes: Sequence[int]) -> nn.Module | None:
+    """Return the convolution that a layer was made from, or None if its heads have changed."""
+    shifts = layer.shifts(_padded(layer, sizes))
+    pixels = shift_set(layer.kernel_size, layer.dilation).to(layer.encoding.centers)
+    one_hot = shifts is not None and all(each is None for each in shifts.probabilities)
+    if not one_hot or not torch.equal(layer.encoding.centers, pixels):
+        return None
+    alike = all(before == after for before, after in layer.padding)
+    padding = tuple(before for before, _ in layer.padding) if alike else "same"
+    options = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation}
+    channels, mode = (layer.in_channels, layer.out_channels), layer.padding_mode
+    return _with_values_of(layer, *channels, layer.kernel_size, padding_mode=mode, **options)
+
+
+def _padded(layer: ConvAsAttention, sizes: Sequence[int]) -> list[int]:
+    return [size + sum(pads) for size, pads in zip(sizes, layer.padding, strict=True)]
+
+
+def _convolution(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
+    """Return a convolution of a layer's dtype, on its device, without drawing random numbers."""
+    kind = nn.Conv1d if len(layer.kernel_size) == 1 else nn.Conv2d
+    like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
+    return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, *sizes, **options, **like))
+
+
+def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
+    """Return a convolution with the W^(h), the bias and the groups of a layer."""
+    options |= {"groups": layer.groups, "bias": layer.bias is not None}
+    conv = _convolution(layer, *sizes, **options)
+    weight = weight_by_channel(layer.weight, layer.kernel_size).reshape(conv.weight.shape)
+    conv.weight.copy_(weight).requires_grad_(layer.weight.requires_grad)
+    if layer.bias is not None and conv.bias is not None:
+        conv.bias.copy_(layer.bias).requires_grad_(layer.bias.requires_grad)
+    return conv
+
+
+@torch.no_grad()
+def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
+    """Return the sizes of the images that each position-only layer meets, by module.
+
+    One image of zeros passes through a copy. TypeError for attention that depends on the image.
+    """
+    network = copy.deepcopy(network).eval()
+    for first in network.modules():
+        channels_last = isinstance(first, PositionAttention)
+        if channels := getattr(first, "dim_in" if channels_last else "in_channels", None):
+            shape = [1, *sizes, channels] if channels_last else [1, channels, *sizes]
+            image = next(network.parameters()).new_zeros(shape)
+            with _Watch(network) as watch:
+                network(image)
+            return watch.met
+    return {}
+
+
+class _Watch(TorchDispatchMode):
+    """Notes the sizes that layers meet while a network runs; refuses attention that has content."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.running: list[tuple[str, nn.Module]] = []
+        self.met: dict[str, set[tuple[int, ...]]] = {}
+        for path, module in network.named_modules():
+            module.register_forward_pre_hook(partial(self.enter, path))
+            module.register_forward_hook(self.leave)
+
+    def enter(self, path: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.running.append((path, module))
+        if isinstance(module, PositionAttention):
+            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[1:3]))
+        elif isinstance(module, ConvAsAttention):
+            n = len(module.kernel_size)
+            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[-n:]))
+
+    def leave(self, *_: Any) -> None:
+        self.running.pop()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name()
+        # over the keys of each query; a softmax over classes has one row for each image
+        softmax = name in SOFTMAX and args[0].ndim > 2 and args[1] in (-1, args[0].ndim - 1)
+        path, module = self.running[-1]
+        attends = softmax or any(part in name for part in FUSED)
+        if attends and not isinstance(module, POSITION_ONLY):
+            raise TypeError(
+                f"cannot convert {path or 'the model'} ({type(module).__name__}) back: its"
+                " attention depends on the image; expected attention whose scores depend on"
+                " positions only"
+            )
+        return func(*args, **(kwargs or {}))

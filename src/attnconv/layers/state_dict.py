@@ -1,0 +1,68 @@
+"""The state_dict of a converted convolution: that of the convolution itself.
+
+Both load into each other with `strict=True`. What was saved by head, with the encoding, loads too.
+
+Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels of a
+group.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..theory.grid import shift_set
+from ..theory.shapes import Float
+
+
+def weight_by_head(weight: Tensor, groups: int) -> Float[Tensor, "G O columns"]:
+    """Return a convolution's weight as a copy with the W^(h) side by side.
+
+    `(C_out, C_in/G, ...)` -> `(G, O, N_h C_in/G)`.
+    """
+    blocks = weight.flatten(2).unflatten(0, (groups, -1))  # (G, O, C_in/G, N_h)
+    return blocks.transpose(2, 3).reshape(*blocks.shape[:2], -1).clone()
+
+
+def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequence[int]) -> Tensor:
+    """Return the inverse of `weight_by_head`, a view of the given weight."""
+    blocks = weight.unflatten(2, (math.prod(kernel_size), -1)).transpose(2, 3)
+    return blocks.flatten(0, 1).unflatten(2, tuple(kernel_size))
+
+
+def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
+    """Turn the layer's part of a state_dict into the convolution's: a post hook.
+
+    The weight stays a view of the layer's. The encoding is left out if the kernel size and alpha,
+    which belong to how the layer is built, determine it; heads that are trained or moved stay. With
+    `keep_vars=True` a state_dict holds the layer's own parameters, as `functional_call` needs them.
+    """
+    name = f"{prefix}weight"
+    if state[name] is layer.weight:
+        return
+    state[name] = weight_by_channel(state[name], layer.kernel_size)
+    if _is_determined(layer):
+        for key in layer.encoding.state_dict(prefix=f"{prefix}encoding."):
+            del state[key]
+
+
+def load_from_convolution(layer: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Accept a convolution's entries in a state_dict that is being loaded: a pre hook."""
+    name = f"{prefix}weight"
+    shape = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
+    if name in state and tuple(state[name].shape) == shape:
+        state[name] = weight_by_head(state[name].detach(), layer.groups)
+    if _is_determined(layer):
+        for key, value in layer.encoding.state_dict(prefix=f"{prefix}encoding.").items():
+            state.setdefault(key, value)
+
+
+def _is_determined(layer: Any) -> bool:
+    """Return whether the kernel size and one alpha, none of them trained, give all heads."""
+    centers, spread = layer.encoding.centers, layer.encoding.spread
+    if centers.requires_grad or spread.requires_grad:
+        return False
+    pixels = shift_set(layer.kernel_size, layer.dilation).to(centers)
+    return torch.equal(centers, pixels) and bool((spread == spread[0]).all())

@@ -1,0 +1,208 @@
+"""Measure whether networks of attention can be exported, compiled, cast, copied and saved."""
+
+import copy
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from ..checks import largest_gap
+from ..layers.conv import conv_to_attention, convert_network
+from ..runs.weights import load_model
+from ..vit.start import init_as_convolution
+
+
+@dataclass(frozen=True)
+class Example:
+    """A network to deploy and the images that it is tried on.
+
+    `build` returns it. Images have three channels and sides that are multiples of `step`, `largest`
+    at most; with no step the network takes images of `height` x `width` only. Exports are made with
+    the images `given` and run on the images `other`, of another batch size, height and width.
+    """
+
+    build: Callable[[], nn.Module]
+    step: int | None
+    height: int
+    width: int
+    largest: int | None = None
+
+    @property
+    def sides(self) -> str:
+        """The heights and widths that the network takes, in words."""
+        if self.step is None:
+            return f"{self.height} × {self.width} only"
+        limit = f" up to {self.largest}" if self.largest else ""
+        return ("any" if self.step == 1 else f"multiples of {self.step}") + limit
+
+    @cached_property
+    def network(self) -> nn.Module:
+        return self.build().eval()
+
+    @cached_property
+    def given(self) -> Tensor:
+        return torch.randn(2, 3, self.height, self.width)
+
+    @cached_property
+    def other(self) -> Tensor:
+        step = self.step or 0
+        return torch.randn(3, 3, self.height + step, self.width + 2 * step)
+
+    @cached_property
+    def exported(self) -> ExportedProgram:
+        """The program that `torch.export` makes for any batch, and for any sides but fixed ones.
+
+        Sides run from half of to twice those of `given`, or to `largest`. With a stride, some
+        guards are too complex for the solver; the flag defers them to when the program runs.
+        """
+        sides = {}
+        if step := self.step:
+            for axis, name in ((2, "height"), (3, "width")):
+                count = self.given.shape[axis] // step
+                most = self.largest // step if self.largest else 2 * count
+                sides[axis] = step * Dim(name, min=count // 2 + 1, max=most)
+        return torch.export.export(
+            self.network,
+            (self.given,),
+            dynamic_shapes=({0: Dim("batch"), **sides},),
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+
+
+def _resnet18() -> nn.Module:
+    from torchvision.models import resnet18  # here, as it takes seconds
+
+    return convert_network(resnet18())
+
+
+def _started_vit() -> nn.Module:
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    vit = VisionTransformerRelPos(
+        img_size=32,
+        patch_size=4,
+        num_classes=10,
+        embed_dim=36,
+        depth=2,
+        num_heads=9,
+        mlp_ratio=2,
+        rel_pos_type="bias",
+    )
+    init_as_convolution(vit)
+    return vit
+
+
+def _trained(model: str, largest: int | None = None) -> Example:
+    return Example(lambda: load_model(model), 4, 20, 24, largest)
+
+
+#: A network by name; add one by adding an entry. Those of the small tier are trained.
+NETWORKS: dict[str, Example] = {
+    "converted layer": Example(
+        lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
+    ),
+    "converted ResNet18": Example(_resnet18, 1, 64, 80),
+    "sa-quadratic": _trained("sa-quadratic"),
+    "sa-learned": _trained("sa-learned", largest=32),
+    "sa-learned-content": _trained("sa-learned-content", largest=32),
+    "started vision transformer": Example(_started_vit, None, 32, 32),
+}
+
+
+def _in_onnxruntime(example: Example) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    program = torch.onnx.export(example.exported, dynamo=True, verbose=False)
+    assert program is not None, "torch.onnx.export returns a program unless it is given a file"
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    name = session.get_inputs()[0].name
+    return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
+
+
+def _in(dtype: torch.dtype) -> Callable[[Example], Callable[[Tensor], Tensor]]:
+    def cast(example: Example) -> Callable[[Tensor], Tensor]:
+        network = copy.deepcopy(example.network).to(dtype)
+        return lambda images: network(images.to(dtype))
+
+    return cast
+
+
+def _from_state_dict(example: Example) -> nn.Module:
+    fresh = example.build().eval()
+    fresh.load_state_dict(example.network.state_dict(), strict=True)
+    return fresh
+
+
+def _saved(example: Example) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(example.network, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)  # our own, written a line above
+
+
+class Route(NamedTuple):
+    """A way to deploy a network, and the largest relative gap with which it counts as working."""
+
+    run: Callable[[Example], Callable[[Tensor], Tensor]]
+    bound: float = 1e-5
+
+
+#: A route by name. Exports take any batch, and any sides of which the network takes several.
+ROUTES: dict[str, Route] = {
+    "torch.export": Route(lambda example: example.exported.module()),
+    "torch.compile": Route(lambda example: torch.compile(example.network)),
+    "ONNX": Route(_in_onnxruntime),
+    "bfloat16": Route(_in(torch.bfloat16), 0.1),
+    "float16": Route(_in(torch.float16), 0.02),
+    "state_dict": Route(_from_state_dict),
+    "deepcopy": Route(lambda example: copy.deepcopy(example.network)),
+    "torch.save": Route(_saved),
+}
+
+
+class Outcome(NamedTuple):
+    """The result of a route: its gap, or None with the reason."""
+
+    works: bool
+    gap: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.gap is None:
+            return self.reason
+        size = f"{self.gap:.0e}" if self.gap else "exact"
+        return size if self.works else f"wrong: {size}"
+
+
+@torch.no_grad()
+def try_route(example: Example, route: Route) -> Outcome:
+    """Run a network by a route on images of another size, and compare it with the network itself.
+
+    The gap is the largest difference from the network in float32, relative to its largest output.
+    An error that the route raises becomes the reason.
+    """
+    try:
+        found = route.run(example)(example.other).float()
+    except ModuleNotFoundError as error:
+        return Outcome(False, None, f"not run: {error.name} is not installed")
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        return Outcome(False, None, f"not supported: {type(error).__name__}: {first_line}")
+    gap = largest_gap(found, example.network(example.other))
+    return Outcome(gap <= route.bound, gap)
+
+
+def deployment_rows(
+    networks: Mapping[str, Example] = NETWORKS, routes: Mapping[str, Route] = ROUTES
+) -> list[dict[str, str]]:
+    """Return a row for each network with the outcome of each route, executed."""
+    return [
+        {"Network": name, "Image sides": example.sides}
+        | {title: str(try_route(example, route)) for title, route in routes.items()}
+        for name, example in networks.items()
+    ]
