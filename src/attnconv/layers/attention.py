@@ -49,7 +49,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
         averages = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
         return averages.view(*maps.shape[:3], *each)
     rows, columns = maps
-    if torch.compiler.is_exporting():  # merging heads and queries into one dimension would fix their number
+    if torch.compiler.is_exporting():  # a merged dimension of heads and queries would be fixed
         by_rows = torch.einsum("hik,klbd->hilbd", rows, X)
         return torch.einsum("hjl,hilbd->hijbd", columns, by_rows)
     by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(*rows.shape[:2], width, X[0, 0].numel())

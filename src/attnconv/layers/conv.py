@@ -136,7 +136,7 @@ class ConvAsAttention(nn.Module):
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
-        corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence is an image of one row
+        corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence: one row
         stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
             image = _as_image(x).permute(2, 0, 3, 1).contiguous()

@@ -106,7 +106,7 @@ def in_tiles(
     X: Float[Tensor, "H W B D"],
     compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """Return `compute(rows, columns, keys)`, joined over all tiles; `keys` is the tile's part of X."""
+    """Return `compute(rows, columns, keys)` joined over all tiles; keys: the tile's part of X."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]
