@@ -79,7 +79,7 @@ def test_a_freed_cnn_is_shown_at_the_size_of_its_middle_group(tmp_path):
     given = {"tier": "small-free", "attention": attention, "parent": parent}
     record = write_record(tmp_path, "freed-100", **given)
     (entry,) = attention_payload([record]).data["models"]
-    assert entry["label"] == "CNN, freed after all of it" and entry["size"] == (15, 15)
+    assert entry["label"] == "CNN, freed after training" and entry["size"] == (15, 15)
     assert SmallCNN().groups[0](torch.zeros(1, 24, 31, 31)).shape[2:] == entry["size"]
 
 

@@ -51,9 +51,7 @@ def test_each_figure(number):
             f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40
         ), caption
         shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
-    assert ("Quick tier" if number in COMPUTED else "Data and tier: see") in shown.pop(
-        f"fig-{number}"
-    )
+    assert ("Quick tier" if number in COMPUTED else "data and tier") in shown.pop(f"fig-{number}")
     shown.pop(f"fig-{number}-long", None)
     assert not shown
 

@@ -76,7 +76,7 @@ def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path
     table = moving_heads.growth_table(Records.read(tmp_path))
     shares = 1, 12 / (12 + 18)  # of 0.2 squared: the pixels' squares, and nine times two
     assert table.header == ["network", "layer 1", "layer 2"]
-    assert table.rows == [["freed from the start", *[f"1.40, {sum(shares) / 2:.0%}, 9.0"] * 2]]
+    assert table.rows == [["freed before training", *[f"1.40, {sum(shares) / 2:.0%}, 9.0"] * 2]]
 
 
 def test_the_residual_is_lemma_3s(tmp_path):
@@ -102,7 +102,7 @@ def verdict(folder, text):
 )
 def test_heads_stay_or_leave(tmp_path, ends, answer):
     write(tmp_path, "freed-100", ends=ends)
-    assert verdict(tmp_path, "freed after all of it: the heads stay") == answer
+    assert verdict(tmp_path, "freed after training: the heads stay") == answer
 
 
 def test_some_leave(tmp_path):
@@ -110,7 +110,7 @@ def test_some_leave(tmp_path):
     ends[:2] = 0  # seven pixels of nine
     write(tmp_path, "freed-25", ends=ends)
     write(tmp_path, "freed-25", seed=1)
-    assert verdict(tmp_path, "freed after a quarter: the heads stay") == "some leave"
+    assert verdict(tmp_path, "freed after a quarter of training: the heads stay") == "some leave"
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ def test_the_table_and_the_figures(tmp_path, record):
             write(tmp_path, arm, 0.8 + seed / 100, seed)
     records = Records.read(tmp_path)
     rows = {row[0]: row[1:] for row in moving_heads.arms_table(records).rows}
-    assert rows["freed from the start"] == [
+    assert rows["freed before training"] == [
         *("8 epochs", "0.8100", "0.7900", "0.8050 ± 0.0071", "2 seeds, 3 epochs", "0.7000"),
         *("9.00", "0.00", "0.93", "0.03"),
     ]
-    assert rows["freed after all of it"][6:8] == ["8.00", "0.00"]
-    assert rows["CNN, trained on"][1:3] == ["0.8100", "-"], "it never becomes attention"
-    assert rows["CNN, trained on"][5:] == ["-"] * 5
+    assert rows["freed after training"][6:8] == ["8.00", "0.00"]
+    assert rows["CNN, trained further"][1:3] == ["0.8100", "-"], "it never becomes attention"
+    assert rows["CNN, trained further"][5:] == ["-"] * 5
     paths = figures.layer_paths(record)
     first, second = paths.axes[:2]
     assert first.lines[1].get_xdata().tolist() == [-1, 3]  # head 1, columns

@@ -315,6 +315,9 @@ def test_short_and_long_runs_side_by_side(tmp_path):
     assert rows[
         "the heads of layer 4 attend to single pixels that form a grid around the query"
     ] == ["differs", "reproduced"]
+    records, claim = Records.read(tmp_path), "the heads of layer 4"
+    assert verdicts.answer(records, "small-long", claim).endswith("of the heads do (reproduced)")
+    assert verdicts.answer(records, "paper", claim) == "sa-quadratic: not run (not run)"
 
 
 def test_computing_time(tmp_path):

@@ -1,5 +1,6 @@
-"""Trainable layers and their fast execution, tested equal to `theory`, in torch alone.
+"""Trainable layers and their fast execution; tests compare them with `theory`.
 
-`attention` holds the layers, `conv` Theorem 1 for torch's convolutions, `converse` Theorem 2 for
-attention layers; `windows` and `shifts` avoid products with probabilities that are zero.
+`attention` contains the layers, `conv` Theorem 1 for torch's convolutions, and `converse` Theorem 2
+for attention layers. `windows` and `shifts` avoid products with zero probabilities. The package
+needs only torch.
 """

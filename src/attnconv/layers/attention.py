@@ -1,4 +1,4 @@
-"""The trainable attention layers, exact, and separable where the encoding allows it.
+"""Trainable attention layers, computed exactly, and separably where the encoding allows it.
 
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
@@ -31,8 +31,8 @@ from .windows import (
     tiles_may_pay,
 )
 
-# The attention of all heads on an image, shared by the batch: dense, or one factor per axis, where
-# p(k | q) = rows[q_1, k_1] columns[q_2, k_2]. The queries are all H x W pixels, or some of them.
+# The attention of all heads on an image, shared by the batch: dense, or one factor per axis with
+# p(k | q) = rows[q_1, k_1] columns[q_2, k_2]. The queries are all H x W pixels or a subset.
 Factors = tuple[Float[Tensor, "N_h Q_1 H"], Float[Tensor, "N_h Q_2 W"]]
 Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 
@@ -40,8 +40,8 @@ Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
     """Return each head's weighted average of the pixels for every query. Equation (6).
 
-    With factors it costs H + W products per query and channel, densely H * W. All images are
-    columns of one matrix.
+    The cost per query and channel is H + W products with factors and H * W otherwise. All images
+    are columns of one matrix.
     """
     width, *each = X.shape[1:]
     X = as_in_autocast(X)
@@ -49,7 +49,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
         averages = maps.flatten(3).flatten(0, 2) @ X.flatten(0, 1).flatten(1)
         return averages.view(*maps.shape[:3], *each)
     rows, columns = maps
-    if torch.compiler.is_exporting():  # heads and queries in one dimension would fix their number
+    if torch.compiler.is_exporting():  # a merged dimension of heads and queries would be fixed
         by_rows = torch.einsum("hik,klbd->hilbd", rows, X)
         return torch.einsum("hjl,hilbd->hijbd", columns, by_rows)
     by_rows = (rows.flatten(0, 1) @ X.flatten(1)).view(*rows.shape[:2], width, X[0, 0].numel())
@@ -57,7 +57,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
 
 
 def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
-    """Return the sum over heads of each head's weighted average of its own image V^(h)."""
+    """Return the sum over heads of each head's weighted average of its own values V^(h)."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
@@ -68,7 +68,7 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Return X in autocast's dtype, cast once; a product would cast each broadcast copy."""
+    """Return X in autocast's dtype, cast only once (a product would cast each broadcast copy)."""
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
@@ -77,7 +77,7 @@ def as_in_autocast(X: Tensor) -> Tensor:
 def maps_of_tiles(
     encoding: PositionEncoding, height: int, width: int
 ) -> tuple[Support, Callable[[Tile, Tile], Maps]]:
-    """Return (a superset of) the heads' support and a function from a tile to its maps."""
+    """Return the heads' support, or a superset of it, and a function from a tile to its maps."""
     if isinstance(encoding, SeparableEncoding):
         rows, columns = encoding.axis_probabilities(height, width)
 
@@ -93,7 +93,7 @@ def maps_of_tiles(
             queries, keys = tile.counts
             first = tile.keys.start - tile.queries.stop + size  # the shift to the last query
             of_tile = of_tile.narrow(axis, first, queries + keys - 1).unfold(axis, keys, 1)
-        of_tile = of_tile.flip(1, 2)  # (N_h, Q_1, Q_2, H, W): a shift falls as the query grows
+        of_tile = of_tile.flip(1, 2)  # (N_h, Q_1, Q_2, H, W): shifts decrease with the query
         probabilities = softmax_without_tails(of_tile.flatten(-2), height * width)
         return probabilities.view(of_tile.shape)
 
@@ -101,15 +101,15 @@ def maps_of_tiles(
 
 
 class PositionAttention(nn.Module):
-    """Multi-head self-attention whose scores depend on the shift only.
+    """Multi-head self-attention whose scores depend only on the shift.
 
     `(B, H, W, D_in)` -> `(B, H, W, D_out)`. One linear map `value` `(D_out, N_h * D_in)` holds the
     matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by side, and b_out. `dropout` acts on
     the attention probabilities in training; the published models use 0.1. The whole batch shares
     the probabilities and the dropout mask, as in the published code.
 
-    The layer computes in the layout `(H, W, B, D)`, in which every product is a plain one of large
-    matrices and nothing is copied. Images that lie so in memory,
+    Internally, the layer uses the layout `(H, W, B, D)`, in which every product is a plain product
+    of large matrices and nothing is copied. Images that are already stored this way,
     `(H, W, B, D).permute(2, 0, 1, 3)`, are used and returned in that layout.
     """
 
@@ -126,7 +126,7 @@ class PositionAttention(nn.Module):
 
     def maps(self, height: int, width: int) -> Maps:
         """Return the attention, one factor per axis where possible, after dropout in training."""
-        # the maps are small, their scores need every digit
+        # the maps are small, and their scores need full precision
         with torch.autocast(self.value.weight.device.type, enabled=False):
             if isinstance(self.encoding, SeparableEncoding) and not self._drops:
                 rows, columns = self.encoding.axis_probabilities(height, width)
@@ -135,7 +135,7 @@ class PositionAttention(nn.Module):
 
     @property
     def _drops(self) -> bool:
-        """True while dropout acts, which needs whole maps: factors cannot express it."""
+        """Whether dropout is active, which needs whole maps because factors cannot express it."""
         return self.training and self.dropout.p > 0
 
     def forward(self, X: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class PositionAttention(nn.Module):
         maps = self.maps(*X.shape[:2])
         if self.dim_out > self.dim_in:
             return self._mix(attend(maps, X))
-        # apply the values first, so that fewer numbers are averaged; (N_h, D_in, D_out)
+        # apply the values first, so fewer numbers are averaged; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
         V = torch.bmm(as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
         V = V.view(len(by_head), *X.shape[:3], self.dim_out)
@@ -180,8 +180,8 @@ class ContentAttention(nn.Module):
     """Multi-head self-attention with content and learned relative positions. Section 4.3.
 
     `(B, H, W, D_in)` -> `(B, H, W, D_out)`. The scores are (q . k + q . r_delta) / sqrt(D_k), with
-    D_k = 2 * dim of the embedding; the scale is the published code's. The bias of `query` does the
-    work of u and v in equation (8); that of `key` is inert under the softmax.
+    D_k = 2 * dim of the embedding and the scale of the published code. The bias of `query` plays
+    the role of u and v in equation (8); that of `key` has no effect under the softmax.
     """
 
     def __init__(
@@ -208,13 +208,13 @@ class ContentAttention(nn.Module):
         )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """Return the dense attention `(B, N_h, H, W, H, W)` on images, for figures and tests."""
+        """Return dense attention maps `(B, N_h, H, W, H, W)` on images, for figures and tests."""
         return spatial_softmax(
             learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores on images in the parts of `learned_content_parts`, densely."""
+        """Return the scores on images, densely, split as in `learned_content_parts`."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Theorem 1 for torch: a convolution as self-attention, for a layer and for a whole network.
 
-The fast version of `theory.theorem1`, for every hyper-parameter of a convolution.
+This is the fast version of `theory.theorem1`, for every hyper-parameter of a convolution.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
-layout is torch's `(B, C, ...)`, as that of the convolutions that are converted.
+layout is torch's `(B, C, ...)`, as for the convolutions that are converted.
 """
 
 import copy
@@ -28,18 +28,20 @@ from .windows import Tile, best_tiles, in_tiles, support_of_factors
 class ConvAsAttention(nn.Module):
     """A convolution computed by self-attention with the quadratic encoding. Theorem 1.
 
-    `(B, C, ...)` in and out. Head h attends to the pixel at the shift Delta^(h) of the kernel and
-    carries the matrix W^(h) of that shift. The paper's remedies cover every hyper-parameter of
-    torch: the image is padded first and the border queries cropped (padding), only every s-th query
-    is kept (stride), the shifts are spread (dilation), W^(h) is block diagonal (groups). Attention
-    is the softmax of the scores, along one axis after the other, which is exact here. Heads with
-    one alpha and whole-numbered centres are shifts of one another, so the image is averaged once;
-    if they are one-hot in the dtype, it is only shifted. No zero is multiplied.
+    Input and output are `(B, C, ...)`. Head h attends to the pixel at the shift Delta^(h) of the
+    kernel and applies the matrix W^(h) of that shift. The paper's constructions cover every
+    hyper-parameter of torch: the image is padded first and the border queries are cropped
+    (padding), only every s-th query is kept (stride), the shifts are spread (dilation), W^(h) is
+    block diagonal (groups). Attention is the softmax of the scores along one axis after the other,
+    which is exact here. Heads with a common alpha and integer centres are shifts of one another, so
+    the image is averaged only once. If they are one-hot in the dtype, the image is only shifted.
+    Products with zero probabilities are skipped.
 
-    `encoding` holds the centres and alpha (not trained unless `encoding.requires_grad_()`),
-    `weight` `(G, C_out/G, N_h C_in/G)` the W^(h) side by side. Unless heads are one-hot, an
-    infinite or NaN pixel reaches every output (0 * inf is NaN). Convert a half-precision
-    convolution to a wider dtype before it is turned into attention: alpha is chosen once.
+    `encoding` contains the centres and alpha (not trained unless `encoding.requires_grad_()`), and
+    `weight` `(G, C_out/G, N_h C_in/G)` contains the W^(h) side by side. Unless the heads are
+    one-hot, an infinite or NaN pixel affects every output (0 * inf is NaN). If a half-precision
+    convolution is to be used in a wider dtype, change its dtype before converting it to attention,
+    because alpha is chosen during the conversion.
 
     The state_dict is the convolution's, in both directions: see `layers.state_dict`.
     """
@@ -75,12 +77,12 @@ class ConvAsAttention(nn.Module):
         )
 
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
-        """Return W^(h) for each head, block diagonal with groups."""
+        """Return W^(h) for each head, block diagonal if the convolution has groups."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
     def _bounds(self, axis: int, size: int) -> tuple[int, int, int]:
-        """Return the start, the end and the step of the kept queries along one axis."""
+        """Return the start, end and step of the kept queries along one axis."""
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
         return first, first + size + 1 - self._extent(axis), self.stride[axis]
 
@@ -94,7 +96,7 @@ class ConvAsAttention(nn.Module):
 
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
         """Return the attention of the kept queries along one axis of the padded image."""
-        # no `range`, which would fix the size of an exported graph
+        # `range` would fix the size in an exported graph
         queries = torch.arange(*self._bounds(axis, size), device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
@@ -111,12 +113,12 @@ class ConvAsAttention(nn.Module):
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads on padded images of these sizes as shifts of one head, or None.
 
-        None if they are no shifts, or if centres or alpha are being trained. The answer is kept
-        while these do not change.
+        The result is None if the heads are not shifts of one another, or if their centres or alphas
+        are being trained. It is cached while these do not change.
         """
         values = list(self.encoding.parameters())
         trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
-        if trained or torch.compiler.is_compiling():  # a compiler cannot look at numbers
+        if trained or torch.compiler.is_compiling():  # a compiler cannot read numbers
             return None
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
@@ -126,15 +128,15 @@ class ConvAsAttention(nn.Module):
         return known[2]
 
     def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
-        """Return the output for a padded image, without the bias, from one head's average.
+        """Return the output for a padded image, without the bias, from the average of one head.
 
-        The average is shifted to the other heads.
+        The averages of the other heads are shifts of it.
         """
-        # Cast both here: what is cast inside would meet gradients of another dtype.
+        # Cast both here: a cast inside would meet gradients of another dtype.
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
-        corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence has one row
+        corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence: one row
         stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
             image = _as_image(x).permute(2, 0, 3, 1).contiguous()
@@ -145,7 +147,7 @@ class ConvAsAttention(nn.Module):
     def along_axes(self, x: Tensor) -> Tensor:
         """Return the output for a padded image, without the bias, for any alpha and centres.
 
-        The heads attend along one axis after the other, which is exact here.
+        The heads attend along one axis after the other, which is exact for this encoding.
         """
         factors = [self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])]
         rows, columns = [x.new_ones(self.num_heads, 1, 1), *factors][-2:]
@@ -179,12 +181,12 @@ class ConvAsAttention(nn.Module):
 
 
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
-    """Return a layer of self-attention that computes the given convolution. Theorem 1.
+    """Return a self-attention layer that computes the given convolution. Theorem 1.
 
-    Takes any `nn.Conv1d` or `nn.Conv2d`; the result is called the same way, `(B, C, ...)` in and
-    out. `alpha` (in inverse squared pixels) is the heads' sharpness; None chooses `hard_alpha` of
-    the layer's dtype. Raises TypeError for transposed, lazy, 3D and customised convolutions. The
-    weights are copied: later changes of `conv` do not carry over.
+    Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
+    as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; the
+    default is `hard_alpha` of the layer's dtype. Raises TypeError for transposed, lazy, 3D and
+    customised convolutions. The weights are copied, so later changes of `conv` have no effect.
     """
     reason = _why_not(conv)
     if reason:
@@ -198,10 +200,10 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
 def convert_network(model: nn.Module) -> nn.Module:
     """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
 
-    Each is replaced by its `conv_to_attention`. A module used in several places stays shared.
-    Convolutions called as functions inside a forward method are not modules and stay; forward hooks
-    of a convolution are not carried over. Raises TypeError, naming the module, if one cannot be
-    converted; the given model is never changed.
+    Each convolution is replaced by its `conv_to_attention`. A module used in several places remains
+    shared. Convolutions called as functions in a forward method are not modules and are not
+    replaced. Forward hooks of a convolution are not copied. Raises TypeError, naming the module, if
+    one cannot be converted. The given model is never changed.
     """
     for path, module in model.named_modules():
         if _is_convolution(module) and (reason := _why_not(module)):
@@ -223,13 +225,13 @@ def convert_network(model: nn.Module) -> nn.Module:
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """Return `(B, C, ...)` with pixels before and after it along each axis, as a convolution's."""
+    """Return `(B, C, ...)` padded before and after along each axis, as a convolution pads it."""
     pads = [pad for before_after in reversed(padding) for pad in before_after]
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 
 def _as_image(x: Tensor) -> Tensor:
-    """Return a sequence as an image of one row, and images as they are."""
+    """Return a sequence as an image of one row, and an image unchanged."""
     return x if x.ndim == 4 else x.unsqueeze(2)
 
 
@@ -238,21 +240,21 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
-    """Return whether a module is a convolution of any kind, also one that cannot be converted."""
+    """Return whether a module is a convolution of any kind, even if it cannot be converted."""
     return isinstance(module, nn.modules.conv._ConvNd)
 
 
 def _why_not(conv: object) -> str | None:
     """Return the reason why a module cannot be converted, or None if it can be."""
     if isinstance(conv, LazyModuleMixin):
-        return "it is lazy and has no weights yet (run it once on an input first)"
+        return "it is lazy and has no weights yet (run it on an input first)"
     if isinstance(conv, nn.modules.conv._ConvTransposeNd):
         return "it is a transposed convolution"
     if not isinstance(conv, nn.Conv1d | nn.Conv2d):
         return "it is not a 1D or 2D convolution"
     base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
     if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
-        return "its class computes something else than a plain convolution"
+        return "its class does not compute a plain convolution"
     if conv._forward_pre_hooks:
         return (
             "a hook changes it before each call (as weight_norm and prune do); make its weights"

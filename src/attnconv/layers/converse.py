@@ -1,4 +1,4 @@
-"""Theorem 2, the converse of Theorem 1, for layers: position-only attention as convolutions.
+"""The converse (Theorem 2) for layers: position-only attention as convolutions.
 
 Letters: B batch, D channels, H x W pixels, N_h heads. Images are `(B, H, W, D)`.
 """
@@ -14,7 +14,7 @@ from .attention import PositionAttention
 
 
 class AttentionAsConv(nn.Module):
-    """A position-only layer on images of one size, computed by zero-padded convolutions.
+    """A position-only layer, computed by zero-padded convolutions on images of one size.
 
     `(B, H, W, D_in)` -> `(B, H, W, D_out)`. Head h is the convolution with `kernels[h]`
     `(2H - 1, 2W - 1)`, the exponentials of its scores, divided by the border factor Z_h(q),
@@ -55,11 +55,11 @@ class AttentionAsConv(nn.Module):
 
 
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
-    """Return zero-padded convolutions that compute a position-only layer. The converse, Theorem 2.
+    """Return zero-padded convolutions that compute a position-only layer. Theorem 2.
 
-    Exact on `height` x `width` images, borders included, for any position-only encoding without
-    dropout. Raises ValueError where a head is so sharp that its border factor leaves the range of
-    the dtype (at that border it attends by ratios of numbers that are all zero).
+    They are exact on `height` x `width` images, including the border, for any position-only
+    encoding without dropout. Raises ValueError if a head is so sharp that its border factor leaves
+    the range of the dtype (all its terms underflow, although their ratios are defined).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(
@@ -75,10 +75,10 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
 
 
 def expect_in_range(border_factor: Tensor) -> None:
-    """Raise ValueError where a head's border factor `(N_h, ...)` leaves the range of its dtype."""
+    """Raise ValueError if a head's border factor `(N_h, ...)` leaves the range of its dtype."""
     dtype, info = border_factor.dtype, torch.finfo(border_factor.dtype)
     smallest = border_factor.flatten(1).amin(dim=1)
-    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is refused as well
+    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is rejected as well
         head = int(smallest.argmin())
         raise ValueError(
             f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"

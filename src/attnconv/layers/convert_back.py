@@ -20,17 +20,18 @@ from .converse import attention_to_conv, expect_in_range
 from .state_dict import weight_by_channel
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
-# operations that attend; a softmax does where it normalises over keys
+# operations that compute attention; a softmax does if it normalises over keys
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
 
 class HeadsAsConv(nn.Module):
-    """A converted layer with heads of any alpha and place, as convolutions at one image size.
+    """A converted layer with heads of any alpha and centre, as convolutions at one image size.
 
-    `(B, C, ...)` in and out, for images of `sizes`, padded as the layer pads them. Head h is a
-    zero-padded convolution along one axis after the other, with the exponentials of its scores,
-    divided by `border_factor[h]`, the same convolution of ones. `mix` applies the W^(h).
+    Input and output are `(B, C, ...)`, for images of `sizes`, padded as by the layer. Head h is a
+    zero-padded convolution along one axis after the other, whose kernels are the exponentials of
+    its scores, divided by `border_factor[h]`, the same convolution of ones. `mix` applies the
+    W^(h).
     """
 
     border_factor: Tensor
@@ -46,7 +47,7 @@ class HeadsAsConv(nn.Module):
             def on_axis(value: int, other: int, axis: int = axis) -> tuple[int, ...]:
                 return tuple(value if each == axis else other for each in range(len(sizes)))
 
-            # from the shift of the last query to the first pixel, to that of the first to the last
+            # from the shift of the last query to the first pixel to that of the first to the last
             shifts = torch.arange(-queries[-1], pixels - queries[0], device=layer.weight.device)
             scores = layer.encoding.axis_scores(axis, shifts)
             channels, options = (heads, heads) if axis else (1, heads), {"bias": False}
@@ -78,13 +79,14 @@ class HeadsAsConv(nn.Module):
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    Exact on images of `height` x `width` pixels (without a width, on sequences of length `height`),
-    in evaluation mode. Converted layers whose heads are one-hot on the kernel's pixels become plain
-    convolutions again; other heads become zero-padded convolutions over a border factor
-    (`HeadsAsConv`, `attention_to_conv`). All else stays, the given network included.
+    The copy is exact on images of `height` x `width` pixels (without a width, on sequences of
+    length `height`), in evaluation mode. Converted layers whose heads are one-hot on the kernel's
+    pixels become plain convolutions again. Other heads become zero-padded convolutions divided by a
+    border factor (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the given
+    network is not changed.
 
-    Raises, naming the module, TypeError for attention that depends on the image, and ValueError for
-    a layer that is not run, is run at several sizes, or has a border factor out of range.
+    Raises TypeError for attention that depends on the image, and ValueError for a layer that is not
+    run, is run at several sizes, or has a border factor out of range. Both name the module.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network, converted = copy.deepcopy(network).eval(), {}
@@ -101,7 +103,7 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 
 @torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
-    """Return what computes a position-only layer, without attention, on images of the size met."""
+    """Return a module that computes a position-only layer without attention, at the size met."""
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -119,7 +121,7 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
 
 
 def _plain(layer: ConvAsAttention, sizes: Sequence[int]) -> nn.Module | None:
-    """Return the convolution that a layer was made from, or None if its heads have changed."""
+    """Return the convolution from which a layer was made, or None if its heads have changed."""
     shifts = layer.shifts(_padded(layer, sizes))
     pixels = shift_set(layer.kernel_size, layer.dilation).to(layer.encoding.centers)
     one_hot = shifts is not None and all(each is None for each in shifts.probabilities)
@@ -156,9 +158,9 @@ def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.C
 
 @torch.no_grad()
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
-    """Return the sizes of the images that each position-only layer meets, by module.
+    """Return the image sizes on which each position-only layer is run, by module.
 
-    One image of zeros passes through a copy. TypeError for attention that depends on the image.
+    An image of zeros passes through a copy. TypeError for attention that depends on the image.
     """
     network = copy.deepcopy(network).eval()
     for first in network.modules():
@@ -173,7 +175,7 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
 
 
 class _Watch(TorchDispatchMode):
-    """Notes the sizes that layers meet while a network runs; refuses attention that has content."""
+    """Record the image sizes of layers while a network runs, and reject content-based attention."""
 
     def __init__(self, network: nn.Module):
         super().__init__()
@@ -196,7 +198,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
-        # over the keys of each query; a softmax over classes has one row for each image
+        # over the keys of each query; a softmax over classes has one row per image
         softmax = name in SOFTMAX and args[0].ndim > 2 and args[1] in (-1, args[0].ndim - 1)
         path, module = self.running[-1]
         attends = softmax or any(part in name for part in FUSED)

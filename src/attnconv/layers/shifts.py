@@ -1,8 +1,8 @@
-"""Heads that are shifts of one another: one average of the image serves all (Lemma 1).
+"""Heads that are shifts of one another, so that one average of the image serves all (Lemma 1).
 
-A quadratic head's probabilities p(k | q) depend on k and q + Delta only. So with whole-numbered
-centres and one alpha, each head's average at q is that of a head with its centre on the query at
-q + Delta; one-hot heads take the pixel there.
+The probabilities p(k | q) of a quadratic head depend only on k and q + Delta. With integer centres
+and a common alpha, the average of each head at q therefore equals the average at q + Delta of a
+head centred on the query. A one-hot head takes the pixel at q + Delta.
 
 Letters: B batch, C channels, H x W pixels, Q queries of them, N_h heads, G groups.
 """
@@ -18,16 +18,16 @@ from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
 from .windows import banded_matmul
 
-CHANNELS = 64  # the least that should enter a product of matrices; fewer leave it inefficient
+CHANNELS = 64  # smaller matrix products are inefficient
 
 
 class Shifts(NamedTuple):
-    """Heads as shifts of one head with its centre on the query."""
+    """Heads represented as shifts of one head that is centred on the query."""
 
-    # by head, the pixel on which the first query's attention is centred
+    # for each head, the pixel on which the attention of the first query is centred
     corners: list[tuple[int, ...]]
-    # by axis, the attention of the head with its centre on the query, `(size, size)`; None if it is
-    # one-hot
+    # for each axis, the attention of the head that is centred on the query, `(size, size)`; None if
+    # it is one-hot
     probabilities: list[Tensor | None]
 
 
@@ -35,10 +35,10 @@ class Shifts(NamedTuple):
 def as_shifts(
     encoding: QuadraticEncoding, queries: Sequence[range], sizes: Sequence[int]
 ) -> Shifts | None:
-    """Return the heads as shifts of one head, exactly, or None if they are not.
+    """Return the heads as shifts of one head, or None if this is not exact.
 
-    `queries` are the kept ones along each axis of images of these `sizes`. The heads are no shifts
-    if they differ in alpha, or if q + Delta of some query lies between pixels or outside.
+    `queries` are the kept queries along each axis of images of these `sizes`. The heads are not
+    shifts if their alphas differ, or if q + Delta of some query is not a pixel of the image.
     """
     centers, alpha = encoding.centers, encoding.alpha
     if not bool((centers == centers.round()).all() and (alpha == alpha[0]).all()):
@@ -57,7 +57,7 @@ def as_shifts(
 
 
 def average(probabilities: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
-    """Return what a head with its centre on the query averages, `(H, B, W, C)`.
+    """Return the average of a head that is centred on the query, `(H, B, W, C)`.
 
     `probabilities` are those of `Shifts`; a sequence is an image of one row.
     """
@@ -78,16 +78,16 @@ def add_shifted(
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
     """Return the output of one-hot heads, without the bias.
 
-    It is the sum over the heads of the image from the head's corner on, every `stride`-th pixel,
+    The output sums, over the heads, every `stride`-th pixel of the image from the head's corner on,
     times the head's matrix.
     """
     return _AddShifted.apply(images, matrices, corners, queries, stride)
 
 
 class _AddShifted(torch.autograd.Function):
-    """The sum, and a gradient that is a sum of shifts too.
+    """The sum over shifts, with a gradient that is also a sum of shifts.
 
-    Autograd's own would fill an image with zeros for each head.
+    Autograd's own gradient would fill an image with zeros for each head.
     """
 
     @staticmethod
@@ -130,7 +130,7 @@ def _by_group(X: Tensor, groups: int) -> Tensor:
 def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tuple[int, int]]]:
     """Return the output's gradient with zeros between and around its pixels, and new corners.
 
-    The corners say where in it each head's part of the images' gradient begins.
+    Each head's part of the gradient with respect to the images starts at its corner.
     """
     (rows, columns), (height, width) = stride, sizes
     q_1, batch, q_2, channels = gradient.shape
@@ -149,8 +149,8 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
 def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
     """Return the sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1, B, Q_2, O)`.
 
-    With few channels some heads enter a product together; in half precision all do, which rounds
-    once.
+    With few channels, several heads share one product. In half precision all heads do, so that the
+    sum is rounded only once.
     """
     together = max(1, CHANNELS // shifted[0].shape[-1])
     together = len(shifted) if matrices.element_size() == 2 else together

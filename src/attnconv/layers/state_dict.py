@@ -1,6 +1,7 @@
-"""The state_dict of a converted convolution: that of the convolution itself.
+"""The state_dict of a converted convolution, which equals that of the convolution itself.
 
-Both load into each other with `strict=True`. What was saved by head, with the encoding, loads too.
+Each loads into the other with `strict=True`. A state_dict saved by head, with the encoding, also
+loads.
 
 Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels of a
 group.
@@ -35,9 +36,9 @@ def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequenc
 def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
     """Turn the layer's part of a state_dict into the convolution's: a post hook.
 
-    The weight stays a view of the layer's. The encoding is left out if the kernel size and alpha,
-    which belong to how the layer is built, determine it; heads that are trained or moved stay. With
-    `keep_vars=True` a state_dict holds the layer's own parameters, as `functional_call` needs them.
+    The weight remains a view of the layer's. The encoding is omitted if the kernel size and alpha,
+    with which the layer is built, determine it; trained or moved heads are kept. With
+    `keep_vars=True`, a state_dict contains the layer's own parameters, as `functional_call` needs.
     """
     name = f"{prefix}weight"
     if state[name] is layer.weight:

@@ -1,6 +1,6 @@
-"""Attention without its zero probabilities: each tile of queries meets only the keys in its window.
+"""Attention in tiles: the queries of a tile are multiplied only with the keys in its window.
 
-The support of the heads is the set of keys with nonzero probability. It is kept as a mask per axis,
+The support of the heads is the set of keys with nonzero probability, stored as one mask per axis,
 query by key, for all heads together.
 
 Letters: N_h heads, H x W pixels, Q queries, K keys, B batch, D channels.
@@ -16,9 +16,9 @@ from ..theory.encodings import tail_cutoff
 from ..theory.grid import axis_shifts
 from ..theory.shapes import Bool, Float
 
-SIDES = (8, 16, 32)  # of a tile, in queries
-SMALLEST = 32  # pixels along an axis, below which tiles do not pay
-A_TILE = 2_000_000  # products that take as long as the overhead of one tile
+SIDES = (8, 16, 32)  # side of a tile, in queries
+SMALLEST = 32  # pixels along an axis below which tiles are not worthwhile
+A_TILE = 2_000_000  # number of products that take as long as the overhead of one tile
 
 Support = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
 
@@ -26,15 +26,15 @@ Support = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
 def support_of_factors(
     rows: Float[Tensor, "N_h Q_1 H"], columns: Float[Tensor, "N_h Q_2 W"]
 ) -> Support:
-    """Return the support of separable heads, whose probabilities are a factor per axis."""
+    """Return the support of separable heads, whose probabilities have one factor per axis."""
     return (rows != 0).any(dim=0), (columns != 0).any(dim=0)
 
 
 @torch.no_grad()
 def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Support:
-    """Return a superset of the support of heads with these scores of all shifts.
+    """Return a superset of the support of heads, given their scores of all shifts.
 
-    Outside of it `softmax_without_tails` cuts off every probability. The scores are
+    Outside it, `softmax_without_tails` cuts off every probability. The scores are
     `(N_h, 2H - 1, 2W - 1)`.
     """
     height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
@@ -47,7 +47,7 @@ def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Suppor
 
 
 def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
-    """Return the largest score that each query meets along an axis: 2n - 1 shifts, n queries."""
+    """Return the largest score of each query along an axis with n queries and 2n - 1 shifts."""
     n = (shift_scores.shape[axis] + 1) // 2
     before = shift_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
     after = shift_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)
@@ -55,19 +55,19 @@ def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
 
 
 class Tile(NamedTuple):
-    """Consecutive queries along one axis, and the smallest run of keys that holds their support."""
+    """Consecutive queries along one axis, and the smallest range of keys with their support."""
 
     queries: slice
     keys: slice
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of queries and the number of keys."""
+        """The numbers of queries and of keys."""
         return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
 
 def tiles_may_pay(height: int, width: int) -> bool:
-    """Return whether tiles may pay on images of this size; never while a compiler traces."""
+    """Return whether tiles may be worthwhile at this image size (never while tracing)."""
     return not torch.compiler.is_compiling() and max(height, width) >= SMALLEST
 
 
@@ -82,8 +82,8 @@ def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
 def best_tiles(support: Support, products: int, separable: bool) -> list[list[Tile]] | None:
     """Return the tiles along both axes that need the fewest products, or None for whole maps.
 
-    Tiles are taken if they cost less than half of the whole maps. `products`: of one query with one
-    key, over heads, images and channels.
+    Tiles are used if they cost less than half as much as whole maps. `products` is the number of
+    products of one query with one key, over heads, images and channels.
     """
     if not tiles_may_pay(*(mask.shape[1] for mask in support)):
         return None
@@ -106,7 +106,7 @@ def in_tiles(
     X: Float[Tensor, "H W B D"],
     compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """Return `compute(rows, columns, keys)` of all tiles, joined; keys are the tile's part of X."""
+    """Return `compute(rows, columns, keys)` joined over all tiles; keys: the tile's part of X."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]
@@ -120,13 +120,13 @@ def banded_matmul(
 ) -> Float[Tensor, "N Q D"]:
     """Return `probabilities @ X` for a matrix whose nonzeros lie in a band.
 
-    Differentiable in X only.
+    It is differentiable only with respect to X.
     """
     return _BandedMatmul.apply(probabilities.to(X.dtype), X)
 
 
 class _BandedMatmul(torch.autograd.Function):
-    """The product in tiles, and likewise its gradient; autograd's would fill an X for each tile."""
+    """The product and its gradient in tiles (autograd's gradient would fill an X for each tile)."""
 
     @staticmethod
     def forward(ctx, probabilities, X):

@@ -1,7 +1,7 @@
-"""Define a small convolutional network that is strong for its size, for chapters 14 and 15.
+"""A small convolutional network that is accurate for its size, for chapters 14 and 15.
 
-The design is that of cifar10-airbench (K. Jordan, 2024): whitened 2 x 2 patches, three groups of
-two convolutions, one linear layer.
+The design follows cifar10-airbench (K. Jordan, 2024): whitened 2 x 2 patches, three groups of two
+convolutions, one linear layer.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from .specs import FREED, WIDTH, Start
 
-#: The first alpha of movable heads, one over pixels squared: 93 % of the mass is on their pixel.
+#: Initial alpha of movable heads, in inverse squared pixels; 93 % of the mass is on their pixel.
 START_ALPHA = 4.0
 MIDDLE = 15  # the middle group works on 15 x 15 pixels
 WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are noise
@@ -24,13 +24,14 @@ WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are nois
 class SmallCNN(nn.Module):
     """The CNN of chapters 14 and 15: images `(B, C, H, W)` -> logits `(B, num_classes)`.
 
-    The first group has `width` channels, the two others twice as many. On 32 x 32 pixels the groups
-    work at 31, 15 and 7 pixels a side and the last pooling sees 3. Call `prepare` before training.
+    The first group has `width` channels, the other two have twice as many. On 32 x 32 pixels, the
+    inputs of the groups have 31, 15 and 7 pixels per side, and that of the last pooling has 3. Call
+    `prepare` before training.
     """
 
-    SMALLEST = 9  # pixels a side, which leave one pixel at the end
-    PREPARED_WITH = 5_000  # training images, at most
-    channels_last = True  # the memory layout in which its convolutions are fast
+    SMALLEST = 9  # pixels per side, so that one pixel is left at the end
+    PREPARED_WITH = 5_000  # maximal number of training images
+    channels_last = True  # memory layout in which its convolutions are fast
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
         super().__init__()
@@ -50,8 +51,8 @@ class SmallCNN(nn.Module):
     def prepare(self, images: Tensor) -> None:
         """Set the whitening filters of the first layer from normalised images `(N, C, H, W)`.
 
-        They are the eigenvectors of the covariance of 2 x 2 patches, each divided by the root of
-        its eigenvalue, and their negatives.
+        The filters are the eigenvectors of the covariance of 2 x 2 patches, each divided by the
+        square root of its eigenvalue, and their negatives.
         """
         patches = nn.functional.unfold(images.double(), kernel_size=2).movedim(1, 2).flatten(0, 1)
         values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
@@ -61,7 +62,7 @@ class SmallCNN(nn.Module):
 
 
 def _group(fan_in: int, fan_out: int) -> nn.Sequential:
-    """Return two convolutions with a pooling after the first, each normalised and activated."""
+    """Return two convolutions, each normalised and activated, with a pooling after the first."""
     return nn.Sequential(
         _convolution(fan_in, fan_out),
         nn.MaxPool2d(2),
@@ -81,7 +82,7 @@ def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Return batch normalisation with a shift, no scale, and a short memory, as runs are short."""
+    """Return batch normalisation with a shift, no scale, and a short memory for short runs."""
     layer = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
     layer.weight.requires_grad_(False)
     return layer
@@ -94,12 +95,12 @@ def as_free_attention(
     trained: Collection[str] = FREED,
     seed: int = 0,
 ) -> nn.Module:
-    """Return a copy of a CNN whose convolutions are attention with heads soft enough to train.
+    """Return a copy of a CNN in which attention with trainable, soft heads replaces convolutions.
 
-    The heads start with this `alpha`, on the pixels of their kernel or, with `random_places`,
-    uniformly in the square that these pixels cover, drawn with `seed`. Layers with frozen values
-    keep their heads on the pixels, since their values fit no others. `trained` names the trained
-    parameters of the encodings. The values are the kernel's in all cases.
+    The heads start with this `alpha` on the pixels of their kernel or, with `random_places`, at
+    positions drawn with `seed` uniformly from the square that these pixels cover. Layers with
+    frozen values keep their heads on the pixels, because their values fit no other positions.
+    `trained` names the trained parameters of the encodings. The values are always the kernel's.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
@@ -116,7 +117,7 @@ def as_free_attention(
 
 
 def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
-    """Return the network that an arm of chapter 15 trains, made from the CNN it starts from."""
+    """Return the network that an arm of chapter 15 trains, given the CNN from which it starts."""
     if start.heads is None:
         return cnn
     return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)

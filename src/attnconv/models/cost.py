@@ -1,4 +1,4 @@
-"""Count parameters and floating-point operations: as the paper does, in full, and as executed.
+"""Parameter and operation counts: in the paper's convention, in full, and as executed.
 
 Letters: T = H * W pixels, N_h heads, D_k key dimension, D_p position dimension. A multiplication
 and an addition count as two.
@@ -20,12 +20,12 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """The parameters of a model, and the operations of a forward pass of one image.
+    """Parameters of a model, and floating-point operations of a forward pass for one image.
 
-    `flops_paper` is twice the multiply-adds of the linear and convolution layers, as in Tables 1
-    and 4. `flops` counts every product of the paper's dense formulation, so also attention times
+    `flops_paper` is twice the multiply-adds of the linear and convolutional layers, as in Tables 1
+    and 4. `flops` counts every product of the paper's dense formulation, including attention times
     values, q . k, q . r and v . r_delta. `flops_executed` counts the matrix products that this
-    implementation does, as torch counts them.
+    implementation executes, as reported by torch.
     """
 
     parameters: int
@@ -38,7 +38,7 @@ class Cost:
 def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     """Return the cost of a model for one image of `image_size` x `image_size` pixels.
 
-    Dropout is off. The model is left as it was.
+    Dropout is off. The model is not changed.
     """
     weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
 
@@ -63,15 +63,15 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
 
 
 def _terms(module: nn.Module) -> int:
-    """Return the products in one output number of a linear or convolution layer, else 0."""
+    """Return the products per output number of a linear or convolutional layer, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
-    # position-only attention multiplies the weights of its layer `value` itself, head by head
+    # position-only attention itself multiplies the weights of its layer `value`, head by head
     return module.value.in_features if isinstance(module, PositionAttention) else 0
 
 
 def _products(attention: PositionAttention | ContentAttention, height: int, width: int) -> int:
-    """Return the products of dense attention on one image that are in no linear layer."""
+    """Return the products of dense attention on one image outside of linear layers."""
     pixels = height * width
     pairs = attention.num_heads * pixels**2
     if isinstance(attention, PositionAttention):

@@ -1,6 +1,6 @@
-"""Define the networks of Table 4 and build any model by name.
+"""The networks of Table 4, and a function that builds any model by name.
 
-All take images `(B, C, H, W)` and give logits `(B, classes)`.
+All networks map images `(B, C, H, W)` to logits `(B, classes)`.
 
 Letters: B batch, D hidden dimension, N_h heads.
 """
@@ -29,7 +29,7 @@ from .vit import bias_tables, vision_transformer
 class Block(nn.Module):
     """A layer of the paper's network: attention, then a two-layer perceptron.
 
-    Each of the two has a residual connection and a LayerNorm.
+    Both have a residual connection and a LayerNorm.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Block(nn.Module):
 class SelfAttentionNet(nn.Module):
     """The fully attentional network of section 4.1.
 
-    Invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`, one block for
-    each of the `attentions`, the mean over the pixels and a linear classifier. Images
-    `(B, in_channels, H, W)` -> logits `(B, num_classes)`.
+    It consists of invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`,
+    one block for each of the `attentions`, the mean over the pixels, and a linear classifier.
+    Images `(B, in_channels, H, W)` -> logits `(B, num_classes)`.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ def self_attention_net(
 ) -> SelfAttentionNet:
     """Return the paper's network, freshly initialised.
 
-    The defaults are those of Table 2 and, where the text and the published code differ, the code's,
-    since it made the paper's numbers. `num_heads` may differ from layer to layer, as after pruning.
-    `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` numbers describe each row
-    shift and each column shift: by default 400 without content (`hidden`; the text says 200) and
-    200 with content (`hidden // 2`, so that D_k = 400). `share_encoding` gives all layers one
-    r_delta, as section 2.3 says.
+    The defaults are those of Table 2. Where the text and the published code differ, they are those
+    of the code, which produced the paper's numbers. `num_heads` may differ between layers, as after
+    pruning. `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` is the size of the
+    vector of each row shift and each column shift: by default 400 without content (`hidden`; the
+    text says 200) and 200 with content (`hidden // 2`, so that D_k = 400). `share_encoding` gives
+    all layers the same r_delta, as in section 2.3.
     """
     heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
     if len(heads) != num_layers:
@@ -159,11 +159,11 @@ def self_attention_net(
 def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) -> nn.Module:
     """Return a ResNet18 in its CIFAR form, freshly initialised.
 
-    It is torchvision's with a 3 x 3 stem of stride 1 and without the first max-pooling. The four
-    stages have 1, 2, 4 and 8 times `width` channels. As in the published code, the weights start as
-    torch's layers do by default, not as torchvision's.
+    It is torchvision's ResNet18 with a 3 x 3 stem of stride 1 and without the first max-pooling.
+    The four stages have 1, 2, 4 and 8 times `width` channels. As in the published code, the weights
+    have the default initialisation of torch's layers, not that of torchvision.
     """
-    import torchvision  # here, as importing it takes seconds that the other models do not need
+    import torchvision  # imported here, because it takes seconds
 
     model: Any = torchvision.models.resnet18(num_classes=num_classes)
     if width != WIDTH:
@@ -178,7 +178,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) ->
 
 
 def _set_width(model: Any, width: int, num_classes: int) -> None:
-    """Replace the stages of torchvision's ResNet18, which has no parameter for its width."""
+    """Replace the stages of torchvision's ResNet18, which has no width parameter."""
     model.inplanes, block = width, type(model.layer1[0])
     model.bn1 = nn.BatchNorm2d(width)
     model.layer1 = model._make_layer(block, width, 2)
@@ -209,9 +209,9 @@ CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallC
 def build_model(name: str, **overrides) -> nn.Module:
     """Return a freshly initialised model by name: one of Table 4 or of chapters 14, 15 and 18.
 
-    By default it takes images `(B, 3, 32, 32)` and gives logits `(B, 10)`. `overrides` are the
-    keyword arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or
-    `vision_transformer`. ValueError for an unknown name or override.
+    By default it maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are keyword
+    arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or `vision_transformer`.
+    ValueError for an unknown name or override.
     """
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
@@ -233,16 +233,16 @@ def build_model(name: str, **overrides) -> nn.Module:
 
 
 def heads_per_layer(model: nn.Module) -> list[int]:
-    """Return the number of heads of each attention layer; empty for a model of another kind."""
+    """Return the number of heads of each attention layer (empty for models without attention)."""
     return [attention.num_heads for attention in getattr(model, "attentions", [])]
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
     """Return the positions of a model's heads, on the CPU: `layer1.centers` and so on.
 
-    See each encoding's `snapshot`; a vision transformer's heads are described by their relative
-    position bias, `layer1.table`. Empty for models with content or without attention, whose heads
-    are not described by a few numbers.
+    See the `snapshot` of each encoding. The heads of a vision transformer are described by their
+    relative position bias, `layer1.table`. The result is empty for models with content-based
+    attention, whose heads are not described by a few numbers, and for models without attention.
     """
     if tables := bias_tables(model):
         return {f"layer{number}.table": table for number, table in enumerate(tables, start=1)}
@@ -255,7 +255,7 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-#: The criterion that appendix E states; the default arguments are the published code's.
+#: The criterion of appendix E; the default arguments are those of the published code.
 PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 
 
@@ -265,8 +265,8 @@ def degenerate_heads(
     """Return which heads are degenerate, `(N_h,)` booleans (appendix E).
 
     A degenerate head attends to a thin stripe (condition number of `Sigma^-1` above
-    `max_condition`) or to all pixels alike (largest eigenvalue below `min_eigenvalue`, in one over
-    pixels squared).
+    `max_condition`) or to all pixels equally (largest eigenvalue below `min_eigenvalue`, in inverse
+    squared pixels).
     """
     # the squared singular values of S are the eigenvalues of S S^T
     singular = torch.linalg.svdvals(encoding.root.detach().double())
@@ -279,9 +279,9 @@ def prune_degenerate_heads(
 ) -> tuple[SelfAttentionNet, list[list[int]]]:
     """Return a copy without the degenerate heads, and the heads that each layer lost (from 0).
 
-    The heads that are left keep their scores and values; b_out stays. The default criterion is the
-    published code's, `PAPER_CRITERION` the text's. TypeError unless the model has the generalised
-    quadratic encoding.
+    The remaining heads keep their scores and values, and b_out is kept. The default criterion is
+    that of the published code, `PAPER_CRITERION` that of the text. TypeError unless the model has
+    the generalised quadratic encoding.
     """
     encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):

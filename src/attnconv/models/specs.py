@@ -1,4 +1,4 @@
-"""Specify every model and tier: settings, recipes, published numbers and the paper's tables.
+"""Every model and tier: settings, recipes, published numbers and the paper's tables.
 
 A model is one `ModelSpec`, a tier is one `Tier`; `recipe` joins both. Published numbers are from
 Cordonnier, Loukas and Jaggi (ICLR 2020).
@@ -14,7 +14,7 @@ from ..theory.encodings import CENTER_STD
 #: Channels of the first stage of the published ResNet18, and of the first group of the CNN.
 WIDTH = 64
 
-# The paper's experiment: its Table 2 and, where that is silent, the published code.
+# The paper's experiment: its Table 2, completed by the published code.
 PAPER_RECIPE = {
     "epochs": 300,
     "batch_size": 100,
@@ -45,7 +45,7 @@ DIGITS_RECIPE = {
     "schedule": "cosine",
     "schedule_every": "step",
     "warm_up": 0.1,
-    "position_rate": 10.0,  # the centres travel pixels, the weights fractions
+    "position_rate": 10.0,  # centres move by pixels, weights by fractions
     "augment": False,
     "num_layers": 3,
     "hidden": 48,
@@ -57,9 +57,9 @@ DIGITS_RECIPE = {
     "checkpoint_every": 0,
     "resume": False,
 }
-# All of CIFAR-10 on two cores: the same network, narrower and on 8 x 8 tokens, with one recipe for
-# all attention models. Every choice was made on held-out training images (book/small-tier.md). The
-# width is the largest whose float16 weights fit in 1.5 MB.
+# All of CIFAR-10 on two cores: the same network, but narrower and on 8 x 8 tokens, with one recipe
+# for all attention models. Every choice was made on held-out training images (book/small-tier.md).
+# The width is the largest for which the float16 weights fit into 1.5 MB.
 SMALL_RECIPE = PAPER_RECIPE | {
     "epochs": 20,
     "optimizer": "adamw",
@@ -75,8 +75,8 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "attention_dropout": 0.0,
     "checkpoint_every": 1,
 }
-# Chapter 15: a small CNN is trained for `parent_epochs`, then each arm for `epochs`. Adam's rates
-# are distances: with position_rate 1 a centre can move two pixels.
+# Chapter 15: a small CNN is trained for `parent_epochs`, then each arm for `epochs`. With Adam, the
+# sum of the learning rates bounds a distance: with position_rate 1, a centre can move two pixels.
 FREE_RECIPE = SMALL_RECIPE | {
     "epochs": 5,
     "parent_epochs": 8,
@@ -100,8 +100,8 @@ VIT_RECIPE = SMALL_RECIPE | {
     "intermediate": 216,
     "start_alpha": 2.0,
 }
-# The runs that chapters 10 to 13 make while the book builds: all seven models within a minute on
-# two cores.
+# The runs of chapters 10 to 13 while the book is built: all seven models within a minute on two
+# cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
 
 
@@ -109,11 +109,11 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 class Tier:
     """A recipe on a data set.
 
-    `fixed`: runs are compared by the recipe, so changing a parameter requires `override`.
-    `may_differ`: the parameters that may vary within a table, because each page prints them beside
-    the number. `variant_of`: the tier whose models' own settings apply here too, before `changes`.
-    `models`: the models that may be trained in this tier; empty means all. `rate_factor` multiplies
-    the models' learning rates. `keeps_weights`: commit the weights of seed 0.
+    `fixed`: runs are compared by recipe, so changing a parameter requires `override`.
+    `may_differ`: parameters that may vary within a table, because pages print them with each
+    number. `variant_of`: the tier whose model-specific settings also apply here, before `changes`.
+    `models`: the models that may be trained in this tier (empty: all). `rate_factor` multiplies the
+    models' learning rates. `keeps_weights`: commit the weights of seed 0.
     """
 
     dataset: str
@@ -127,9 +127,9 @@ class Tier:
     keeps_weights: bool = False
 
 
-# Pilots on held-out training images (data/pilot-scaling): at 0.3 of the width twice the learning
-# rate is clearly better for both models, so narrower networks take rate * width ** NARROW_EXPONENT
-# (the rule is measures.scaling.RATE_RULE).
+# Pilot runs on held-out training images (data/pilot-scaling): at 0.3 of the width, twice the
+# learning rate is clearly better for both models. Narrower networks therefore use
+# rate * width ** NARROW_EXPONENT (the rule is measures.scaling.RATE_RULE).
 NARROW_EXPONENT = math.log(2) / math.log(0.3)
 
 
@@ -154,7 +154,7 @@ VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
 
 
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
-    """Return a tier of chapter 18, whose runs differ in how many images they see, and how often."""
+    """Return a tier of chapter 18, given the number of images and of epochs."""
     models, recipe = tuple(f"vit-{start}" for start in VIT_STARTS), VIT_RECIPE | changes
     return Tier("cifar10", recipe, fixed=True, models=models, keeps_weights=keeps_weights)
 
@@ -172,18 +172,18 @@ TIERS = {
         SMALL_RECIPE,
         fixed=True,
         variant_of="small",
-        changes={"epochs": 60},  # heads need time to settle
+        changes={"epochs": 60},  # heads may need more time to settle
         keeps_weights=True,
     ),
     "small-free": Tier("cifar10", FREE_RECIPE, fixed=True, keeps_weights=True),
-    # 0.3 rather than a quarter of the width: a quarter of the ResNet's 10 channels is no integer
+    # 0.3, because a quarter of the ResNet's 10 channels is not an integer
     "small-third": _scaled(0.3),
     "small-half": _scaled(0.5),
     "small-double": _scaled(2.0),
     "small-quadruple": _scaled(4.0),
     "small-tokens": _scaled(pooling=2),
     "small-double-long": _scaled(2.0, epochs=60),
-    # as many steps on 5,000 images as on 10,000, and two and a half times as many on all
+    # 5,000 and 10,000 images: equally many steps; all images: two and a half times as many
     "vit-5k": _vit(train_images=5_000, epochs=40),
     "vit-10k": _vit(keeps_weights=True),
     "vit-50k": _vit(train_images=50_000, epochs=10),
@@ -196,15 +196,15 @@ def tiers_of(dataset: str) -> tuple[str, ...]:
     return tuple(name for name, tier in TIERS.items() if tier.dataset == dataset)
 
 
-NUM_HEADS = 9  # of an attention layer, unless its model's spec says otherwise
+NUM_HEADS = 9  # heads of an attention layer, unless the spec of its model says otherwise
 
 
 @dataclass(frozen=True)
 class Published:
     """A row of Table 4, as printed.
 
-    `accuracy` is on CIFAR-10, None where the paper gives none. `replicated` is the accuracy that
-    Varma and Prabhu (2020) found with one seed.
+    `accuracy` is the test accuracy on CIFAR-10, None if the paper gives none. `replicated` is the
+    accuracy that Varma and Prabhu (2020) obtained with one seed.
     """
 
     accuracy: float | None = None
@@ -215,11 +215,11 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """The way in which an arm of chapter 15 starts from a CNN.
+    """How an arm of chapter 15 starts from a CNN.
 
-    The CNN is taken after a `share` of its training. `heads` start on the "grid" of the kernels'
-    pixels or at "random" positions; with None it stays a CNN. `freed` names the parameters of the
-    encoding that are trained.
+    The arm starts after a `share` of the CNN's training. `heads` start on the "grid" of the
+    kernels' pixels or at "random" positions; with None the network remains a CNN. `freed` names the
+    parameters of the encoding that are trained.
     """
 
     share: float
@@ -229,13 +229,13 @@ class Start:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Every fact about a model.
+    """All settings of a model.
 
-    `encoding` is that of its attention, None for CNNs, the networks made of them, and vision
-    transformers, whose `vit` says how they start. `curve` is its
-    colour and line style in figures. `defaults` are keyword arguments of its network, which may be
-    overridden. `parent` is the model that a pruned one, or an arm of chapter 15, starts from;
-    `start` says how the arm does. `recipes` holds its deviations from each tier's recipe.
+    `encoding` is the encoding of its attention, None for CNNs, networks made from CNNs, and vision
+    transformers (for which `vit` is how they start). `curve` is its colour and line style in
+    figures. `defaults` are keyword arguments of its network, which may be overridden. `parent` is
+    the model from which a pruned model or an arm of chapter 15 starts, and `start` is how the arm
+    starts. `recipes` contains its deviations from the recipe of each tier.
     """
 
     label: str
@@ -251,7 +251,7 @@ class ModelSpec:
 
     @property
     def heads_before_pruning(self) -> int:
-        """The heads per layer of the model that a pruned one starts from."""
+        """The number of heads per layer in the model from which a pruned model starts."""
         return SPECS[self.parent].defaults.get("num_heads", NUM_HEADS) if self.parent else NUM_HEADS
 
 
@@ -356,20 +356,22 @@ def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
 
 
 FIXED, PLACES, FREED = (), ("centers",), ("centers", "spread")
-#: The arms of chapter 15, which train on from a CNN, by name.
+#: The arms of chapter 15, which start from a CNN, by name.
 ARMS = {
-    "cnn-on": _arm("CNN, trained on", Start(1.0, None, FIXED), ("#000000", "-")),
-    "grid-0": _arm("grid from the start, fixed", Start(0.0, "grid", FIXED), ("#000000", "--")),
-    "grid-100": _arm("grid after all of it, fixed", Start(1.0, "grid", FIXED), ("#000000", ":")),
-    "freed-0": _arm("freed from the start", Start(0.0, "grid", FREED), ("#56B4E9", "-")),
-    "freed-25": _arm("freed after a quarter", Start(0.25, "grid", FREED), ("#0072B2", "--")),
-    "freed-50": _arm("freed after half", Start(0.5, "grid", FREED), ("#0072B2", "-.")),
-    "freed-100": _arm("freed after all of it", Start(1.0, "grid", FREED), ("#0072B2", "-")),
-    "places-100": _arm(
-        "places alone freed, after all of it", Start(1.0, "grid", PLACES), ("#009E73", ":")
+    "cnn-on": _arm("CNN, trained further", Start(1.0, None, FIXED), ("#000000", "-")),
+    "grid-0": _arm("grid fixed, untrained CNN", Start(0.0, "grid", FIXED), ("#000000", "--")),
+    "grid-100": _arm("grid fixed, trained CNN", Start(1.0, "grid", FIXED), ("#000000", ":")),
+    "freed-0": _arm("freed before training", Start(0.0, "grid", FREED), ("#56B4E9", "-")),
+    "freed-25": _arm(
+        "freed after a quarter of training", Start(0.25, "grid", FREED), ("#0072B2", "--")
     ),
-    "random-fixed": _arm("random places, fixed", Start(0.0, "random", FIXED), ("#D55E00", "--")),
-    "random-freed": _arm("random places, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
+    "freed-50": _arm("freed after half of training", Start(0.5, "grid", FREED), ("#0072B2", "-.")),
+    "freed-100": _arm("freed after training", Start(1.0, "grid", FREED), ("#0072B2", "-")),
+    "places-100": _arm(
+        "freed after training, alphas fixed", Start(1.0, "grid", PLACES), ("#009E73", ":")
+    ),
+    "random-fixed": _arm("random positions, fixed", Start(0.0, "random", FIXED), ("#D55E00", "--")),
+    "random-freed": _arm("random positions, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
 }
 BEYOND |= ARMS
 
@@ -408,12 +410,12 @@ TABLE_4 = (
     "sa-generalized-pruned",
     "sa-learned",
     "sa-learned-content",
-    "sa-quadratic-16",  # appendix F, which gives no numbers; not in the printed table
+    "sa-quadratic-16",  # appendix F, which gives no numbers, so not in the printed table
 )
 TABLE_1 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
 
-# Table 2: name as printed, value as printed, and the field of `runs.parameters.RunParameters` that
-# holds it, if one does.
+# Table 2: name as printed, value as printed, and the corresponding field of
+# `runs.parameters.RunParameters`, if there is one.
 TABLE_2 = (
     ("number of layers", "6", "num_layers"),
     ("number of heads", "9", None),
@@ -431,7 +433,7 @@ TABLE_2 = (
     ("linear warm up ratio", "0.05", "warm_up"),
 )
 
-#: Colours of the heads, after Okabe and Ito: readers with colour blindness can tell them apart.
+#: Colours of the heads, after Okabe and Ito, which are distinguishable with colour blindness.
 HEAD_COLORS = (
     "#0072B2",
     "#D55E00",

@@ -1,4 +1,4 @@
-"""Build the vision transformers of chapter 18, which differ only in how attention starts.
+"""The vision transformers of chapter 18, which differ only in how their attention starts.
 
 Letters: N_h heads, D hidden dimension, D_h dimension of a head.
 """
@@ -14,7 +14,7 @@ from ..vit.biases import Biased, biased_layers
 from ..vit.start import kernel_offsets, set_heads
 from .specs import NUM_HEADS, VIT_RECIPE, VIT_STARTS
 
-#: Standard deviation of random offsets, in tokens: that of the published centres (appendix C).
+#: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
 OFFSET_STD = 2.0
 #: Strengths of the random and the identity part of mimetic products (Trockman and Kolter, 2023).
 MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
@@ -34,11 +34,11 @@ def vision_transformer(
 ) -> nn.Module:
     """Return timm's vision transformer with a relative position bias, started in one of six ways.
 
-    `default` is timm's start. `convolution` is `init_as_convolution` of a 3 x 3 kernel, `random`
-    the same with offsets drawn from N(0, 4 I) with `seed`, `center` with all offsets zero. `frozen`
-    is a convolution whose attention is not trained. `mimetic` is that of Trockman and Kolter
-    (2023), with absolute positions in place of the bias, as in their paper. ImportError without
-    timm.
+    `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
+    `random` is the same with offsets drawn from N(0, 4 I) with `seed`, and `center` with all
+    offsets zero. `frozen` is a convolution whose attention is not trained. `mimetic` is the
+    initialisation of Trockman and Kolter (2023), with absolute positions in place of the bias, as
+    in their paper. ImportError without timm.
     """
     try:
         from timm.models.vision_transformer import VisionTransformer
@@ -56,7 +56,7 @@ def vision_transformer(
     else:
         model = VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
         start_heads(biased_layers(model), start, start_alpha, seed)
-    for block in model.blocks:  # with a bias, the fused kernel is slower on a CPU
+    for block in model.blocks:  # with a bias, the fused kernel is slower on CPUs
         block.attn.fused_attn = torch.cuda.is_available()
     model.in_channels = in_channels
     return model
@@ -64,7 +64,7 @@ def vision_transformer(
 
 @torch.no_grad()
 def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> None:
-    """Start the heads of a relative position bias in one of the ways of `vision_transformer`."""
+    """Initialise the heads of a relative position bias as described in `vision_transformer`."""
     shape = (len(layers), layers[0].num_heads, 2)
     if start in ("convolution", "frozen"):
         set_heads(layers, kernel_offsets(3, [layer.num_heads for layer in layers]), alpha)
@@ -84,7 +84,7 @@ def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> No
 
 @torch.no_grad()
 def start_mimetic(model: Any, side: int) -> None:
-    """Start a plain vision transformer as Trockman and Kolter (2023) do.
+    """Initialise a plain vision transformer as in Trockman and Kolter (2023).
 
     In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, and in each layer W_value W_project is
     close to 0.4 Z - 0.4 I, where Z is N(0, 1 / D); the positions are sinusoidal.
@@ -113,8 +113,8 @@ def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Ten
 def bias_tables(model: nn.Module) -> list[Tensor]:
     """Return each layer's relative position bias by shift k - q, `(N_h, 2H - 1, 2W - 1)`.
 
-    They are detached, on the CPU, in half precision, as a record keeps them. Empty for a model
-    without such biases.
+    They are detached, on the CPU and in half precision, as stored in records. The result is empty
+    for a model without such biases.
     """
     attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
     found = []

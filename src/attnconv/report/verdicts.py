@@ -88,6 +88,13 @@ def long_run_table(records: Records) -> Table:
     return Table.of("long-run", caption, rows, stacked=True)
 
 
+def answer(records: Records, tier: str, begins: str) -> str:
+    """Return a tier's result and verdict on the claim whose text begins so, for a sentence."""
+    (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
+    result = finding(claim, records.at(tier))
+    return f"{result.found} ({result.verdict})"
+
+
 def freed_table(records: Records) -> Table:
     """Return chapter 15's questions, answered by rules that were written before its runs."""
     rows = []

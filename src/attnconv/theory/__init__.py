@@ -1,6 +1,8 @@
-"""Sections 2 and 3 and appendices B, D and E of the paper, literally and densely, in torch alone.
+"""Sections 2 and 3 and appendices B, D and E of the paper as literal, dense code.
+
+It needs only torch.
 
 Read the modules in this order: `grid` (pixels and shifts), `attention` (equations (1) to (8)),
 `encodings`, `theorem1` (with Lemmas 1 and 2), `theorem2` (the converse), `expressivity` (Lemma 3).
-The fast execution is in `attnconv.layers`, tested equal to these functions.
+`attnconv.layers` computes the same functions fast; tests compare the two.
 """

@@ -1,9 +1,9 @@
-"""Equations (1) to (8) of the paper, literally, densely and in any dtype.
+"""Equations (1) to (8) of the paper, implemented literally and densely, in any dtype.
 
-Everything else is checked against these functions.
+All other implementations are checked against these functions.
 
 Letters: B batch, T tokens, H x W pixels, N_h heads, D_in, D_out, D_h (head), D_k (key) and D_p
-(position) dimensions. Attention is query, then key.
+(position) dimensions. In attention, query axes come before key axes.
 """
 
 import torch
@@ -57,7 +57,7 @@ def convolution(
     W: Float[Tensor, "K_1 K_2 D_in D_out"],
     b: Float[Tensor, "D_out"] | None = None,
 ) -> Float[Tensor, "*B H W D_out"]:
-    """Return the convolution of an image that is zero outside. Equation (5).
+    """Return the zero-padded convolution of an image. Equation (5).
 
     W is indexed by shift, in the order of `shift_set`.
     """
@@ -84,7 +84,7 @@ def image_self_attention(
 
 
 def spatial_softmax(A: Float[Tensor, "*B H W"]) -> Float[Tensor, "*B H W"]:
-    """Return the softmax of scores over the key pixels, the last two dimensions together."""
+    """Return the softmax of scores over all key pixels, that is, over the last two dimensions."""
     return A.flatten(-2).softmax(dim=-1).reshape(A.shape)
 
 

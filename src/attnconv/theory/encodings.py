@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .grid import all_shifts, axis_shifts, pixels, relative_shifts
 from .shapes import Float, Shaped
 
-# Standard deviation of the initial centres, in pixels: the published code's; the text has sqrt(2).
+# Standard deviation of the initial centres, in pixels, in the published code (the text: sqrt(2)).
 CENTER_STD = 2.0
 ALPHA_FORMS = ("square", "direct")
 
@@ -70,15 +70,14 @@ def softmax_without_tails(
     """Return the softmax over the last dimension with negligible probabilities exactly zero.
 
     A probability below eps / (4 n) of the largest is cut off, where eps is the spacing of the
-    dtype's numbers at 1 and n the number of scores; give n where some of the scores that would be
-    cut off are left out already. All that is cut off amounts to less than a quarter of the last
-    digit of the largest probability, so no sum of the probabilities changes by more than its
-    rounding.
+    dtype's numbers at 1 and n the number of scores. Pass n if some of the scores that would be cut
+    off have already been omitted. The omitted probabilities sum to less than a quarter of the last
+    digit of the largest one, so no sum of probabilities changes by more than its rounding error.
 
-    The reason is speed: processors are up to a hundred times slower with subnormal numbers, in
-    which a Gaussian's tails end. The cut comes before the softmax, so that the gradients are zero
-    there too. In float16, whose range is short, subnormal probabilities may remain. Exported graphs
-    keep the tails, since the cutoff would fix the number of scores.
+    This is for speed: processors are up to a hundred times slower with the subnormal numbers in the
+    tails of a Gaussian. The cutoff is applied before the softmax, so the gradients there are also
+    zero. In float16, which has a small range, subnormal probabilities may remain. Exported graphs
+    keep the tails, because the cutoff would fix the number of scores.
     """
     if torch.compiler.is_exporting():
         return scores.softmax(dim=-1)
@@ -97,7 +96,7 @@ class PositionEncoding(nn.Module):
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the few numbers per head that a figure needs, detached, the head first."""
+        """Return the few numbers per head that figures need, detached, with the head axis first."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -141,13 +140,13 @@ class SeparableEncoding(PositionEncoding):
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
-        """Return the attention along each axis, `(N_h, size, size)`; p(k | q) is their product."""
+        """Return the attention along each axis, `(N_h, size, size)`, whose product is p(k | q)."""
         shifts = [axis_shifts(size, self.device) for size in sizes]
         return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
 
 
 class RelativeBias(PositionEncoding):
-    """The most general position-only scores: one free number per head and shift.
+    """The most general position-only encoding: one free score per head and shift.
 
     Parameter: `table` `(N_h, 2H - 1, 2W - 1)`, for images up to H x W.
     """
@@ -193,14 +192,15 @@ def quadratic_target(
 class QuadraticEncoding(SeparableEncoding):
     """Isotropic Gaussian heads: scores -alpha ||delta - Delta||^2. Equations (14) and (18).
 
-    The scores are v . r_delta of equation (9) without its constant alpha ||Delta||^2; in this form
-    no digits cancel, so they stay exact in half precision. Parameters: the centres Delta^(h),
+    The scores are v . r_delta of equation (9) without its constant alpha ||Delta||^2. This form
+    avoids cancellation, so it is accurate in half precision. Parameters: the centres Delta^(h),
     `centers` `(N_h, n)` in pixels, and `spread` `(N_h,)` with alpha = spread^2 / 2, the form of the
-    published code, which keeps alpha positive in training. With `alpha_form="direct"` the spread is
-    alpha itself, equation (9) as written, and training may turn it negative.
+    published code, which keeps alpha positive in training. With `alpha_form="direct"`, `spread` is
+    alpha itself, as in equation (9), and training may make it negative.
 
-    The centres start as normal with standard deviation `center_std`, alpha as (1 + noise of
-    0.01)^2 / 2. The default 2.0 is the published code's; the paper's N(0, 2 I) would be sqrt(2).
+    The centres are initialised from a normal distribution with standard deviation `center_std`,
+    alpha as (1 + noise of 0.01)^2 / 2. The default 2.0 is that of the published code; the paper's
+    N(0, 2 I) corresponds to sqrt(2).
     """
 
     def __init__(
@@ -279,9 +279,9 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
     """Anisotropic Gaussian heads, scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`.
 
     Equation (19). Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with
-    `Sigma^-1 = S S^T`, which keeps it positive semi-definite. S starts as I + noise of standard
-    deviation 0.01 (published code; the paper's N(0, 0.01 I) would be 0.1). The cross term makes the
-    attention of these heads not separable.
+    `Sigma^-1 = S S^T`, which keeps it positive semi-definite. S is initialised as I + noise with
+    standard deviation 0.01, as in the published code (the paper's N(0, 0.01 I) corresponds to 0.1).
+    Because of the cross term, the attention of these heads is not separable.
     """
 
     def __init__(self, num_heads: int, center_std: float = CENTER_STD):
@@ -338,7 +338,7 @@ class LearnedShiftEmbedding(nn.Module):
         Raises ValueError for shifts beyond the image, on a CPU.
         """
         size = self.sizes[axis]
-        # On other devices reading a number would wait for the computation.
+        # On other devices, reading a number would wait for the computation.
         reading_is_free = delta.device.type == "cpu" and not torch.compiler.is_compiling()
         if reading_is_free and delta.numel() and int(delta.abs().max()) >= size:
             raise ValueError(
@@ -356,9 +356,9 @@ class LearnedRelativeEncoding(SeparableEncoding):
     """Learned 2D relative encoding, position only: scores v^(h) . r_delta. Section 4.3.
 
     The scores are the last term of equation (8). The embedding has `dim` numbers per row shift and
-    per column shift: the paper says floor(D_p / 2) = 200; the default 400 is the published code's.
-    v^(h) is split into a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. Layers may
-    share one embedding r_delta, as section 2.3 says; the published code gives each layer its own.
+    per column shift: floor(D_p / 2) = 200 in the paper, 400 (the default) in the published code.
+    v^(h) consists of a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. Layers may
+    share one embedding r_delta, as in section 2.3; the published code has one per layer.
     """
 
     def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
@@ -387,8 +387,9 @@ def learned_content_scores(
 ) -> Float[Tensor, "B N_h H W H W"]:
     """Return the scores of the learned encoding with content, scale * (q . k + q . r_delta).
 
-    The first two terms of equation (8), section 4.3; D_k is 2 * dim of the embedding. A bias in the
-    queries does the work of u and v. The published code scales by 1 / sqrt(D_k), the paper by 1.
+    These are the first two terms of equation (8), section 4.3; D_k is 2 * dim of the embedding. A
+    bias in the queries plays the role of u and v. The published code uses scale 1 / sqrt(D_k), the
+    paper 1.
     """
     content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
     return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
@@ -402,9 +403,9 @@ def learned_content_parts(
 ) -> tuple[
     Float[Tensor, "B N_h H W H W"], Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]
 ]:
-    """Return the parts of these scores: q . k, then q . r_delta by key row and by key column.
+    """Return the parts of `learned_content_scores`: q . k, and q . r_delta by key row and column.
 
-    Each is scaled.
+    Each part includes the scale.
     """
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows, columns = learned_shift_scores(queries, embedding)
@@ -416,7 +417,7 @@ def learned_shift_scores(
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return q . r_delta, the second term of equation (8), by key row and by key column.
 
-    The scores are not scaled; their sum over row and column is q . r_delta.
+    The parts are not scaled; their sum over row and column is q . r_delta.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))

@@ -1,4 +1,4 @@
-"""Lemma 3 (appendix D): a test whether attention maps can express every K x K convolution.
+"""Lemma 3 (appendix D): test whether attention maps can express every K x K convolution.
 
 Letters: N_h heads, K_1 x K_2 kernel, Q query pixels, T = H * W key pixels.
 """
@@ -14,7 +14,7 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`."""
+    """Result of `expresses_convolution`."""
 
     expresses: bool
     # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
@@ -22,7 +22,7 @@ class Expressivity(NamedTuple):
 
 
 class HeadCombination(NamedTuple):
-    """The result of `head_combination`."""
+    """Result of `head_combination`."""
 
     phi: Tensor  # (K_1 * K_2, N_h), or (B * Q, K_1 * K_2, N_h) when each query has its own
     # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each shift
@@ -32,12 +32,12 @@ class HeadCombination(NamedTuple):
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
-    """Return the query pixels and, for each, the rows of E_q in the proof: one-hot targets.
+    """Return the query pixels and, for each, its one-hot target maps: the rows of E_q.
 
-    The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps the
-    queries whose whole kernel lies inside the image, the paper's "pad, attend, crop"; `"zero"`
-    keeps all, with a target of zero where the shift leaves the image, as in a zero-padded
-    convolution.
+    The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps only
+    queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the paper.
+    `"zero"` keeps all queries, with a target of zero if the shift leaves the image, as in a
+    zero-padded convolution.
     """
     if border not in ("interior", "zero"):
         raise ValueError(f"border is {border!r}, expected 'interior' or 'zero'")
@@ -59,13 +59,13 @@ def head_combination(
     shared: bool = True,
     border: str = "interior",
 ) -> HeadCombination:
-    """Return the mixtures Phi of heads that come closest to selecting one shift each.
+    """Return the combinations Phi of heads that come closest to selecting one shift each.
 
     Phi solves E_q = Phi A_q in the least-squares sense for the probabilities A,
     `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` on several images. With the values
-    W^SA = W^conv Phi the layer is the convolution W^conv. The paper's proof of Lemma 3 finds a Phi
-    for each query (`shared=False`), but a layer has one set of values for all: it needs one Phi
-    that serves every query of every image (`shared=True`).
+    W^SA = W^conv Phi the layer computes the convolution W^conv. The paper's proof of Lemma 3 uses
+    one Phi per query (`shared=False`), but a layer has one set of values for all queries. It needs
+    one Phi for every query of every image (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
@@ -90,12 +90,12 @@ def expresses_convolution(
 ) -> Expressivity:
     """Return whether attention maps can express every convolution of a kernel size. Lemma 3.
 
-    Takes any attention maps `(N_h, H, W, H, W)`, of constructed, trained or other heads, or
+    Accepts any attention maps `(N_h, H, W, H, W)`, constructed or trained, or
     `(B, N_h, H, W, H, W)` on several images. The residual of a shift is the largest distance, over
-    the query pixels of all images, between the one-hot map of that shift and its mixture of heads,
-    with the one Phi that is best for the sum over all queries: 0 if the heads can be mixed to the
-    shift, about 1 if they do not attend to it (at the worst query it may exceed 1 a little). The
-    maps express every such convolution if no residual exceeds `tol`. For `shared` and `border` see
+    the query pixels of all images, between the one-hot map of that shift and its combination of
+    heads. Phi minimises the sum over all queries. A residual is 0 if the heads combine to the
+    one-hot map, and about 1 if they do not attend to the shift (it can slightly exceed 1). The maps
+    express every such convolution if no residual exceeds `tol`. For `shared` and `border`, see
     `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
@@ -108,7 +108,7 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_probabilities(maps: Tensor) -> None:
-    """Raise ValueError unless maps `(..., H, W)` are finite, not negative, and sum to 1."""
+    """Raise ValueError unless maps `(..., H, W)` are finite and nonnegative and sum to 1."""
     expected = (
         "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
     )

@@ -28,8 +28,8 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
     """Return the shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
     Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
-    odd K that is the paper's set; for even K, which the paper leaves out, it is that of torch's
-    `padding="same"` without dilation.
+    odd K this is the paper's set. The paper does not treat even K; for even K this is the set of
+    torch's `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
@@ -54,7 +54,7 @@ def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{
 
 
 def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """Return the shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
+    """Return all shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

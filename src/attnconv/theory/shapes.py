@@ -1,7 +1,7 @@
-"""Shapes as annotations, `Float[Tensor, "*B T D_in"]`, which the tests check with jaxtyping.
+"""Shape annotations such as `Float[Tensor, "*B T D_in"]`, which the tests check with jaxtyping.
 
-The names are jaxtyping's; here they are `Annotated`, for readers and type checkers. `*B` stands for
-any dimensions in front, `*#B` for dimensions that broadcast, `{size}` for an argument's value.
+The names follow jaxtyping; here they are `Annotated`, for readers and type checkers. `*B` stands
+for any leading dimensions, `*#B` for dimensions that broadcast, `{size}` for an argument's value.
 """
 
 from typing import Annotated as Bool

@@ -5,11 +5,12 @@ relative positional encoding of dimension D_p >= 3 can express any convolution w
 sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
 
 Proof: `lemma_1` chooses the values for heads that each attend to one shift, equation (10):
-softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that come as close
-to (10) as one likes. `convolution_by_attention` runs that layer, equation (4), on an image.
+softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that approach (10)
+arbitrarily closely. `convolution_by_attention` runs the layer, equation (4), on an image.
 
-How close, in numbers: `softness_bound` for a finite alpha, `sufficient_alpha` for a given distance,
-and `hard_alpha`, from which floating-point numbers satisfy (10) exactly.
+Error bounds: `softness_bound` bounds the error for a finite alpha, `sufficient_alpha` returns an
+alpha for a given error, and `hard_alpha` returns one at which floating-point numbers satisfy (10)
+exactly.
 
 Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by shift as in `attention.convolution`,
 N_h = K_1 K_2 heads, H x W pixels, T of them in the padded image.
@@ -53,8 +54,8 @@ def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
 def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h 3"]:
     """Return the vectors v^(h) with which head h attends to the shift Delta^(h). Equation (9).
 
-    The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant:
-    the larger alpha, the closer the softmax is to (10).
+    The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant.
+    The larger alpha is, the closer the softmax is to (10).
     """
     return quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
 
@@ -62,7 +63,7 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
     """Return the parameters with which self-attention expresses the convolution with kernel W.
 
-    One head per shift. Without `alpha`, `hard_alpha` of the dtype is taken.
+    There is one head per shift. The default `alpha` is `hard_alpha` of the dtype.
     """
     centers = shift_set(W.shape[:2]).to(W)
     v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
@@ -74,8 +75,8 @@ def quadratic_scores(
 ) -> Float[Tensor, "N_h {height}*{width} {height}*{width}"]:
     """Return the scores v^(h) . r_delta of all pairs of pixels. Equation (9), Lemma 2.
 
-    They are the last term of equation (8); W_qry = W_key = 0 removes the others. For whole-numbered
-    centres and alpha they are whole numbers, exact in float32 up to 2^24 and in float64 up to 2^53.
+    They are the last term of equation (8); W_qry = W_key = 0 removes the others. For integer
+    centres and alpha they are integers, exact in float32 up to 2^24 and in float64 up to 2^53.
     """
     r = quadratic_encoding(relative_shifts(height, width).to(v))  # (H, W, H, W, 3)
     return torch.einsum("hp,qkp->hqk", v, r.flatten(2, 3).flatten(0, 1))
@@ -87,10 +88,10 @@ def convolution_by_attention(
     b: Float[Tensor, "D_out"] | None = None,
     alpha: float | None = None,
 ) -> Float[Tensor, "*B H W D_out"]:
-    """Return the convolution of an image, zero outside it, computed by self-attention. Theorem 1.
+    """Return the zero-padded convolution of an image, computed by self-attention. Theorem 1.
 
-    Pad, attend, crop: at a border query, equation (10) cannot hold, because the pixel to attend to
-    is missing. In the padded image, each pixel of X is an interior query.
+    The image is padded, and the output cropped: equation (10) cannot hold at a border query, whose
+    target pixel is missing, but in the padded image each pixel of X is an interior query.
     """
     heads = heads_for(W, alpha)
     height, width = X.shape[-3:-1]
@@ -106,9 +107,9 @@ def convolution_by_attention(
 def hard_alpha(dtype: torch.dtype) -> int:
     """Return the smallest whole alpha at which a neighbour's weight `e^-alpha` rounds to zero.
 
-    The attention of a head with a whole-numbered centre inside the image is then one-hot in
-    `dtype`: Lemma 2 without the limit. A positive number rounds to zero below half the smallest
-    subnormal number s, so alpha > ln 2 - ln s.
+    A head whose centre is a pixel of the image then has one-hot attention in `dtype`, which is
+    Lemma 2 without the limit. A positive number rounds to zero below half the smallest subnormal
+    number s, so alpha > ln 2 - ln s.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
@@ -120,13 +121,14 @@ def hard_alpha(dtype: torch.dtype) -> int:
 def softness_bound(
     W: Float[Tensor, "*K D_in D_out"], alpha: float, largest: float
 ) -> Float[Tensor, "D_out"]:
-    """Return a bound on how far each output channel is from the convolution with kernel W.
+    """Return a bound on the difference of each output channel from the convolution with kernel W.
 
-    It is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, float64,
-    for images whose pixels, padding included, are at most `largest` in size; rounding is left out.
-    The attention on all pixels but the centre sums to at most 4 exp(-alpha), and moving a mass m
-    changes a head's average by at most 2 m `largest` (`theorem_1_gap` in proofs/). ValueError
-    unless alpha, `largest` and the kernel are finite and the first two not negative.
+    The bound is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, in
+    float64, for images whose pixels, including the padding, are at most `largest` in absolute
+    value. It ignores rounding. The attention on all pixels but the centre sums to at most
+    4 exp(-alpha), and moving a mass m changes a head's average by at most 2 m `largest`
+    (`theorem_1_gap` in proofs/). Raises ValueError unless alpha, `largest` and the kernel are
+    finite and the first two not negative.
     """
     for name, value in {"alpha": alpha, "largest": largest}.items():
         if not 0 <= value < math.inf:
@@ -138,10 +140,11 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha from which on every output is less than `gap` > 0 from the convolution's.
+    """Return an alpha from which on every output differs from the convolution by less than `gap`.
 
-    The arguments are those of `softness_bound`; 0 for a kernel of zeros. `theorem_1_alpha` in
-    proofs/. ValueError unless they are finite and `gap` is positive.
+    `gap` must be positive; the other arguments are those of `softness_bound`. Returns 0 for a
+    kernel of zeros. Raises ValueError unless all are finite. Proved as
+    `theorem_1_alpha` in proofs/.
     """
     if not 0 < gap < math.inf:
         raise ValueError(f"gap is {gap!r}, expected a finite number above 0")

@@ -1,6 +1,6 @@
 """Theorem 2, the converse of Theorem 1: position-only attention is a normalised convolution.
 
-The theorem is the book's own, not the paper's.
+The paper does not state this theorem.
 
 Letters: B batch, H x W pixels, D channels, N_h heads.
 """
@@ -17,8 +17,9 @@ def attention_by_convolution(
 ) -> Float[Tensor, "*B H W D"]:
     """Return the weighted averages softmax(A) X of one head with scores A_qk = s(k - q).
 
-    `scores` holds s for each shift between two pixels, ascending. With kappa = exp(s), zero-padded
-    convolution of the image, divided by that of an image of ones: (kappa * X) / (kappa * 1).
+    `scores` holds s for each shift between two pixels, ascending. With kappa = exp(s), the result
+    is (kappa * X) / (kappa * 1): the zero-padded convolution of the image, divided by that of an
+    image of ones.
     """
     kernel = (scores - scores.max()).exp()  # a constant cancels
     numerator = convolution(X, kernel[..., None, None] * torch.eye(X.shape[-1]).to(X))
