@@ -43,15 +43,15 @@ def read_cifar10(root: Path) -> Dataset:
             dataset = kept_cifar10(root)
             if dataset.fingerprint == CIFAR10_FINGERPRINT:
                 return dataset
-            warnings.warn(f"{cache} does not hold CIFAR-10; making it anew", stacklevel=3)
+            warnings.warn(f"{cache} does not contain CIFAR-10; creating it again", stacklevel=3)
         except (DamagedFile, OSError) as error:
-            warnings.warn(f"{error}; making it anew", stacklevel=3)
+            warnings.warn(f"{error}; creating it again", stacklevel=3)
     dataset = find_cifar10(root)
     try:
         write_tensors(cache, dataset.to_tensors(), {})
     except OSError as error:
         warnings.warn(
-            f"the decoded images could not be kept in {cache} ({error}) and will be decoded again",
+            f"could not store the decoded images in {cache} ({error}); decoding again later",
             stacklevel=3,
         )
     return dataset
@@ -62,7 +62,7 @@ def kept_cifar10(root: Path) -> Dataset:
     tensors = read_tensors(root / KEPT)[0]
     if sorted(tensors) != ["test_images", "test_labels", "train_images", "train_labels"]:
         raise DamagedFile(
-            f"{root / KEPT} does not hold CIFAR-10, but {', '.join(sorted(tensors)) or 'nothing'}"
+            f"{root / KEPT} contains {', '.join(sorted(tensors)) or 'nothing'}, not CIFAR-10"
         )
     images = {
         name: tensors.pop(name).permute(0, 2, 3, 1).contiguous()
@@ -139,7 +139,7 @@ def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     if found != sorted(CIFAR10_CLASSES):
         raise ValueError(
             f"{folder} has the class folders {', '.join(found) or '(none)'}, expected"
-            f" {', '.join(CIFAR10_CLASSES)}. Mend it, or {HOW_TO_GET_IT}"
+            f" {', '.join(CIFAR10_CLASSES)}. Correct it, or {HOW_TO_GET_IT}"
         )
     files = {name: sorted((folder / name).glob("*.png")) for name in CIFAR10_CLASSES}
     each = expected // len(CIFAR10_CLASSES)

@@ -76,7 +76,7 @@ class Dataset:
         ):
             if count is not None and not 1 <= count <= len(labels):
                 raise ValueError(
-                    f"{name}_images = {count}: expected 1 to {len(labels)}, what {self.name} has"
+                    f"{name}_images = {count}: expected 1 to {len(labels)}, the size of {self.name}"
                 )
         return replace(
             self,

@@ -135,5 +135,5 @@ def load_conversion(record: RunRecord) -> Conversion | None:
         where = ".".join(map(str, first["loc"]))
         raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
     if found.weights_sha256 != _sha256(record.folder):
-        raise DamagedFile(f"{path} is of other weights than those beside it; {mend}")
+        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
     return found

@@ -280,8 +280,8 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
             expected = usual.get(name, cls.model_fields[name].default)
             if given[name] != expected:
                 raise ValueError(
-                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; leave it"
-                    " out, or set override to True for a run that its tables leave out"
+                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; omit"
+                    " it, or set override to True, which excludes the run from the tables"
                 )
 
     @model_validator(mode="after")

@@ -257,7 +257,7 @@ def _read_info(path: Path) -> RunInfo:
     if info.version != VERSION:
         newer = "use a newer attnconv, or " if info.version > VERSION else ""
         raise DamagedFile(
-            f"{path} is of version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
+            f"{path} has version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
         )
     if info.sealed().as_file() != content:
         raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")

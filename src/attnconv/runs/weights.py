@@ -83,7 +83,7 @@ def load_model(
     record = load_run(parameters.record_folder)
     if not (record.folder / WEIGHTS_FILE).exists():
         raise FileNotFoundError(
-            f"the weights of {record.name} are not kept ({WEIGHTS_FILE} is missing in"
+            f"the weights of {record.name} are not stored ({WEIGHTS_FILE} is missing in"
             f" {record.folder}); expected a run of the small tier with seed 0, or {MEND}"
         )
     # a network of any class, to which the two attributes are added

@@ -87,7 +87,7 @@ class Checkpoints:
             try:
                 return Checkpoint.read(path)
             except (DamagedFile, OSError) as error:
-                warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=2)
+                warnings.warn(f"{error}; using the previous checkpoint instead", stacklevel=2)
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
@@ -106,7 +106,7 @@ class Checkpoints:
             write_tensors(path, tensors, about)
         except OSError as error:
             last = next(iter(self.paths()), None)
-            kept = f"the last one stays: {last}" if last else "there is none yet"
+            kept = f"the previous one remains: {last}" if last else "there is no earlier one"
             text = f"the checkpoint {path} could not be written ({error}); {kept}"
             warnings.warn(text, stacklevel=3)
             return False

@@ -282,8 +282,8 @@ class Training:
         written = "checkpoints are off"
         if self.parameters.checkpoint_every:
             what = "a checkpoint was" if self._checkpoint() else "no checkpoint could be"
-            how = "the same command goes on from the last one"
-            how = how if self.parameters.resume else "resume = True goes on from it"
+            how = "the same command continues from the last one"
+            how = how if self.parameters.resume else "resume = True continues from it"
             written = f"{what} written; {how}"
         self.recorder.partial("stopped", self.progress)
         self.processes.wait()  # the end of one would be taken as a failure, and the others killed
@@ -329,7 +329,7 @@ class Training:
         if len(set(positions)) > 1:
             raise ValueError(
                 f"the processes found different checkpoints (steps done: {positions}): their"
-                " folders must be one, shared between the machines; name it by checkpoints (now"
+                " folders must be a single one, shared by the machines; set checkpoints to it (now"
                 f" {self.parameters.checkpoint_folder})"
             )
 

@@ -74,7 +74,7 @@ def device_type(device: str) -> str:
     there = is_cuda_available()
     if device == "cuda" and not there:
         raise ValueError(
-            "device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"
+            "device = 'cuda': torch finds no CUDA GPU; expected one, or device = 'cpu'"
         )
     return ("cuda" if there else "cpu") if device == "auto" else device
 

@@ -65,7 +65,7 @@ def earlier_run(
     except FileNotFoundError:
         pass
     except DamagedFile as error:  # such as a file that was being written when the run was killed
-        warnings.warn(f"{error}; it will be written anew", stacklevel=2)
+        warnings.warn(f"{error}; it will be rewritten", stacklevel=2)
     if checkpoint := checkpoints.read():
         _expect_same_run(parameters, checkpoint.parameters, checkpoint.path)
     finished = record and record.info.status == "finished"
@@ -78,13 +78,13 @@ def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Pa
     given = RunParameters.defaults() | other
     theirs = {name: value for name, value in given.items() if name not in Place.names()}
     differences = ", ".join(
-        f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})"
+        f"{name} = {theirs.get(name)!r} (requested: {ours.get(name)!r})"
         for name in sorted(ours.keys() | theirs.keys())
         if ours.get(name) != theirs.get(name)
     )
     if differences:
         raise ValueError(
-            f"{where} is of a run with other parameters: {differences}. Name other folders with"
+            f"{where} is from a run with other parameters: {differences}. Set other folders with"
             " runs and checkpoints, or set resume to False to replace it"
         )
 
@@ -145,8 +145,8 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
     if found is None:
         raise ValueError(
             f"{parent.name} has a record in {parent.record_folder} but no checkpoint in"
-            f" {parent.checkpoint_folder}: its weights are not at hand; repeat it with resume ="
-            " False, or name the folder of its checkpoint by checkpoints"
+            f" {parent.checkpoint_folder}: its weights are not available; repeat it with resume ="
+            " False, or set checkpoints to the folder of its checkpoint"
         )
     network = build_network(parent.model_dump())
     set_weights(network, found.weights)
@@ -189,7 +189,7 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
         asked = {name: getattr(parameters, name) for name in ("dataset", "tier", "seed")}
         raise ValueError(
             f"{parameters.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
-            f" which is not at hand ({error}); this command makes it:"
+            f" which is not available ({error}); this command creates it:"
             f" {command(model=parent.model, **asked)}"
         ) from None
     _, accuracy = evaluate(processes.place(cnn), test, parameters.precision)
