@@ -8,6 +8,7 @@ from attnconv.measures.scaling import (
     AXES,
     RATES,
     Setting,
+    bootstrap,
     change_of_gap,
     fit,
     interval,
@@ -15,6 +16,7 @@ from attnconv.measures.scaling import (
     pooled_deviation,
     predict,
     rate_exponent,
+    towards,
 )
 from attnconv.models import recipe
 from attnconv.runs.record import load_run
@@ -65,8 +67,20 @@ def test_the_fit_finds_a_power_law_and_extrapolates_it():
     law = fit(settings())
     assert law.coefficients == pytest.approx([np.log(2), -0.2, -0.1])
     assert law.error_at((1e7, 300)) == pytest.approx(2 * 1e7**-0.2 * 300**-0.1)
-    low, high = interval(settings(noise=0.02), (1e7, 300))
+    low, high = interval(bootstrap(settings(noise=0.02)), (1e7, 300))
     assert low < 2 * 1e7**-0.2 * 300**-0.1 < high
+
+
+def test_the_fit_is_followed_towards_another_setting():
+    made, end = settings(noise=0.02), Setting("paper", (1e7, 300), 3e9, ())
+    errors = towards(made, made[1], end, points=3)
+    law = fit(made)
+    halfway = (np.sqrt(1e5 * 1e7), np.sqrt(20 * 300))
+    assert errors[1, 0] == pytest.approx(law.error_at(halfway))
+    assert errors[2] == pytest.approx(
+        [law.error_at(end.scale), *interval(bootstrap(made), end.scale)]
+    )
+    assert (errors[:, 1] < errors[:, 0]).all() and (errors[:, 0] < errors[:, 2]).all()
 
 
 def test_leaving_the_largest_setting_out():

@@ -83,3 +83,17 @@ def test_hard_alpha_is_one_hot(dtype):
 def test_other_dtypes_are_refused():
     with pytest.raises(TypeError, match="expected one of"):
         hard_alpha(torch.int64)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
+def test_bounds_refuse_numbers_that_are_no_bounds(bad):
+    kernel = torch.ones(3, 3, 1, 1)
+    with pytest.raises(ValueError, match=f"largest is {bad}, expected a finite number, 0 or more"):
+        sufficient_alpha(kernel, 1e-3, largest=bad)
+    with pytest.raises(ValueError, match=f"alpha is {bad}, expected a finite number, 0 or more"):
+        softness_bound(kernel, bad, largest=1.0)
+    for gap in (bad, 0.0):
+        with pytest.raises(ValueError, match=f"gap is {gap}, expected a finite number above 0"):
+            sufficient_alpha(kernel, gap, largest=1.0)
+    with pytest.raises(ValueError, match="infinite or NaN weights, expected finite ones"):
+        softness_bound(kernel * math.nan, 1.0, largest=1.0)

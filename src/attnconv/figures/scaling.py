@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..measures.scaling import MODELS, SIZES, Setting, papers_setting, settings_of
+from ..measures.scaling import MODELS, SIZES, Setting, papers_setting, settings_of, towards
 from ..models import SPECS
 from ..runs.select import Records
 from .style import finish, line_plots
@@ -23,13 +23,16 @@ def scaling(records: Records) -> Figure:
 
     Discs are the seeds of each size, joined by a line through their means. Triangles were trained
     for 60 epochs, squares have 16 x 16 tokens, and stars are the published errors of the paper's
-    networks.
+    networks. Dashed: the power law fitted to the runs of a model, from the small tier towards the
+    paper's network, with its 95 % interval, if the runs determine it.
     """
     found = {model: settings_of(records, model) for model in MODELS}
+    fits = {model: _fit(model, settings) for model, settings in found.items()}
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
         for model, settings in found.items():
             _draw(ax, model, settings, quantity)
+            _draw_fit(ax, model, quantity, fits[model])
         ax.set(xlabel=label, xscale="log", yscale="log")
     axes[0, 0].set(ylabel="test error")
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
@@ -50,3 +53,21 @@ def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> 
     if spec.published.accuracy:
         x = quantity(papers_setting(model))
         ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)
+
+
+def _fit(model: str, settings: list[Setting]) -> tuple[list[Setting], np.ndarray] | None:
+    """Return a fit towards the paper's network; None while the runs do not determine it."""
+    start, end = next(s for s in settings if s.tier == "small"), papers_setting(model)
+    try:
+        return [start, end], towards(settings, start, end)
+    except ValueError:
+        return None
+
+
+def _draw_fit(ax: Axes, model: str, quantity: Callable, fit: tuple | None) -> None:
+    if fit is None:
+        return
+    (start, end), errors = fit
+    x, color = np.geomspace(quantity(start), quantity(end), len(errors)), SPECS[model].curve[0]
+    ax.plot(x, errors[:, 0], "--", color=color, lw=1)
+    ax.fill_between(x, errors[:, 1], errors[:, 2], color=color, alpha=0.12, lw=0)

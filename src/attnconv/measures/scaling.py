@@ -147,21 +147,24 @@ class PowerLaw:
         return float(np.exp(self.coefficients @ [1.0, *np.log(scale)]))
 
 
-def fit(settings: Sequence[Setting], errors: Sequence[np.ndarray] | None = None) -> PowerLaw:
+def fit(settings: Sequence[Setting]) -> PowerLaw:
     """Fit a power law to all runs by least squares on log(test error).
 
-    `errors`: used instead of those of the settings. ValueError if the settings do not determine the
-    exponents.
+    ValueError if the settings do not determine the exponents.
     """
-    errors = [s.errors for s in settings] if errors is None else errors
+    logs = np.log(np.concatenate([s.errors for s in settings] or [[]]))
+    return PowerLaw(np.linalg.pinv(_inputs(settings)) @ logs)
+
+
+def _inputs(settings: Sequence[Setting]) -> np.ndarray:
+    """Return `[1, *log(scale)]` for each run; ValueError if they do not determine a fit."""
     rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
     if not settings or np.linalg.matrix_rank(rows) < rows.shape[1]:
         raise ValueError(
             f"the settings {', '.join(s.tier for s in settings) or '(none)'} do not determine the"
             " exponents; each quantity must vary by itself"
         )
-    inputs = np.repeat(rows, [len(e) for e in errors], axis=0)
-    return PowerLaw(np.linalg.lstsq(inputs, np.log(np.concatenate(errors)), rcond=None)[0])
+    return np.repeat(rows, [len(s.accuracies) for s in settings], axis=0)
 
 
 def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
@@ -179,16 +182,19 @@ def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
     raise ValueError("no setting can be left out: the fit has no spare setting")
 
 
-def interval(
-    settings: Sequence[Setting], scale: Sequence[float], seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the predicted test error at `scale`."""
-    generator = np.random.default_rng(seed)
-    predicted = [
-        fit(settings, [generator.choice(s.errors, len(s.errors)) for s in settings]).error_at(scale)
+def bootstrap(settings: Sequence[Setting], seed: int = 0) -> list[PowerLaw]:
+    """Fit a power law to each of 2,000 resamples of the runs, drawn within each setting."""
+    generator, inverse = np.random.default_rng(seed), np.linalg.pinv(_inputs(settings))
+    resamples = (
+        np.concatenate([generator.choice(s.errors, len(s.errors)) for s in settings])
         for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(predicted, [0.025, 0.975])
+    )
+    return [PowerLaw(inverse @ np.log(errors)) for errors in resamples]
+
+
+def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the test error that resampled fits predict at `scale`."""
+    low, high = np.quantile([law.error_at(scale) for law in laws], [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -218,8 +224,21 @@ def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
     ValueError if the settings do not determine the exponents, or none can be left out.
     """
     left_out, predicted = leave_largest_out(settings)
-    error, ends = fit(settings).error_at(scale), interval(settings, scale)
+    error, ends = fit(settings).error_at(scale), interval(bootstrap(settings), scale)
     return Prediction(error, *ends, left_out.tier, predicted, float(left_out.errors.mean()))
+
+
+def towards(
+    settings: Sequence[Setting], start: Setting, end: Setting, points: int = 25
+) -> np.ndarray:
+    """Follow a power law from one setting to another, in equal steps of each quantity's logarithm.
+
+    Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. ValueError as
+    `fit`.
+    """
+    law, laws = fit(settings), bootstrap(settings)
+    scales = np.geomspace(start.scale, end.scale, points).tolist()
+    return np.array([[law.error_at(scale), *interval(laws, scale)] for scale in scales])
 
 
 # --- from the run records ---

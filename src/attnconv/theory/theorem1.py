@@ -127,8 +127,14 @@ def softness_bound(
     float64, for images whose pixels, including the padding, are at most `largest` in absolute
     value. It ignores rounding. The attention on all pixels but the centre sums to at most
     4 exp(-alpha), and moving a mass m changes a head's average by at most 2 m `largest`
-    (`theorem_1_gap` in proofs/).
+    (`theorem_1_gap` in proofs/). Raises ValueError unless alpha, `largest` and the kernel are
+    finite and the first two not negative.
     """
+    for name, value in {"alpha": alpha, "largest": largest}.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}, expected a finite number, 0 or more")
+    if not W.isfinite().all():
+        raise ValueError("the kernel has infinite or NaN weights, expected finite ones")
     norms = W.detach().double().abs().flatten(0, -2).sum(dim=0)
     return 8 * math.exp(-alpha) * largest * norms
 
@@ -137,8 +143,9 @@ def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: flo
     """Return an alpha from which on every output differs from the convolution by less than `gap`.
 
     `gap` must be positive; the other arguments are those of `softness_bound`. Returns 0 for a
-    kernel of zeros. Proved as `theorem_1_alpha` in proofs/.
+    kernel of zeros. Raises ValueError unless all are finite. Proved as
+    `theorem_1_alpha` in proofs/.
     """
-    if not gap > 0:
-        raise ValueError(f"gap is {gap!r}, expected a positive number")
+    if not 0 < gap < math.inf:
+        raise ValueError(f"gap is {gap!r}, expected a finite number above 0")
     return math.log1p(float(softness_bound(W, 0.0, largest).max()) / gap)
