@@ -1,6 +1,7 @@
 """Atomic file writes: a file is either complete or absent.
 
-Files are written under a temporary name and renamed; tensors carry a digest that reading verifies.
+Files are written under a temporary name and renamed. Tensor files contain a digest, which is
+verified when they are read.
 """
 
 import hashlib
@@ -17,18 +18,18 @@ import torch
 from torch import Tensor
 
 CHECKOUT = Path(__file__).parents[2]
-# the current folder, where the package is not used from a checkout
+# the current folder if the package is not used from a checkout
 REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
-    """The error for a file that exists but is not what was written."""
+    """Error for a file that exists but does not have the content that was written."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: at any moment it is the old one or the new one.
+    """Write a file atomically: at any time it has either its old or its new content.
 
-    OSError, as on a full disk, leaves the old one.
+    After an OSError, for example on a full disk, it has its old content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -37,7 +38,7 @@ def write_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's file would be readable by its owner alone
+        os.chmod(temporary, 0o644)  # mkstemp's file would be readable only by its owner
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -45,7 +46,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while they wrote."""
+    """Remove temporary files of processes that were killed while writing."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
@@ -61,7 +62,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 def _in_one_order(content: bytes) -> bytes:
     """Sort the metadata of a safetensors file, so that equal runs write equal files.
 
-    safetensors itself orders it at random.
+    safetensors itself writes it in random order.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -74,12 +75,12 @@ def _in_one_order(content: bytes) -> bytes:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors, on the CPU, and the metadata that `write_tensors` wrote.
 
-    DamagedFile when the file holds anything else.
+    DamagedFile if the file has any other content.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            # copied, since safetensors maps the file: what is verified here must not change with it
+            # copied, because safetensors maps the file, and verified data must not change with it
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if tensor_digest(tensors, header["metadata"]) != header["sha256"]:
             raise DamagedFile(f"{path} is damaged: its content does not match its digest")

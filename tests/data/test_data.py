@@ -58,7 +58,7 @@ def test_subsets_and_fingerprints():
     labels[3] = (labels[3] + 1) % 10
     assert replace(digits, train_labels=labels).fingerprint != digits.fingerprint
     with pytest.raises(
-        ValueError, match="train_images = 1438: expected 1 to 1437, what digits has"
+        ValueError, match="train_images = 1438: expected 1 to 1437, the size of digits"
     ):
         digits.subset(train=1438)
     with pytest.raises(ValueError, match="test_images = 0: expected 1 to 360"):
@@ -278,11 +278,11 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     copy.write_bytes(content)
     monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset)
     with pytest.warns(
-        UserWarning, match="is damaged: its content does not match its digest; making it anew"
+        UserWarning, match="is damaged: its content does not match its digest; creating it again"
     ):
         assert load_dataset("cifar10", cifar10_root).fingerprint == CIFAR10_FINGERPRINT
     copy.write_bytes(content[:1000])
-    with pytest.warns(UserWarning, match="is damaged: .*; making it anew"):
+    with pytest.warns(UserWarning, match="is damaged: .*; creating it again"):
         load_dataset("cifar10", cifar10_root)
     load_dataset("cifar10", cifar10_root)
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]

@@ -78,12 +78,12 @@ def test_a_full_disk_loses_the_new_checkpoint_never_the_old_one(tmp_path, small_
     checkpoints = Checkpoints(tmp_path)
     large, small = checkpoint(1000), checkpoint(2)
     with pytest.warns(
-        UserWarning, match=r"step-000000001.*could not be written \(.*\); there is none yet"
+        UserWarning, match=r"step-000000001.*could not be written \(.*\); there is no earlier one"
     ):
         assert not checkpoints.write(1, large)
     assert checkpoints.write(2, small)
     with pytest.warns(
-        UserWarning, match=r"could not be written .*; the last one stays: .*step-000000002"
+        UserWarning, match=r"could not be written .*; the previous one remains: .*step-000000002"
     ):
         assert not checkpoints.write(3, large)
     assert len(checkpoints.read().weights["w"]) == 2 and len(list(tmp_path.iterdir())) == 1
@@ -102,7 +102,7 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_falls_back(tmp_path):
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.warns(
         UserWarning,
-        match="step-000000011.safetensors is damaged.*; going back to the checkpoint before it",
+        match="step-000000011.safetensors is damaged.*; using the previous checkpoint instead",
     ):
         found = checkpoints.read()
     assert found.progress.step == 10 and found.weights["w"].tolist() == [10.0, 10.0]

@@ -110,7 +110,7 @@ def test_some_leave(tmp_path):
     ends[:2] = 0  # seven pixels of nine
     write(tmp_path, "freed-25", ends=ends)
     write(tmp_path, "freed-25", seed=1)
-    assert verdict(tmp_path, "freed after a quarter of training: the heads stay") == "some leave"
+    assert verdict(tmp_path, "freed at 25 % of training: the heads stay") == "some leave"
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_without_the_cnn_the_command_that_makes_it_is_named(noise, tmp_path):
         train(brief(tmp_path, "freed-25"), noise)
     expected = (
         "freed-25--cifar10-small-free--seed0 starts from cnn--cifar10-small-free--seed0 after 1 of"
-        " 4 epochs, which is not at hand"
+        " 4 epochs, which is not available"
     )
     assert expected in str(error.value)
     command = "-m attnconv train --model cnn --dataset cifar10 --tier small-free --seed 0"
@@ -128,8 +128,8 @@ def test_a_damaged_cnn_or_another_is_refused(what, noise, tmp_path):
         content = bytearray(path.read_bytes())
         content[-20] ^= 1
         path.write_bytes(bytes(content))
-    reason = "is damaged" if what == "damaged" else r"width = 6 \(asked for: 8\)"
-    with pytest.raises(ValueError, match=f"starts from .* not at hand .*{reason}.* this command"):
+    reason = "is damaged" if what == "damaged" else r"width = 6 \(requested: 8\)"
+    with pytest.raises(ValueError, match=f"starts from .* not available .*{reason}.* this command"):
         train(arm, noise)
 
 

@@ -80,7 +80,7 @@ def test_what_is_the_tiers_is_refused_by_name_unless_overridden():
     for values, message in [
         (
             {"hidden": 64},
-            r"hidden = 64: the tier small has hidden = 60; leave it out, or set override to True",
+            r"hidden = 64: the tier small has hidden = 60; omit it, or set override to True",
         ),
         ({"epochs": 3}, r"epochs = 3: the tier small has epochs = "),
         ({"weight_decay": 0.1}, r"weight_decay = 0.1: the tier small has weight_decay = 0.0001"),
@@ -268,7 +268,7 @@ def test_weights_that_are_not_there_or_damaged(noise, tmp_path):
         load_model("sa")
     record = train(two_steps(tmp_path, seed=1), noise).record
     with pytest.raises(
-        FileNotFoundError, match="the weights of sa-quadratic--cifar10-small--seed1 are not kept"
+        FileNotFoundError, match="the weights of sa-quadratic--cifar10-small--seed1 are not stored"
     ):
         load_model("sa-quadratic", seed=1, runs=tmp_path / "runs")
     other = train(two_steps(tmp_path, model="resnet18"), noise).record

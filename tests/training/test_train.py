@@ -134,13 +134,13 @@ def test_other_parameters_are_refused(tmp_path):
     train(parameters, DIGITS)
     with pytest.raises(
         ValueError,
-        match=r"is of a run with other parameters: epochs = 2 \(asked for: 3\). Name other folders",
+        match=r"from a run with other parameters: epochs = 2 \(requested: 3\). Set other folders",
     ):
         train(small(tmp_path, epochs=3), DIGITS)
     (parameters.record_folder / "run.json").unlink()
     with pytest.raises(
         ValueError,
-        match=r"step-.*safetensors is of a run with other parameters: hidden = 8 \(asked for: 16\)",
+        match=r"safetensors is from a run with other parameters: hidden = 8 \(requested: 16\)",
     ):
         train(small(tmp_path, hidden=16), DIGITS)
     replaced = train(small(tmp_path, hidden=16, resume=False), DIGITS)
@@ -157,7 +157,7 @@ def test_a_parameter_younger_than_a_record_was_at_its_default(tmp_path, capsys):
         checkpoint.unlink()
     assert train(parameters, DIGITS).record.info.parameters == older
     assert "is finished: this is its record" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"label_smoothing = 0.0 \(asked for: 0.2\)"):
+    with pytest.raises(ValueError, match=r"label_smoothing = 0.0 \(requested: 0.2\)"):
         train(small(tmp_path, label_smoothing=0.2), DIGITS)
 
 
@@ -202,7 +202,7 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path, capsys):
     train(parameters, DIGITS)
     newest = Checkpoints(parameters.checkpoint_folder).paths()[0]
     newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="is damaged: .*; going back to the checkpoint before it"):
+    with pytest.warns(UserWarning, match="is damaged: .*; using the previous checkpoint instead"):
         again = train(parameters, DIGITS)
     assert "resumed at epoch 3 of 4" in capsys.readouterr().out and results(again) == results(whole)
 
@@ -236,7 +236,7 @@ def test_a_full_disk_stops_no_run_before_its_end(tmp_path, small_files):
     messages = [str(warning.message) for warning in warned]
     assert (
         sum(
-            "could not be written" in message and "there is none yet" in message
+            "could not be written" in message and "there is no earlier one" in message
             for message in messages
         )
         == 2
@@ -255,7 +255,7 @@ def test_damaged_snapshots_are_written_anew(checkpoint_every, tmp_path, monkeypa
         Training, "train_step", lambda self, *batch: steps.append(step(self, *batch))
     )
     with pytest.warns(
-        UserWarning, match="attention.safetensors is damaged.*; it will be written anew"
+        UserWarning, match="attention.safetensors is damaged.*; it will be rewritten"
     ):
         again = train(parameters, DIGITS).record
     assert all(
@@ -299,7 +299,7 @@ def test_pruning_starts_from_the_trained_model(tmp_path):
     )
     # another network, or another training: that parent will not do
     for values in ({"hidden": 16}, {"parent_epochs": 1}):
-        with pytest.raises(ValueError, match="is of a run with other parameters"):
+        with pytest.raises(ValueError, match="is from a run with other parameters"):
             other = {
                 "model": "sa-generalized-pruned",
                 "epochs": 1,
@@ -423,7 +423,7 @@ def test_a_gpu_that_is_not_there(tmp_path):
         pytest.skip("there is one")
     with pytest.raises(
         ValueError,
-        match="device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'",
+        match="device = 'cuda': torch finds no CUDA GPU; expected one, or device = 'cpu'",
     ):
         train(small(tmp_path, device="cuda"), DIGITS)
 

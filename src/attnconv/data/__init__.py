@@ -1,4 +1,4 @@
-"""Data: scikit-learn's digits and photographs, and CIFAR-10."""
+"""The data sets: scikit-learn's digits and photographs, and CIFAR-10."""
 
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split

@@ -1,4 +1,4 @@
-"""CIFAR-10: found or downloaded, verified, put in one order, and kept decoded."""
+"""CIFAR-10: find or download it, verify and order it, and store a decoded copy."""
 
 import hashlib
 import socket
@@ -23,7 +23,7 @@ CIFAR10_CLASSES = (  # in alphabetical order
 #: The number of images of each split.
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN = [0.49139968, 0.48215841, 0.44653091]  # of the training images, by channel
-#: The mean and std of the published code, whose std is not the true one.
+#: The mean and std of the published code; this std is not the true one.
 CIFAR10_NORMALISATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 #: The `Dataset.fingerprint` of CIFAR-10 in the order of `find_cifar10`.
 CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"
@@ -36,33 +36,33 @@ HOW_TO_GET_IT = (
 
 
 def read_cifar10(root: Path) -> Dataset:
-    """Read CIFAR-10 from a folder, or from the network; see `load_dataset`."""
+    """Read CIFAR-10 from a folder, or download it; see `load_dataset`."""
     cache = root / KEPT
     if cache.exists():
         try:
             dataset = kept_cifar10(root)
             if dataset.fingerprint == CIFAR10_FINGERPRINT:
                 return dataset
-            warnings.warn(f"{cache} does not hold CIFAR-10; making it anew", stacklevel=3)
+            warnings.warn(f"{cache} does not contain CIFAR-10; creating it again", stacklevel=3)
         except (DamagedFile, OSError) as error:
-            warnings.warn(f"{error}; making it anew", stacklevel=3)
+            warnings.warn(f"{error}; creating it again", stacklevel=3)
     dataset = find_cifar10(root)
     try:
         write_tensors(cache, dataset.to_tensors(), {})
     except OSError as error:
         warnings.warn(
-            f"the decoded images could not be kept in {cache} ({error}) and will be decoded again",
+            f"could not store the decoded images in {cache} ({error}); decoding again later",
             stacklevel=3,
         )
     return dataset
 
 
 def kept_cifar10(root: Path) -> Dataset:
-    """Read the decoded copy. DamagedFile or OSError when there is none that is complete."""
+    """Read the decoded copy. DamagedFile or OSError if there is no complete one."""
     tensors = read_tensors(root / KEPT)[0]
     if sorted(tensors) != ["test_images", "test_labels", "train_images", "train_labels"]:
         raise DamagedFile(
-            f"{root / KEPT} does not hold CIFAR-10, but {', '.join(sorted(tensors)) or 'nothing'}"
+            f"{root / KEPT} contains {', '.join(sorted(tensors)) or 'nothing'}, not CIFAR-10"
         )
     images = {
         name: tensors.pop(name).permute(0, 2, 3, 1).contiguous()
@@ -81,7 +81,7 @@ def find_cifar10(root: Path) -> Dataset:
     """Find CIFAR-10 in a folder or download it, and verify it.
 
     The images are ordered by their digests, so that the order does not depend on the source.
-    ValueError for other or damaged data, FileNotFoundError where there is none.
+    ValueError for other or damaged data, FileNotFoundError if there is none.
     """
     if (root / "cifar-10-batches-py").exists():
         splits, source = read_archive(root), root / "cifar-10-batches-py"
@@ -114,7 +114,7 @@ def find_cifar10(root: Path) -> Dataset:
 
 
 def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Read the images and labels of each split from the original archive, checked by its MD5."""
+    """Read the images and labels of each split from the original archive, verified by its MD5."""
     import torchvision
 
     try:
@@ -133,13 +133,13 @@ def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     """Read images `(N, 32, 32, 3)` uint8 and labels `(N,)` int64 from `folder/<class>/*.png`.
 
-    ValueError unless there are `expected` images, equally many of each class.
+    ValueError unless there are `expected` images, with equally many of each class.
     """
     found = sorted(path.name for path in folder.glob("*/"))
     if found != sorted(CIFAR10_CLASSES):
         raise ValueError(
             f"{folder} has the class folders {', '.join(found) or '(none)'}, expected"
-            f" {', '.join(CIFAR10_CLASSES)}. Mend it, or {HOW_TO_GET_IT}"
+            f" {', '.join(CIFAR10_CLASSES)}. Correct it, or {HOW_TO_GET_IT}"
         )
     files = {name: sorted((folder / name).glob("*.png")) for name in CIFAR10_CLASSES}
     each = expected // len(CIFAR10_CLASSES)
@@ -161,7 +161,7 @@ def _read_image(path: Path) -> np.ndarray:
             if (image.size, image.mode) == ((32, 32), "RGB"):
                 return np.asarray(image)
             what = f"{image.width} x {image.height} pixels, mode {image.mode}"
-    # PIL's errors for a truncated or foreign file
+    # PIL's errors for a truncated file or one of another type
     except (OSError, SyntaxError, UnidentifiedImageError) as error:
         what = str(error)
     raise ValueError(
@@ -173,7 +173,7 @@ def _read_image(path: Path) -> np.ndarray:
 def _download(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Download the original archive into a temporary folder and read it.
 
-    Only the decoded copy is kept.
+    Only the decoded copy is stored.
     """
     import torchvision
 
@@ -191,7 +191,7 @@ def _download(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 @contextmanager
 def _network_timeout(seconds: float) -> Iterator[None]:
-    """Set the time-out of network connections, which torchvision leaves open-ended."""
+    """Set a time-out for network connections, for which torchvision sets none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

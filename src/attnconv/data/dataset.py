@@ -1,7 +1,7 @@
 """Labelled images, and batches of them on a device.
 
-Letters: N images, B images of a batch, C channels, H x W pixels. Images are channels-last;
-`Normaliser` alone returns them channels-first, as torch's networks expect.
+Letters: N images, B images of a batch, C channels, H x W pixels. Images are channels-last; only
+`Normaliser` returns them channels-first, as torch's networks expect.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ..store import tensor_digest
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The name of a data set in prose, the pixels a side of its images, and their channels."""
+    """The name of a data set in prose, the side of its images in pixels, and their channels."""
 
     label: str
     image_size: int
@@ -31,7 +31,7 @@ DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 
 class Normaliser:
     """The map from uint8 images `(..., H, W, C)` to float32 images `(..., C, H, W)` for networks.
 
-    It subtracts `mean` and divides by `std`; both are given per channel, white being 1.
+    It subtracts `mean` and divides by `std`; both are per channel, on a scale where white is 1.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Normaliser:
 class Dataset:
     """Labelled images of a training and a test split.
 
-    `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean` and `std` per channel, white
-    being 1.
+    `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean` and `std` are per channel, on a
+    scale where white is 1.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Dataset:
         ):
             if count is not None and not 1 <= count <= len(labels):
                 raise ValueError(
-                    f"{name}_images = {count}: expected 1 to {len(labels)}, what {self.name} has"
+                    f"{name}_images = {count}: expected 1 to {len(labels)}, the size of {self.name}"
                 )
         return replace(
             self,
@@ -89,8 +89,8 @@ class Dataset:
     def hold_out(self, count: int) -> "Dataset":
         """Return the data set with its last `count` training images in place of the test images.
 
-        Choices made on such a split never see the test images. 0 changes nothing; ValueError when
-        no training images would be left.
+        Choices based on such a split do not use the test images. A `count` of 0 changes nothing.
+        ValueError if no training images would be left.
         """
         if not count:
             return self
@@ -105,11 +105,11 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of images and labels in hexadecimal, independent of where they came from."""
+        """The SHA-256 of images and labels in hexadecimal, independent of their source."""
         return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return images `(N, C, H, W)` and labels by name, as they are kept and fingerprinted."""
+        """Return images `(N, C, H, W)` and labels by name, as they are stored and fingerprinted."""
         images = {
             name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
             for name in ("train_images", "test_images")
@@ -148,8 +148,8 @@ class Batches:
     def windows(self, index: Tensor, corner: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
         """Return windows of the images with the given indices, and labels.
 
-        `corner` `(B, 2)`: the upper left pixel of each window in its padded image; `mirrored`
-        `(B,)`: whether it is mirrored. Shapes as in `plain`.
+        `corner` `(B, 2)` is the upper left pixel of each window in its padded image, `mirrored`
+        `(B,)` whether the window is mirrored. Shapes are as in `plain`.
         """
         height, width = (torch.arange(size, device=index.device) for size in self.size)
         rows = corner[:, 0, None] + height  # (B, H)
@@ -160,14 +160,14 @@ class Batches:
         return self.normalise(pixels), self.labels[index]
 
     def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw corners `(count, 2)` and mirrorings `(count,)` uniformly."""
+        """Draw corners `(count, 2)` and mirrorings `(count,)` uniformly at random."""
         corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         return corner, torch.rand(count, generator=generator) < 0.5
 
     def shuffled(self, generator: torch.Generator, augment: bool) -> list[Tensor]:
-        """Draw the plan of an epoch: all indices in random order, a corner and a mirroring of each.
+        """Draw the plan of an epoch: all indices in random order, each with corner and mirroring.
 
-        Without `augment` the images are left as they are.
+        Without `augment`, the images are neither cropped nor mirrored.
         """
         order = torch.randperm(len(self), generator=generator)
         corner, mirrored = self.random_windows(len(self), generator)
@@ -186,9 +186,9 @@ class Split:
 
     @classmethod
     def of(cls, dataset: Dataset, parameters: Any, device: torch.device | str = "cpu") -> "Split":
-        """Split a data set as a run's parameters say.
+        """Split a data set according to the parameters of a run.
 
-        They are `held_out`, `train_images`, `test_images`, and `augment` with its `padding`.
+        The parameters are `held_out`, `train_images`, `test_images`, and `augment` with `padding`.
         """
         used = dataset.hold_out(parameters.held_out)
         used = used.subset(parameters.train_images, parameters.test_images)

@@ -1,6 +1,6 @@
-"""Loading: the data sets by name, and two photographs.
+"""Functions that load the data sets by name, and two photographs.
 
-Digits and photographs lie inside the dependencies.
+Digits and photographs are part of the dependencies.
 """
 
 import os
@@ -23,12 +23,12 @@ PHOTOGRAPHS = ("china", "flower")
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
-    CIFAR-10 is looked for in `root`, else in the folder that ATTNCONV_DATA names, else in the
-    repository's `data/`: first the decoded copy `cache/cifar10.safetensors`, then the original
-    archive's `cifar-10-batches-py/`, then `cifar10/` with one PNG an image (`train/cat/0.png`,
-    torchvision's ImageFolder layout); else torchvision downloads it. Whatever is found is
-    verified, put in one order and kept as the decoded copy. ValueError for an unknown name or
-    damaged data, FileNotFoundError where the data is absent.
+    CIFAR-10 is read from `root`, by default the folder in ATTNCONV_DATA or else the repository's
+    `data/`. There, the first of these is used: the decoded copy `cache/cifar10.safetensors`, the
+    original archive's `cifar-10-batches-py/`, or `cifar10/` with one PNG per image
+    (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists, torchvision downloads the
+    data. The data is verified, brought into one order and stored as the decoded copy. ValueError
+    for an unknown name or damaged data, FileNotFoundError if the data is absent.
     """
     if name == "digits":
         return _digits()
@@ -39,15 +39,15 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 
 @cache
 def dataset_at_hand(name: str) -> Dataset | None:
-    """Return a data set if it can be read at once, else None.
+    """Return a data set if it can be read immediately, else None.
 
-    Digits can, and CIFAR-10 if `python -m attnconv data` has kept its decoded copy.
+    This is true of digits, and of CIFAR-10 if `python -m attnconv data` has stored a decoded copy.
     """
     if name != "cifar10":
         return load_dataset(name)
     try:
         return kept_cifar10(_default_root())
-    except (DamagedFile, OSError):  # absent, damaged, or something else
+    except (DamagedFile, OSError):  # absent, damaged, or not this data set
         return None
 
 
@@ -56,7 +56,7 @@ def _default_root() -> Path:
 
 
 def _digits() -> Dataset:
-    # imported here, since importing scikit-learn takes seconds
+    # imported here, because importing scikit-learn takes seconds
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -78,7 +78,8 @@ def _digits() -> Dataset:
 def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
     """Load one of scikit-learn's two photographs, `(H, W, 3)`, float32 from 0 to 1.
 
-    With `size` it is reduced to that height and width by averaging. ValueError for an unknown name.
+    With `size`, it is reduced to this height and width by averaging. ValueError for an unknown
+    name.
     """
     from sklearn.datasets import load_sample_image
 

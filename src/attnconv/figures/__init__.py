@@ -1,6 +1,7 @@
-"""One function per figure: each takes tensors, a record or a model and returns a matplotlib figure.
+"""The figures: each function takes tensors, a record or a model and returns a matplotlib figure.
 
-No figure trains a model. `figure_1` to `figure_14` are the paper's; others rely on their names.
+No figure trains a model. `figure_1` to `figure_14` are those of the paper; other code relies on
+their names.
 """
 
 from .chapters import (

@@ -1,4 +1,4 @@
-"""Figures that the chapters draw besides the paper's: images, maps, networks, and lines."""
+"""Figures of the chapters that are not in the paper: images, maps, networks, and lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -43,11 +43,11 @@ DTYPE_STYLES = {
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Draw, for each layer and head, how close the head comes to attending to a single pixel.
+    """Draw, for each layer and head, how close the head is to attending to a single pixel.
 
-    Panels: the mean probability of the head's best shift, the effective number of pixels, and,
-    where heads have centres, the distance of the centre to the nearest pixel. A grey bar marks the
-    layer's median.
+    The panels show the mean probability of the best shift, the effective number of pixels, and, for
+    heads with centres, the distance of the centre from the nearest pixel. A grey bar marks the
+    median of the layer.
     """
     layers = heads_of(record)
     values = {
@@ -72,10 +72,11 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """Draw the mass that a quadratic head gives to other pixels against alpha, and trained alphas.
+    """Draw the mass of a quadratic head on other pixels against alpha, and trained alphas.
 
-    Above, a line for centres on a pixel, a quarter pixel off and half-way between two. Below, a
-    mark for the alpha of each trained head, by layer. ValueError for a record without alphas.
+    The upper panel has a line each for centres on a pixel, a quarter pixel away and half-way
+    between two pixels. The lower panel marks the alpha of each trained head, by layer. ValueError
+    for a record without alphas.
     """
     trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
@@ -100,7 +101,7 @@ def exactness(record: RunRecord) -> Figure:
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """Draw the network of section 4.1 with a model's sizes, and below it one of its blocks."""
+    """Draw the network of section 4.1 with the sizes of a model, and one of its blocks."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
@@ -125,7 +126,7 @@ def network(model: SelfAttentionNet, image_size: int) -> Figure:
     _draw_chain(ax, from_image_to_logits, height=3.6, marked=3)
     _draw_chain(ax, in_a_block, height=1.0, marked=0, start=1.0)
     ax.text(0, 2.25, "one block:", fontsize=8, ha="left")
-    for start, end in ((0.75, 5.75), (6.75, 9.75)):  # the residuals, around what they are added to
+    for start, end in ((0.75, 5.75), (6.75, 9.75)):  # the residual connections
         ax.plot([start, start, end], [1.0, 0.1, 0.1], color="black", lw=0.8)
         ax.annotate("", (end, 0.5), (end, 0.1), arrowprops={"arrowstyle": "->", "shrinkA": 0})
     return finish(figure)
@@ -151,8 +152,8 @@ def image_grid(
 ) -> Figure:
     """Draw images, `columns` in a row (0: all, or two if there are four).
 
-    `(H, W, 3)` in colour, from 0 to 1; `(H, W)` signed, from -`scale` to `scale` (0: each on its
-    own scale).
+    Images `(H, W, 3)` are in colour, from 0 to 1; images `(H, W)` are signed, from -`scale` to
+    `scale` (0: each on its own scale).
     """
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
@@ -177,9 +178,9 @@ def image_grid(
 
 
 def claim() -> Figure:
-    """Draw Theorem 1 on a photograph: the Sobel filter by convolution, by nine heads, and the gap.
+    """Draw Theorem 1 on a photograph: a Sobel filter by convolution, by nine heads, and the gap.
 
-    The rings show where the heads look from one query pixel, spread six-fold to be seen.
+    The rings show the pixels to which the heads attend from one query pixel, enlarged six-fold.
     """
     sobel = nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
@@ -189,7 +190,7 @@ def claim() -> Figure:
         layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel))
     )
     difference, scale = by_attention - by_conv, float(by_conv.abs().max())
-    # rounding is the processor's own, and not drawn: the picture is the same everywhere
+    # rounding depends on the processor and is not drawn, so the picture is always the same
     size = "rounding" if difference.abs().max() < 1e-12 * scale else "more than rounding"
     titles = ["one query, nine heads", "by convolution", "by self-attention", f"difference: {size}"]
     figure = image_grid([image, by_conv, by_attention, difference], titles, scale=scale)
@@ -214,7 +215,7 @@ def attention_maps(
     titles: Sequence[str] | None = None,
     columns: int = 9,
 ) -> Figure:
-    """Draw each head's map `(N_h, H, W, H, W)` from one query pixel, all on one scale from 0."""
+    """Draw each head's map `(N_h, H, W, H, W)` for one query pixel, all on one scale from 0."""
     maps = probabilities[:, query[0], query[1]].detach()
     scale = Normalize(0, float(maps.max()))
     side = 1.25 if min(columns, len(maps)) > 4 else 2.0
@@ -226,9 +227,9 @@ def attention_maps(
 
 
 def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
-    """Draw a map `(N_h, rows, columns)` for each head on its own scale: kernels or border factors.
+    """Draw a map `(N_h, rows, columns)` per head, each on its own scale: kernels, border factors.
 
-    `mark_zero`: put a cross in the middle, which is shift zero of a kernel.
+    `mark_zero`: mark the middle, which is shift zero of a kernel, with a cross.
     """
     options = {"cell": (1.5, 2.0), "margin": (0.0, 0.3), "limits": (None, None)}
     figure, images = map_grid(maps, None, columns, **options)
@@ -244,9 +245,9 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
 
 
 def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
-    """Draw grids `(K_1, K_2)` of numbers from 0 to 1, one for each shift, written in its cell.
+    """Draw grids `(K_1, K_2)` with a number from 0 to 1 in the cell of each shift.
 
-    Shows Lemma 3's residual, or a head's share of each shift. `columns` in a row, 0: all.
+    The numbers are residuals of Lemma 3, or shares of heads. `columns` grids in a row (0: all).
     """
     options = {"cell": (2.3, 2.5), "limits": (0, 1), "fontsize": 9}
     figure, images = map_grid(values, titles, columns, **options)
@@ -288,7 +289,7 @@ def curves(
     x: Sequence[float] | None = None,
     log: str = "",
 ) -> Figure:
-    """Draw lines by name against a common x, or 1, 2, ... where it is None.
+    """Draw lines by name against a common x, by default 1, 2, ...
 
     `log` names the axes ("x", "y" or "xy") that are logarithmic.
     """
@@ -306,10 +307,10 @@ def curves(
 
 
 def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
-    """Draw the cost per pixel of each method (keys) against the image size in pixels a side.
+    """Draw the cost per pixel of each method (keys) against the side of the image in pixels.
 
-    Products are counted, time and memory measured. A flat line is a cost in proportion to the
-    number of pixels.
+    Products are counted, time and memory are measured. A flat line means that the cost is
+    proportional to the number of pixels.
     """
     panels = {
         "products per pixel": lambda cost: cost.products,
@@ -323,7 +324,7 @@ def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
             values = [amount(cost) / side**2 or np.nan for side, cost in by_side.items()]
             marks = DASHES[number % 4] + "osv^D"[number % 5]
             ax.plot(list(by_side), values, marks, ms=4, color=head_color(number), label=method)
-        ax.set(xlabel="pixels a side", ylabel=label, xscale="log", yscale="log")
+        ax.set(xlabel="pixels per side", ylabel=label, xscale="log", yscale="log")
         ax.set_xticks(sides, sides)
         ax.minorticks_off()
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -1,4 +1,4 @@
-"""The figure of an attention report: what each head attends to, by offset."""
+"""The figure of an attention report: the attention of each head, by offset."""
 
 from matplotlib.figure import Figure
 
@@ -7,11 +7,11 @@ from .style import draw_maps, finish, halo, subplots
 
 
 def attention_report(report: AttentionReport, source: str = "") -> Figure:
-    """Draw the mean attention of each head by its offset k - q, a row for each layer.
+    """Draw the mean attention of each head by its offset k - q, with a row for each layer.
 
-    The frame is offset 0, the ring the best offset; above each map stand the head's number and its
-    mean mass there. A map shows offsets up to half of the image or window, on its own colour scale:
-    see `mean_by_shift`. ValueError for a report without layers.
+    The frame marks offset 0, and the ring the best offset. Above each map are the number of the
+    head and its mean mass at the best offset. A map shows offsets of up to half the image or
+    window, on its own colour scale; see `mean_by_shift`. ValueError for a report without layers.
     """
     if not report.layers:
         raise ValueError(

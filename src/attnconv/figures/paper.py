@@ -1,4 +1,4 @@
-"""The paper's figures of the idea (1), of the accuracies (2 and 13) and of Lemma 3 (11)."""
+"""Figures of the paper on its idea (1), the accuracies (2 and 13) and Lemma 3 (11)."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from ..theory.expressivity import shift_targets
 from ..theory.grid import shift_set
 from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
 
-State = Callable[[str], str]  # why a model has no record, by its name
+State = Callable[[str], str]  # the reason why a model has no record, by its name
 #: The models in Figure 2.
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
 #: The models in Figure 13.
@@ -33,8 +33,8 @@ def figure_1(
 ) -> Figure:
     """Figure 1: draw an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
-    `probabilities`: `(N_h, H, W, H, W)`, by default of nine quadratic heads at the shifts of a
-    3 x 3 kernel. The default image is a photograph, the default query its middle.
+    `probabilities`: `(N_h, H, W, H, W)`, by default those of nine quadratic heads at the shifts of
+    a 3 x 3 kernel. The default image is a photograph, the default query its centre.
     """
     image = load_photograph("flower", (12, 16)) if image is None else image
     height, width = image.shape[:2]
@@ -49,7 +49,7 @@ def figure_1(
     for head in range(heads):
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
         ax.plot(column, row, "s", ms=7, mfc="none", mec=head_color(head), mew=2)
-    ax.plot(query[1], query[0], "s", ms=3, color="black")  # within the ring of a head that is there
+    ax.plot(query[1], query[0], "s", ms=3, color="black")  # inside the ring of a head at this pixel
     ax.set_title(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )
@@ -67,11 +67,11 @@ def _not_run(model: str) -> str:
 
 
 def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
-    """Figure 2: draw test accuracy over the epochs, of ResNet18 and three attention networks.
+    """Figure 2: draw test accuracy over the epochs, for ResNet18 and three attention networks.
 
-    Several runs of a model are drawn as their mean over a band from the lowest to the highest.
-    Beside runs of the paper tier, a triangle at the right edge marks the published accuracy. A
-    model without a record is named with its `state`, as `Records.state` gives it.
+    Several runs of a model are drawn as their mean with a band from the lowest to the highest. For
+    runs of the paper tier, a triangle at the right edge marks the published accuracy. A model
+    without a record is listed with its `state`, as returned by `Records.state`.
     """
     return _accuracy_curves(records, FIGURE_2, state)
 
@@ -79,14 +79,14 @@ def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
 def figure_13(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
     """Figure 13: draw Figure 2 with the generalised quadratic encoding and the pruned network.
 
-    The curve of the pruned network starts where that of the network it came from ends.
+    The curve of the pruned network starts at the end of the curve of its parent.
     """
     return _accuracy_curves(records, FIGURE_13, state)
 
 
 def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: State) -> Figure:
     figure, ax = line_plot(7, 3.8)
-    # beside whose accuracies the published ones may stand
+    # for which the published accuracies are drawn
     paper = any(record.tier == "paper" for record in records)
     shown = []
     for model in models:
@@ -101,7 +101,7 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
         for run in runs:
             groups.setdefault(len(run.metrics), []).append(run)
         for epochs, group in sorted(groups.items()):
-            # a pruned model goes on where its parent ended
+            # a pruned model continues where its parent ended
             start = (group[0].info.parent or {}).get("epochs", 0)
             accuracy = [[entry["test_accuracy"] for entry in run.metrics] for run in group]
             seeds = f" ({len(group)} seeds)" if len(group) > 1 else ""
@@ -113,7 +113,7 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
     ax.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.5, 1.0) if paper else None)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not shown:
-        ax.set(xticks=[], yticks=[])  # there is nothing to measure
+        ax.set(xticks=[], yticks=[])  # there are no curves
     title = "triangles: published accuracy" if paper else None
     ax.legend(fontsize=8, loc="lower right", title=title, title_fontsize=8)
     return finish(figure, _sources(shown))
@@ -163,9 +163,9 @@ def figure_11(
 
 
 def _factorisation() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a random 2 x 2 convolution and five heads that express it, as `figure_11` takes them.
+    """Return a random 2 x 2 convolution and five heads that express it, for `figure_11`.
 
-    The heads blend attention to each of the kernel's four pixels with attention to all pixels.
+    The heads blend attention to each of the four pixels of the kernel with uniform attention.
     """
     generator = torch.Generator().manual_seed(0)
     queries, targets = shift_targets(4, 6, (2, 2))

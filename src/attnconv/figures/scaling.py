@@ -1,4 +1,4 @@
-"""How test error falls with size and training compute, for attention and for ResNet18."""
+"""The figure of test error against size and training compute, for attention and ResNet18."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
 def scaling(records: Records) -> Figure:
     """Draw test error against parameters and against training compute.
 
-    Discs are seeds of the sizes, joined by a line through their means; triangles were trained for
-    60 epochs, squares see 16 x 16 tokens; stars are the published errors of the paper's networks.
-    Dashed: the power law fitted to a model's runs, from the small tier towards the paper's network,
-    with its 95 % interval, where the runs determine it.
+    Discs are the seeds of each size, joined by a line through their means. Triangles were trained
+    for 60 epochs, squares have 16 x 16 tokens, and stars are the published errors of the paper's
+    networks. Dashed: the power law fitted to the runs of a model, from the small tier towards the
+    paper's network, with its 95 % interval, if the runs determine it.
     """
     found = {model: settings_of(records, model) for model in MODELS}
     fits = {model: _fit(model, settings) for model, settings in found.items()}

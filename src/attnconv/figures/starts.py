@@ -1,4 +1,4 @@
-"""How the start of attention changes what a vision transformer learns."""
+"""The figure of test accuracy for different initialisations of a vision transformer."""
 
 from matplotlib.figure import Figure
 

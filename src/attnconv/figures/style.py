@@ -1,6 +1,6 @@
-"""The style of every figure, and what figures are made of: grids of maps, lines, marks.
+"""The common style of the figures, and their elements: grids of maps, lines, marks.
 
-Amounts are drawn in cividis, signed values in PuOr.
+Nonnegative values are drawn in cividis, signed values in PuOr.
 """
 
 import io
@@ -21,20 +21,20 @@ DASHES = ("-", "--", "-.", ":")
 
 
 class LineFigure(Figure):
-    """A figure of lines, which a page shows as SVG: sharp at any size."""
+    """A figure of lines, which a page shows as SVG."""
 
     def _repr_svg_(self) -> str:
         file = io.StringIO()
-        with plt.rc_context({"svg.hashsalt": "attnconv"}):  # the same figure gives the same file
+        with plt.rc_context({"svg.hashsalt": "attnconv"}):  # so that equal figures give equal files
             self.savefig(file, format="svg", metadata={"Date": None})
         return file.getvalue()
 
 
 def finish(figure: Figure, source: str = "") -> Figure:
-    """Close the figure, with a line below it that names the source of its data."""
+    """Close the figure, and add a line below it that names the source of its data."""
     if source:
         figure.supxlabel(source, x=0.99, ha="right", fontsize=7, color="0.35")
-    plt.close(figure)  # the notebook shows what a cell returns; left open it would be shown twice
+    plt.close(figure)  # a notebook shows the returned figure; an open figure would be shown twice
     return figure
 
 
@@ -62,7 +62,7 @@ def line_plot(width: float, height: float, **options: Any) -> tuple[Figure, Axes
 
 
 def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
-    """Return axes on the left half of a figure, and its right half, to be divided further."""
+    """Return axes on the left half of a figure, and its right half as a subfigure."""
     sheet = plt.figure(figsize=(width, height), **SHEET)
     left, right = sheet.subfigures(1, 2, squeeze=False, **options)[0]
     return left.subplots(), right
@@ -75,9 +75,9 @@ def bare(ax: Axes) -> None:
 
 
 def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
-    """Frame the query pixel `(row, column)` by a square of `size` pixels."""
+    """Frame the query pixel `(row, column)` with a square of `size` pixels."""
     row, column = query
-    for color, width in (("white", 2.2), ("black", 1.0)):  # seen on dark pixels and on bright ones
+    for color, width in (("white", 2.2), ("black", 1.0)):  # visible on dark and on bright pixels
         corner = column - size / 2, row - size / 2
         ax.add_patch(Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
 
@@ -95,11 +95,11 @@ def draw_maps(
     limits: tuple[float | None, float | None] = (0, None),
     **title_style: Any,
 ) -> list[AxesImage]:
-    """Draw maps `(H, W)` on the first of some axes and hide the others; return the images.
+    """Draw maps `(H, W)` on the first of some axes, hide the other axes, and return the images.
 
     `titles`: by default "head 1", "head 2", ...; () for none. `query`: the pixel to mark in each.
-    `limits`: the values at the ends of the colour scale; None
-    takes a map's own smallest or largest value.
+    `limits`: the values at the ends of the colour scale; None is replaced by the smallest or
+    largest value of each map.
     """
     images = []
     titles = [f"head {n + 1}" for n in range(len(maps))] if titles is None else titles
@@ -127,7 +127,7 @@ def map_grid(
 ) -> tuple[Figure, list[AxesImage]]:
     """Draw maps `(H, W)` in a figure of their own, `columns` in a row (0: all); see `draw_maps`.
 
-    `cell`: width and height for each map, `margin`: what the figure has besides, in inches.
+    `cell`: width and height of each map, `margin`: the remaining size of the figure, in inches.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)
@@ -143,9 +143,9 @@ def map_rows(
     titles: Sequence[Sequence[str] | None] = (),
     **options: Any,
 ) -> None:
-    """Draw a list of maps on each row of axes, its label on the left; see `draw_maps`.
+    """Draw a list of maps on each row of axes, with its label on the left; see `draw_maps`.
 
-    `titles`: those of each row; rows beyond them have none.
+    `titles`: the titles of each row; further rows have none.
     """
     for number, (line, maps, label) in enumerate(zip(axes, rows, labels, strict=True)):
         draw_maps(line, maps, titles[number] if number < len(titles) else (), **options)
@@ -153,7 +153,7 @@ def map_rows(
 
 
 def draw_line(ax: Axes, x: Sequence[float] | np.ndarray, values: Any, **style: Any) -> None:
-    """Draw values `(n,)`, or the mean of values `(seeds, n)` over a band of their range."""
+    """Draw values `(n,)`, or the mean of values `(seeds, n)` with a band of their range."""
     by_seed = np.atleast_2d(values)
     ax.plot(x, by_seed.mean(axis=0), **style)
     if len(by_seed) > 1:

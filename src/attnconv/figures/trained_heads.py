@@ -1,4 +1,4 @@
-"""Figures of trained heads: those of the paper, and the heads of a converted CNN that may move."""
+"""Figures of trained heads: those of the paper, and the movable heads of a converted CNN."""
 
 from collections.abc import Sequence, Sized
 from typing import cast
@@ -45,25 +45,25 @@ SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
-    """Return the level above which the largest probabilities hold `share` of the mass.
+    """Return the probability above which pixels contain `share` of the mass.
 
-    It is the border of a highest-density region.
+    It is the level of the border of a highest-density region.
     """
     ordered = np.sort(probabilities.ravel())[::-1]
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
 
 
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
-    """Figure 3: draw one layer's heads at several moments of training.
+    """Figure 3: draw the heads of one layer at several steps of training.
 
-    `layer`: from 1; by default the fourth of six. Each head has contours that hold 50 % (solid) and
-    90 % (dotted) of its softmax mass on 11 x 11 pixels around the query (grey square), and a mark
-    at its centre: a dot; a square where one pixel holds over 90 %; a cross where the head is too
-    flat for a contour; a ring on the frame where the centre lies beyond it.
+    `layer`: from 1; by default the fourth of six. Contours enclose 50 % (solid) and 90 % (dotted)
+    of the softmax mass of each head on 11 x 11 pixels around the query (grey square). The mark at
+    its centre is a dot, a square if one pixel has over 90 % of the mass, a cross if the head is too
+    flat for a contour, or a ring on the frame if the centre lies outside.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
-    wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # early epochs move more
+    wanted = epochs[-1] * np.linspace(0, 1, panels) ** 2  # heads move more in early epochs
     moments = sorted({int(np.abs(np.array(epochs) - epoch).argmin()) for epoch in wanted})
     layer = layer or len(history.by_layer) // 2 + 1
     encodings = [history.encodings(moment)[layer - 1] for moment in moments]
@@ -72,18 +72,18 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
 
 
 def figure_4(record: RunRecord) -> Figure:
-    """Figure 4: draw the heads of each layer at the end of training, as `figure_3` does."""
+    """Figure 4: draw the heads of each layer at the end of training, as in `figure_3`."""
     encodings = _with_centers(record).encodings()
     return _head_panels(encodings, _layer_names(encodings), record.source)
 
 
 def figure_12(record: RunRecord) -> Figure:
-    """Figure 12: draw Figure 4 of the generalised quadratic encoding, whose heads are ellipses."""
+    """Figure 12: draw Figure 4 for the generalised quadratic encoding, whose heads are ellipses."""
     return figure_4(record)
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Figure 14: draw Figure 4 of the network with 16 heads a layer, with the contours at 50 %."""
+    """Figure 14: draw Figure 4 for 16 heads per layer, with contours at 50 % only."""
     return figure_4(record)
 
 
@@ -98,7 +98,7 @@ def _with_centers(record: RunRecord) -> PositionHistory:
 def _head_panels(
     encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
 ) -> Figure:
-    crowded = encodings[0].num_heads > 9  # contours at 90 % would cover each other
+    crowded = encodings[0].num_heads > 9  # contours at 90 % would overlap
     columns = 2 if crowded else min(3, len(encodings))
     rows = -(-len(encodings) // columns)
     side = 3.9 if crowded else 2.7
@@ -118,7 +118,7 @@ def _head_panels(
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> None:
-    """Draw each head's contours that hold these shares of its mass, and a mark at its centre."""
+    """Draw contours of each head that enclose these shares of its mass, and mark its centre."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     centers = cast(Tensor, encoding.centers).tolist()
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
@@ -145,20 +145,20 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
 
 
 def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:
-    """Draw a head's number and a mark of this form at its centre.
+    """Draw the number of a head, and a mark of this form, at its centre.
 
-    A centre beyond the frame has a ring on the frame instead.
+    If the centre lies outside the frame, a ring on the frame replaces the mark.
     """
     row, column = centre
     inside = max(abs(row), abs(column)) <= HALF_WINDOW
     x, y = (min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row))
-    # seen on the query's square too
+    # visible also on the square of the query
     ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
     # above the numbers, zorder 3, of other heads
     ax.plot(x, y, form if inside else "o", clip_on=False, zorder=4, **mark, **ink)
     if inside:
-        angle = 2 * np.pi * head / heads  # so that the numbers of heads at one place stand apart
+        angle = 2 * np.pi * head / heads  # separates the numbers of heads at the same position
         place = {"xytext": (6 * np.cos(angle), 6 * np.sin(angle)), "ha": "center", "va": "center"}
     else:
         place = {"xytext": (-6 if column > HALF_WINDOW else 4, -9 if row < -HALF_WINDOW else 5)}
@@ -172,9 +172,9 @@ def _mesh(axis: Tensor) -> Tensor:
 def figure_5(record: RunRecord) -> Figure:
     """Figure 5: draw the maps of learned position-only attention, the most local heads first.
 
-    Each row is a layer. Above a map stand the head's number and the mean probability of its best
-    shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query pixel, or
-    the whole image if it is at most 9 x 9.
+    Each row is a layer. Above each map are the number of the head and the mean probability of its
+    best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query
+    pixel, or the whole image if it is at most 9 x 9.
     """
     layers = heads_of(record)
     orders = [heads.by_locality().tolist() for heads in layers]
@@ -190,12 +190,12 @@ def figure_5(record: RunRecord) -> Figure:
 
 
 def figure_6(record: RunRecord) -> Figure:
-    """Figure 6: draw attention with content from the middle pixel, averaged over test images."""
+    """Figure 6: draw attention with content for the middle query, averaged over test images."""
     return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
 def figure_7(record: RunRecord) -> Figure:
-    """Figure 7: draw Figure 6 from another query pixel."""
+    """Figure 7: draw Figure 6 for another query pixel."""
     return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
@@ -216,19 +216,19 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 def figure_8(record: RunRecord) -> Figure:
     """Figure 8: draw attention with content on the first test image.
 
-    The image is shown where this machine has the data set that the record names, since the data are
-    no part of the project; elsewhere a photograph replaces it.
+    The data are not part of the project. If the data set of the record is not available on this
+    machine, a photograph replaces the image.
     """
     return _single_image(record, 0, "china", 4)
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Figure 9: draw Figure 8 on the second test image, or else on another photograph."""
+    """Figure 9: draw Figure 8 for the second test image, or else for another photograph."""
     return _single_image(record, 1, "flower", 4)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Figure 10: draw Figure 8 on the third test image, or else from a photograph's background."""
+    """Figure 10: draw Figure 8 for the third test image, or else for a photograph's background."""
     return _single_image(record, 2, "china", 1)
 
 
@@ -247,7 +247,7 @@ def _single_image(record: RunRecord, number: int, photograph: str, query: int) -
         )
     maps, position = scores.maps()[:, :, query], content.queries[query].tolist()
     ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
-    scale = image.shape[0] // record.grid[0]  # image pixels to a query pixel
+    scale = image.shape[0] // record.grid[0]  # image pixels per query pixel
     ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")
     mark_query(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
     ax.set_title("the image and\nthe query pixel", fontsize=8)
@@ -263,7 +263,7 @@ def _layer_maps(
     source: str,
     titles: Sequence[Sequence[str]] = (),
 ) -> Figure:
-    """Draw maps `(N_h, H, W)` of each layer in a row, each map on its own scale."""
+    """Draw the maps `(N_h, H, W)` of each layer in a row, each map on its own scale."""
     columns = max(map(len, layers))
     size = 0.72 * columns + 0.3, (0.95 if titles else 0.8) * len(layers) + 0.3
     figure, axes = subplots(len(layers), columns, *size)
@@ -275,16 +275,16 @@ def _layer_names(layers: Sized) -> list[str]:
     return [f"layer {layer + 1}" for layer in range(len(layers))]
 
 
-# --- the heads of a converted CNN, which may move (chapter 15) ---
+# --- the movable heads of a converted CNN (chapter 15) ---
 
 
-TIER = "small-free"  # of the runs that chapter 15 shows
+TIER = "small-free"  # tier of the runs in chapter 15
 
 
 def head_paths(centers: Tensor) -> Figure:
-    """Draw how the heads' centres `(steps, N_h, 2)` moved, over the grid of pixel shifts.
+    """Draw the paths of the heads' centres `(steps, N_h, 2)` over the grid of pixel shifts.
 
-    Each path starts at a ring, with the head's number, and ends at a disc.
+    Each path starts at a ring with the number of the head, and ends at a disc.
     """
     figure, ax = line_plot(4.6, 4.4)
     _draw_paths(ax, centers, max(2.5, float(centers.abs().max()) + 0.4))
@@ -299,7 +299,7 @@ def head_paths(centers: Tensor) -> Figure:
 
 
 def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
-    """Draw how the heads' centres `(moments, N_h, 2)` moved, in pixels from the query.
+    """Draw the paths of the heads' centres `(steps, N_h, 2)`, in pixels from the query.
 
     A path starts at a ring and ends at a disc. The dashed square encloses the pixels of a 3 x 3
     kernel. `reach`: the pixels shown on each side of the query.
@@ -314,9 +314,9 @@ def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
 
 
 def layer_paths(record: RunRecord) -> Figure:
-    """Draw where the centres of each 3 x 3 layer went during training.
+    """Draw the paths of the centres in each 3 x 3 layer during training.
 
-    A path, in the colour of its head, starts at a ring and ends at a disc; dots are pixels.
+    A path, in the colour of its head, starts at a ring and ends at a disc. Dots are pixels.
     """
     layers = kernel_layers(record, "centers")
     figure, axes = line_plots(2, -(-len(layers) // 2), 7.5, 5.4)
@@ -333,7 +333,7 @@ def layer_paths(record: RunRecord) -> Figure:
 
 
 def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figure:
-    """Draw the attention maps of one 3 x 3 layer's heads, before training above and after it below.
+    """Draw the attention maps of the heads of a 3 x 3 layer, before (top) and after training.
 
     `layer`: from 1 among the 3 x 3 layers. The query is the middle of `side` x `side` pixels.
     """
@@ -350,7 +350,7 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
 
 
 def arm_accuracies(records: Records) -> Figure:
-    """Draw the final test accuracy of each arm: a dot for each seed, a bar at their mean."""
+    """Draw the final test accuracy of each arm, with a dot per seed and a bar at their mean."""
     records = records.at(TIER)
     arms = [arm for arm in ARMS if records.of(arm)]
     figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")
@@ -365,10 +365,10 @@ def arm_accuracies(records: Records) -> Figure:
 
 
 def over_training(records: Records, arms: Sequence[str]) -> Figure:
-    """Draw, against the epochs with free heads, their mass on the nearest pixel and their distance.
+    """Draw the heads' mass on the nearest pixel and the distance moved, against the epochs.
 
     Lines are means over heads, 3 x 3 layers and seeds; bands show the range over the seeds. The
-    distance is that from where a head started, in pixels.
+    distance is in pixels from the initial position of a head.
     """
     measures = {
         "mass on the nearest pixel": mass_on_nearest_pixel_by_layer,

@@ -1,1 +1,1 @@
-"""Measures of heads, grids, accuracy, cost and conversions."""
+"""Measures of heads, grids of heads, accuracy, cost and conversions."""

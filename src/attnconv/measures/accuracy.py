@@ -22,8 +22,8 @@ def logits_by_batch(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield logits `(B, classes)`, float32, and labels `(B,)`, in evaluation mode.
 
-    `index`: the images to use, by default all; `mirrored`: their mirror images instead. The model's
-    mode is restored at the end.
+    `index`: the images to use, by default all; `mirrored`: use their mirror images instead. The
+    mode of the model is restored at the end.
     """
     training, device = model.training, batches.labels.device
     model.eval()
@@ -42,8 +42,8 @@ class Accuracy:
     """Test accuracy over the runs of one model.
 
     `last`: mean over the runs after their last epoch; `spread`: its sample standard deviation, None
-    for one run; `best`: mean of the runs' best epochs; `seeds`: the number of runs; `epochs`: how
-    long they trained, such as "20" or "20 or 60".
+    for one run; `best`: mean over the best epochs of the runs; `seeds`: the number of runs;
+    `epochs`: the length of the training, such as "20" or "20 or 60".
     """
 
     last: float

@@ -1,6 +1,6 @@
-"""The comparison of a trained CNN with its attention form, on all test images (chapter 14).
+"""The comparison of a trained CNN with its conversion to attention on all test images (chapter 14).
 
-The result is kept beside the record of the CNN's run.
+The result is stored with the record of the CNN's run.
 """
 
 import hashlib
@@ -23,20 +23,20 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
-    """The number of test images that one network gets right, and the seconds it takes.
+    """The number of test images that a network classifies correctly, and the time in seconds.
 
-    `right_mirrored`: by the sum of its logits for the image and for its mirror image.
+    `right_mirrored`: with the sum of the logits for the image and for its mirror image.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     right: int
     right_mirrored: int
-    seconds: float  # for the images as they are
+    seconds: float  # for the images without mirror images
 
 
 class Conversion(BaseModel):
-    """The answers of a run's trained CNN, and of the same network with attention layers instead."""
+    """The answers of the trained CNN of a run, and of its conversion to attention."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,10 +45,10 @@ class Conversion(BaseModel):
     dataset: dict[str, Any]  # name, fingerprint
     test_images: int
     convolutions_left: int
-    same_class: int  # of the test images
+    same_class: int  # fingerprint of the test images
     same_class_mirrored: int
     largest_gap: float  # between the logits, relative to the largest logit
-    smallest_margin: float  # between an image's two largest logits, of the CNN, likewise
+    smallest_margin: float  # between an image's two largest logits, for the CNN, likewise
     cnn: Answers
     attention: Answers
     git_commit: str | None
@@ -67,9 +67,9 @@ class Conversion(BaseModel):
 
 
 def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
-    """Compare a trained CNN with its attention form on the test images of a data set.
+    """Compare a trained CNN with its conversion to attention on the test images of a data set.
 
-    The model is in evaluation mode; the result is also written to `folder`, beside its record.
+    The model must be in evaluation mode. The result is also written to `folder`, the record's.
     """
     recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
@@ -105,7 +105,7 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
 
 
 def _logits(model: nn.Module, images: Batches, mirrored: bool = False) -> tuple[Tensor, float]:
-    """Return the logits of all images, `(N, classes)`, and the seconds that they took."""
+    """Return the logits of all images, `(N, classes)`, and the computing time in seconds."""
     start = time.perf_counter()
     logits = [batch for batch, _ in logits_by_batch(model, images, mirrored=mirrored)]
     return torch.cat(logits), time.perf_counter() - start
@@ -120,9 +120,9 @@ def _sha256(folder: Path) -> str:
 
 
 def load_conversion(record: RunRecord) -> Conversion | None:
-    """Load the result of `compare` from beside a record; None where there is none.
+    """Load the result of `compare` from the folder of a record, or return None if there is none.
 
-    DamagedFile where it is damaged or of other weights.
+    DamagedFile if it is damaged or belongs to other weights.
     """
     path = record.folder / CONVERSION_FILE
     if not path.exists():
@@ -135,5 +135,5 @@ def load_conversion(record: RunRecord) -> Conversion | None:
         where = ".".join(map(str, first["loc"]))
         raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
     if found.weights_sha256 != _sha256(record.folder):
-        raise DamagedFile(f"{path} is of other weights than those beside it; {mend}")
+        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
     return found

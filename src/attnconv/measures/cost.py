@@ -1,4 +1,4 @@
-"""Measurements of what a computation costs: products, time and memory."""
+"""Measurement of the cost of a computation: products, time and memory."""
 
 import ctypes
 import statistics
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """The measured cost: multiply-adds counted by torch, median seconds, MiB added at the peak."""
+    """Measured cost: multiply-adds counted by torch, median seconds, MiB added at the peak."""
 
     products: float
     seconds: float
@@ -24,7 +24,7 @@ class Measured(NamedTuple):
 def measure(work: Callable[[], object], repeats: int = 7) -> Measured:
     """Measure the cost of `work()` on the CPU, without gradients."""
     with torch.no_grad():
-        work()  # the set-up of a first call does not count
+        work()  # exclude the set-up of a first call
         mib = added_memory(work)
         with FlopCounterMode(display=False) as counter:
             work()
@@ -64,7 +64,7 @@ def seconds(
     device: str | torch.device = "cpu",
     warm_up: int = 1,
 ) -> float:
-    """Return the median time of `work()`, measured once the device has finished."""
+    """Return the median time of `work()` in seconds, including the work of the device."""
     times = []
     for n in range(warm_up + repeats):
         wait(device)

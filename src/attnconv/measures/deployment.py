@@ -1,4 +1,4 @@
-"""Measure whether networks of attention can be exported, compiled, cast, copied and saved."""
+"""Checks of whether networks of attention can be exported, compiled, cast, copied and saved."""
 
 import copy
 import io
@@ -19,11 +19,12 @@ from ..vit.start import init_as_convolution
 
 @dataclass(frozen=True)
 class Example:
-    """A network to deploy and the images that it is tried on.
+    """A network to deploy, and the images with which it is tested.
 
-    `build` returns it. Images have three channels and sides that are multiples of `step`, `largest`
-    at most; with no step the network takes images of `height` x `width` only. Exports are made with
-    the images `given` and run on the images `other`, of another batch size, height and width.
+    `build` returns the network. Images have three channels and sides that are multiples of `step`,
+    at most `largest`; without a step, the network accepts only images of `height` x `width`.
+    Exports are made with the images `given` and run on the images `other`, which have another batch
+    size, height and width.
     """
 
     build: Callable[[], nn.Module]
@@ -34,7 +35,7 @@ class Example:
 
     @property
     def sides(self) -> str:
-        """The heights and widths that the network takes, in words."""
+        """The heights and widths that the network accepts, in words."""
         if self.step is None:
             return f"{self.height} × {self.width} only"
         limit = f" up to {self.largest}" if self.largest else ""
@@ -55,10 +56,10 @@ class Example:
 
     @cached_property
     def exported(self) -> ExportedProgram:
-        """The program that `torch.export` makes for any batch, and for any sides but fixed ones.
+        """The program that `torch.export` creates for any batch size and, unless fixed, any sides.
 
-        Sides run from half of to twice those of `given`, or to `largest`. With a stride, some
-        guards are too complex for the solver; the flag defers them to when the program runs.
+        Sides range from half to twice those of `given`, or up to `largest`. With a stride, some
+        guards are too complex for the solver; the flag defers them to run time.
         """
         sides = {}
         if step := self.step:
@@ -75,7 +76,7 @@ class Example:
 
 
 def _resnet18() -> nn.Module:
-    from torchvision.models import resnet18  # here, as it takes seconds
+    from torchvision.models import resnet18  # imported here, because it takes seconds
 
     return convert_network(resnet18())
 
@@ -101,7 +102,7 @@ def _trained(model: str, largest: int | None = None) -> Example:
     return Example(lambda: load_model(model), 4, 20, 24, largest)
 
 
-#: A network by name; add one by adding an entry. Those of the small tier are trained.
+#: The networks by name; those of the small tier are trained.
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
@@ -146,13 +147,13 @@ def _saved(example: Example) -> nn.Module:
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative gap with which it counts as working."""
+    """A way to deploy a network, and the largest relative gap that counts as working."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5
 
 
-#: A route by name. Exports take any batch, and any sides of which the network takes several.
+#: The routes by name. Exports accept any batch size and any sides that the network accepts.
 ROUTES: dict[str, Route] = {
     "torch.export": Route(lambda example: example.exported.module()),
     "torch.compile": Route(lambda example: torch.compile(example.network)),
@@ -181,10 +182,10 @@ class Outcome(NamedTuple):
 
 @torch.no_grad()
 def try_route(example: Example, route: Route) -> Outcome:
-    """Run a network by a route on images of another size, and compare it with the network itself.
+    """Run a network by a route on images of another size, and compare the output.
 
     The gap is the largest difference from the network in float32, relative to its largest output.
-    An error that the route raises becomes the reason.
+    If the route raises an error, its message is the reason.
     """
     try:
         found = route.run(example)(example.other).float()
@@ -200,7 +201,7 @@ def try_route(example: Example, route: Route) -> Outcome:
 def deployment_rows(
     networks: Mapping[str, Example] = NETWORKS, routes: Mapping[str, Route] = ROUTES
 ) -> list[dict[str, str]]:
-    """Return a row for each network with the outcome of each route, executed."""
+    """Run each route for each network, and return the outcomes, one row per network."""
     return [
         {"Network": name, "Image sides": example.sides}
         | {title: str(try_route(example, route)) for title, route in routes.items()}

@@ -1,7 +1,7 @@
-"""Measures of where trained heads attend, and of how close they come to Lemmas 1 and 3.
+"""Measures of where trained heads attend, and of how close they are to Lemmas 1 and 3.
 
-Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head holds its
-attention probabilities from the middle query pixel (H // 2, W // 2).
+Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head contains its
+attention probabilities for the middle query pixel (H // 2, W // 2).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from ..theory.encodings import PositionEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, shift_set
 
-# test images that a record averages over, and test images whose scores it keeps one by one
+# number of test images over which a record averages, and whose scores it stores individually
 MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 
 
@@ -26,8 +26,8 @@ MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 class Heads:
     """The heads of one layer.
 
-    `maps` `(N_h, H, W)` from the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`, see
-    `mean_by_shift`; `centers` `(N_h, 2)` for heads that have them as parameters.
+    `maps` `(N_h, H, W)` are those of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`,
+    see `mean_by_shift`; `centers` `(N_h, 2)` for heads that have them as parameters.
     """
 
     maps: Tensor
@@ -41,16 +41,16 @@ class Heads:
 
     @property
     def _near(self) -> Tensor:
-        """`by_shift` of shifts up to half the image, `(N_h, H', W')`.
+        """`by_shift` for shifts of up to half the image, `(N_h, H', W')`.
 
-        At least a quarter of the queries have each of these shifts inside the image.
+        Each of these shifts lies inside the image for at least a quarter of the queries.
         """
         (i, j), (height, width) = self.query, self.maps.shape[1:]
         return self.by_shift[:, height - 1 - i : height + i, width - 1 - j : width + j]
 
     @property
     def mass(self) -> Tensor:
-        """The mean probability of each head's best shift, `(N_h,)`: 1 for the heads of Lemma 1."""
+        """The mean probability of each head's best shift, `(N_h,)`; 1 for the heads of Lemma 1."""
         return self._near.flatten(1).amax(dim=1)
 
     @property
@@ -61,15 +61,15 @@ class Heads:
 
     @property
     def alone(self) -> Tensor:
-        """True for heads whose best shift no other head of the layer has, `(N_h,)`."""
+        """Whether each head is the only one of the layer with its best shift, `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property
     def entropy(self) -> Tensor:
         """The entropy of each map in nats, `(N_h,)`.
 
-        It is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential is an
-        effective number of pixels.
+        The entropy is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential
+        is an effective number of pixels.
         """
         return torch.special.entr(self.maps).sum(dim=(1, 2))
 
@@ -93,20 +93,21 @@ class Heads:
         return len(kernel & {tuple(shift) for shift in taken})
 
     def by_locality(self) -> Tensor:
-        """Return the numbers of the heads, the most local first, as Figure 5 orders them."""
+        """Return the numbers of the heads, the most local first, in the order of Figure 5."""
         return self.mass.argsort(descending=True, stable=True)
 
 
 def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     """Return the heads of each layer of a trained model.
 
-    `moment`: an index into `record.history.epochs`. For a model with content the maps are means
-    over test images, at the end of training only. ValueError for a model without attention.
+    `moment`: an index into `record.history.epochs`. For a model with content, the maps are means
+    over test images, and exist only for the end of training. ValueError for a model without
+    attention.
     """
     if content := record.content_maps:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
-        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # half precision has rounded the sums
+        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # the sums were rounded
         by_shift = content.shift_probabilities.double()
         return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
     if not (encodings := record.history.encodings(moment)):
@@ -123,11 +124,11 @@ def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:
-    """Average the probability of each shift over the query pixels that have it inside the image.
+    """Average the probability of each shift over the query pixels for which it is in the image.
 
-    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. A head at one
-    fixed shift has 1 there. A head that always attends to the same pixel, or to the border because
-    its centre lies beyond it, has no such shift.
+    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. The result is 1 at
+    the shift of a head with one fixed shift. A head that always attends to the same pixel, or to
+    the border because its centre lies beyond it, has no such shift.
     """
     height, width = probabilities.shape[-2:]
     by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
@@ -153,12 +154,12 @@ def lemma_3_residual(
 
 
 def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
-    """Return the mass that a quadratic head gives to other pixels than its best, by alpha.
+    """Return the mass of a quadratic head outside its best pixel, for each alpha.
 
     `alphas` `(n,)`; `offset`: the vector from a pixel to the head's centre; the result is `(n,)`,
     float64. For a centre on the pixel, the mass there is 1 / theta^2, where theta is the sum of
-    exp(-alpha n^2) over the integers (equation 18). The shares of the other pixels are summed,
-    since 1 - mass would lose them to rounding.
+    exp(-alpha n^2) over the integers (equation 18). The masses of the other pixels are summed,
+    because 1 - mass would lose them to rounding.
     """
     delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
     scores = -alphas.double()[:, None] * delta.square().sum(dim=1)
@@ -170,7 +171,7 @@ def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Te
 
 
 def query_pixels(height: int, width: int) -> Tensor:
-    """Return a 3 x 3 grid of query pixels, `(9, 2)`: among them those of Figures 6 and 7."""
+    """Return a 3 x 3 grid of query pixels, `(9, 2)`, including those of Figures 6 and 7."""
     rows, columns = (
         torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width)
     )
@@ -189,7 +190,7 @@ def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[T
 
 @torch.no_grad()
 def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the attention scores of each layer in the parts of `learned_content_parts`."""
+    """Yield the attention scores of each layer, split as in `learned_content_parts`."""
     for layer, X in _layer_inputs(model, images):
         yield layer.score_parts(X)
 
@@ -217,8 +218,8 @@ def content_maps(
 ) -> ContentMaps:
     """Summarise the attention of a trained content model in a form small enough for a run record.
 
-    `images` `(B, C, H', W')`, normalised, are averaged over; of `single`, images by kind, the
-    scores are kept one by one.
+    The maps are averaged over the normalised `images` `(B, C, H', W')`. For `single`, images by
+    kind, the scores are stored individually.
     """
     training = model.training
     model.eval()
@@ -234,14 +235,14 @@ def content_maps(
 
 
 def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over the images `(B, N_h, H, W, H, W)`: maps at the query pixels, and means by shift."""
+    """Return the sums over the images of maps at the query pixels, and of means by shift."""
     row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
     total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
     return total[:, row, column], mean_by_shift(total)
 
 
 def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
-    """Return the scores of single images at the query pixels, content in half precision."""
+    """Return the scores of single images at the query pixels, with content in half precision."""
     layers = list(score_parts(model, images))
     row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
     content, rows, columns = (

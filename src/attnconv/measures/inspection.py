@@ -1,4 +1,4 @@
-"""Measure how convolutional the attention of a vision transformer is.
+"""Measures of how close the attention of a vision transformer is to a convolution.
 
 Letters: B images (or windows), N_h heads, H x W tokens, K x K kernel, delta = k - q.
 """
@@ -18,9 +18,9 @@ from ..vit.capture import LayerAttention, attention_of
 from ..vit.start import chosen_layers
 from .heads import Heads, mean_by_shift
 
-#: A report of up to so many heads prints a line for each head; one of more, a line for each layer.
+#: Up to this many heads, a report prints one line per head, otherwise one line per layer.
 HEADS_IN_FULL = 36
-#: What the columns of a report's table say.
+#: Explanation of the columns of a report's table.
 LEGEND = (
     "offset: the best offset k - q of a head (row, column), or how many offsets of the kernel have"
     " a head with at least half of its mass there; mass: the mean attention on the best offset;"
@@ -29,13 +29,13 @@ LEGEND = (
     " the heads are from selecting each offset of the kernel (Lemma 3), at the worst offset where"
     " heads are listed."
 )
-#: Networks of this package take such images by default, in pixels.
+#: Default image side of the networks of this package, in pixels.
 IMAGE_SIZE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class LayerReport:
-    """What `inspect_attention` measured in one layer.
+    """The measures of one layer, as returned by `inspect_attention`.
 
     `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: its best offset
     `heads.shifts` and the mean mass there, `heads.mass`. By head, `(N_h,)`: `mean_distance`
@@ -60,7 +60,7 @@ class LayerReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The layers that `inspect_attention` measured; it prints as a table."""
+    """The measures of several layers by `inspect_attention`, printed as a table."""
 
     kernel_size: int
     layers: tuple[LayerReport, ...]

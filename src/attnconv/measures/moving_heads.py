@@ -1,7 +1,7 @@
 """Measures of whether movable heads stay on the grid of a convolution (chapter 15).
 
-Letters: n moments of training, N_h heads, K x K kernel, C channels. Functions that take a record
-measure its layers with 3 x 3 kernels; the first layer, with 2 x 2 kernels, is left out.
+Letters: n saved steps of training, N_h heads, K x K kernel, C channels. Functions that take a
+record measure its layers with 3 x 3 kernels, that is, all but the first (2 x 2 kernels).
 """
 
 import copy
@@ -16,19 +16,19 @@ from ..theory.grid import all_shifts, shift_set
 from .heads import lemma_3_residual
 
 KERNEL = 3  # pixels a side
-REACH = 8  # pixels, beyond which a head's mass is not followed
+REACH = 8  # pixels beyond which the mass of a head is neglected
 
 
 def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
-    """Return how far each centre `(..., 2)` is from where it started, in pixels: `(...)`."""
+    """Return the distance of each centre `(..., 2)` from its start, in pixels: `(...)`."""
     return (centers - start).norm(dim=-1)
 
 
 def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit one factor by which a grid of heads grew or shrank, by least squares.
+    """Fit a growth factor to a grid of heads by least squares.
 
     `centers` `(..., N_h, 2)`, `start` `(N_h, 2)`. Returns the factor and the share of the squared
-    distances moved that it explains (1: all; NaN where nothing moved), `(...)` each.
+    distances moved that it explains (1: all; NaN if nothing moved), each `(...)`.
     """
     factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
     left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))
@@ -36,9 +36,9 @@ def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
-    """Count the pixels of a K x K kernel that are the nearest pixel of some head.
+    """Count the pixels of a K x K kernel that are the nearest pixel of at least one head.
 
-    `centers` `(N_h, 2)`; the kernel's pixels are those of `grid.shift_set`.
+    `centers` `(N_h, 2)`; the pixels of the kernel are those of `grid.shift_set`.
     """
     kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
     return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
@@ -47,8 +47,8 @@ def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     """Return the probability that each head gives to the pixel nearest to its centre.
 
-    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64, away from borders:
-    equation (18) for centres anywhere.
+    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64. It is equation (18) away
+    from borders, for centres at any position.
     """
     centers, alpha = centers.double(), alpha.double()[..., None, None]
     near = torch.arange(-REACH, REACH + 1, device=centers.device)
@@ -66,13 +66,13 @@ def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
 
 
 def pixels_occupied_by_layer(record: RunRecord) -> list[list[int]]:
-    """Return how many of the nine pixels are occupied, by layer and moment."""
+    """Return how many of the nine pixels are occupied, by layer and saved step."""
     layers = kernel_layers(record, "centers")
     return [[pixels_occupied(centers, KERNEL) for centers in moments] for moments in layers]
 
 
 def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
-    """Return how many of the nine pixels are occupied at a moment, averaged over the layers."""
+    """Return how many of the nine pixels are occupied at a saved step, averaged over the layers."""
     return mean(counts[moment] for counts in pixels_occupied_by_layer(record))
 
 
@@ -82,17 +82,17 @@ def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
 
 
 def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """Return each layer's growth factor and the share of the motion it explains, `(n,)` each."""
+    """Return each layer's growth factor and the share of motion that it explains, each `(n,)`."""
     return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
 def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return how far each head is from where it started, in pixels, `(n, 9)` by layer."""
+    """Return the distance of each head from its initial position, in pixels, `(n, 9)` by layer."""
     return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
 def median_distance_moved(record: RunRecord) -> float:
-    """Return the median final distance of the heads from their start, averaged over the layers."""
+    """Return the median distance that heads moved in training, averaged over the layers."""
     return mean(distances[-1].median().item() for distances in distance_moved_by_layer(record))
 
 
@@ -118,7 +118,7 @@ def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
 def effective_kernel(layer: ConvAsAttention) -> Tensor:
     """Return the weights that a layer applies at each shift, away from borders.
 
-    They are the sum over the heads of probability times W^(h), for shifts of up to `REACH` pixels:
+    They are the sums over the heads of probability times W^(h), for shifts of up to `REACH` pixels:
     `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, float64.
     """
     delta = all_shifts(REACH + 1, REACH + 1).to(layer.weight.device)
@@ -128,11 +128,11 @@ def effective_kernel(layer: ConvAsAttention) -> Tensor:
 
 
 def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
-    """Return the convolution nearest to a layer, of the layer's kernel size, and their distance.
+    """Return the nearest convolution to a layer, with the layer's kernel size, and its distance.
 
     The distance is the norm of the weights that the layer applies outside the kernel, relative to
-    the norm of all its weights, away from borders. ValueError for layers with stride, dilation or
-    groups, and for those not padded alike on all sides.
+    the norm of all its weights, away from borders. ValueError for layers with stride, dilation,
+    groups or unequal padding.
     """
     pads = {before for before, _ in layer.padding} | {after for _, after in layer.padding}
     plain = {*layer.stride, *layer.dilation, layer.groups} == {1}
@@ -153,9 +153,9 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
 
 
 def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
-    """Replace each attention layer by its nearest convolution, in a copy of a converted network.
+    """Return a copy of a converted network with each attention layer's nearest convolution.
 
-    Returns the copy and the distance of each layer from its convolution.
+    Returns also the distance of each layer from its convolution.
     """
     model, distances = copy.deepcopy(model), []
     for path, layer in list(model.named_modules()):

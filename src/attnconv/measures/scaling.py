@@ -1,4 +1,4 @@
-"""How the gap between attention and ResNet18 changes as networks grow.
+"""The change of the gap between attention and ResNet18 as networks grow.
 
 The questions, the rules that answer them and the prediction for the paper's networks were
 committed before the first run of a scaling tier. All accuracies are on the 10,000 test images after
@@ -22,16 +22,16 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One way in which networks approach the paper's; everything else is as in the small tier."""
+    """One way in which networks approach the paper's, with all else as in the small tier."""
 
     name: str
     question: str
     tiers: tuple[str, ...]  # from small to large
-    resnet_tiers: tuple[str, ...]  # the baseline of each, where the axis does not exist for it
+    resnet_tiers: tuple[str, ...]  # baseline of each, if the axis does not exist for it
 
 
 MODELS = ("sa-quadratic", "resnet18")
-#: All settings: first the sizes, then what is changed besides.
+#: All settings: first the sizes, then the other changes.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
 SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
 AXES = (
@@ -66,7 +66,7 @@ STANDARD_ERRORS = 2.0
 
 
 def pooled_deviation(accuracies: Accuracies) -> float:
-    """Return the standard deviation between seeds, pooled over all settings of a model.
+    """Return the standard deviation over seeds, pooled over all settings of a model.
 
     ValueError if no setting has two seeds.
     """
@@ -100,7 +100,7 @@ def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Chan
     ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
     gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
     variance = sum(ours**2 / len(attention[a]) for a, _ in ends)
-    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # else the same runs cancel
+    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # otherwise the same runs cancel
         variance += sum(theirs**2 / len(resnet[r]) for _, r in ends)
     return Change(float(gaps[0]), float(gaps[1]), float(np.sqrt(variance)))
 
@@ -121,7 +121,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Setting:
-    """The runs of one tier, with the quantities that a power law relates their errors to.
+    """The runs of one tier, with the quantities to which a power law relates their errors.
 
     `scale`: for example `(parameters, epochs, tokens)`. `compute`: floating-point operations of the
     whole training.
@@ -168,10 +168,10 @@ def _inputs(settings: Sequence[Setting]) -> np.ndarray:
 
 
 def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
-    """Predict the setting of the largest training compute from the others.
+    """Predict the setting with the largest training compute from the others.
 
-    Returns that setting and its predicted test error. Settings without which the exponents are not
-    determined are passed over, as they cannot be predicted by any fit.
+    Returns this setting and its predicted test error. Settings without which the exponents are not
+    determined are skipped, because no fit can predict them.
     """
     for left_out in sorted(settings, key=lambda s: s.compute, reverse=True):
         try:
@@ -200,10 +200,10 @@ def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, f
 
 @dataclass(frozen=True)
 class Prediction:
-    """A test error that a power law predicts, with its 95 % interval, and the check of the law.
+    """A test error predicted by a power law, with its 95 % interval and the check of the law.
 
-    `left_out`: the setting that the check predicts from the others, whose mean test error is
-    `measured`. `holds`: whether the check allows the prediction to be made.
+    `left_out`: the setting that the check predicts from the others; its mean test error is
+    `measured`. `holds`: whether the check permits the prediction.
     """
 
     error: float
@@ -251,7 +251,7 @@ def runs_of(records: Records, model: str) -> dict[str, list[RunRecord]]:
 
 
 def settings_of(records: Records, model: str) -> list[Setting]:
-    """Return the settings that a model has been run in, from the records of the small tiers."""
+    """Return the settings in which a model has been run, from the records of the small tiers."""
     return [
         _setting(tier, runs[0].info.parameters, tuple(run.accuracy for run in runs))
         for tier, runs in runs_of(records, model).items()
@@ -259,7 +259,7 @@ def settings_of(records: Records, model: str) -> list[Setting]:
 
 
 def papers_setting(model: str) -> Setting:
-    """Return the paper tier's setting of a model, without accuracies."""
+    """Return the setting of a model in the paper tier, without accuracies."""
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": "paper"})
     return _setting("paper", parameters.model_dump(), ())
 
@@ -276,7 +276,7 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
 
 
 def answers(records: Records) -> dict[str, Change | str]:
-    """Answer the question of each axis, by its name: a `Change`, or what has not been run."""
+    """Return the answer for each axis, by name: a `Change`, or the runs that are missing."""
     attention, resnet = (
         {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS
@@ -292,7 +292,7 @@ def answers(records: Records) -> dict[str, Change | str]:
 
 # --- the learning rate ---
 
-RATES = (0.5, 1.0, 2.0)  # times the small tier's
+RATES = (0.5, 1.0, 2.0)  # multiples of the small tier's rate
 RATE_RULE = (
     "For each model, at the smallest and at the largest width that is run: seed 0, 3 epochs, the"
     " last 5,000 training images held out, at half, one and two times the small tier's learning"
@@ -305,7 +305,7 @@ CLEARLY_BETTER = 0.03
 
 
 def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
-    """Apply `RATE_RULE` at one end: `held_out` accuracy by multiple of the rate gives p."""
+    """Return the exponent p of `RATE_RULE` at one end, given `held_out` accuracies by multiple."""
     best = max(held_out, key=lambda multiple: held_out[multiple])
     if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
         return 0.0

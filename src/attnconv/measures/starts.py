@@ -1,4 +1,4 @@
-"""Whether it helps a vision transformer to start as a convolution (chapter 18).
+"""Measures of whether starting as a convolution helps a vision transformer (chapter 18).
 
 The questions and the rules that answer them were committed before the first run. All accuracies are
 on the 10,000 test images after the last epoch. Runs of one setting differ in the seed.
@@ -19,7 +19,7 @@ from ..vit.capture import attention_of
 from .heads import heads_of, mean_by_shift
 from .scaling import STANDARD_ERRORS, pooled_deviation
 
-SHIFTS = "shift_probabilities"  # in a record's attention
+SHIFTS = "shift_probabilities"  # name in the attention tensors of a record
 TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
 #: Accuracies of the runs of one model, by tier, for each model.
 Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def sign(self) -> int:
-        """1 or -1 if the difference exceeds two standard errors, else 0."""
+        """The sign of the difference, 1 or -1, if it exceeds two standard errors, else 0."""
         if abs(self.difference) <= STANDARD_ERRORS * self.standard_error:
             return 0
         return 1 if self.difference > 0 else -1
@@ -108,7 +108,7 @@ def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
 
 
 def share_that_stayed(record: RunRecord) -> float:
-    """Return the share of heads whose best offset, by position alone, is the one of the start."""
+    """Return the share of heads whose best offset, by position only, equals the initial one."""
     same = [
         (now.shifts == then.shifts).all(dim=1)
         for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)
@@ -135,8 +135,8 @@ WORDS = {
 def answers(records: Records) -> dict[str, str]:
     """Answer each question of `RULES` from the finished runs, "helps" for each tier.
 
-    An answer is "not run" until the runs that it needs are there, and until each start has two
-    seeds in some tier, which the standard error takes.
+    An answer is "not run" until the required runs exist and each start has two seeds in some tier,
+    which the standard error requires.
     """
     found, verdicts = accuracies_of(records), {}
     ours, default = "vit-convolution", "vit-default"
@@ -174,7 +174,7 @@ def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str])
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
     """Return the mean probability of each shift with content, `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
-    The mean is over the normalised images `(B, C, H', W')` and the queries that have the shift
+    The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift is
     inside the image; see `mean_by_shift`.
     """
     total: list[Tensor] = []

@@ -1,1 +1,1 @@
-"""Runs: their parameters, records and weights, and the selection of records for a page."""
+"""Training runs: parameters, records and weights, and the selection of records for a page."""

@@ -1,8 +1,8 @@
-"""The attention of a model as its run record keeps it.
+"""The attention of a model, as stored in its run record.
 
-For position-only attention these are the heads' parameters over the epochs; for attention with
-content they are maps of test images. Letters: n moments, L layers, N_h heads, Q query pixels,
-B images, H x W pixels.
+For position-only attention, the record contains the parameters of the heads over the epochs; for
+attention with content, maps of test images. Letters: n saved steps, L layers, N_h heads, Q query
+pixels, B images, H x W pixels.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from ..theory.encodings import (
 
 @dataclass(frozen=True)
 class PositionHistory:
-    """Position-only heads at several moments of training.
+    """Position-only heads at several steps of training.
 
     `epochs` `(n,)`; `by_layer`: the `snapshot` tensors of each layer's encoding, such as `centers`
     `(n, N_h, 2)`. Both are empty for a model without such heads.
@@ -42,21 +42,21 @@ class PositionHistory:
         return cls(tensors["epochs"] if layers else torch.empty(0, dtype=torch.int64), in_order)
 
     def encodings(self, moment: int = -1) -> list[PositionEncoding]:
-        """Return each layer's encoding at one of the moments `epochs`."""
+        """Return the encoding of each layer at one of the saved `epochs`."""
         return [
             from_snapshot({name: values[moment] for name, values in layer.items()})
             for layer in self.by_layer
         ]
 
     def layers(self, name: str) -> list[Tensor]:
-        """Return one snapshot tensor of each layer that has it, such as `centers` `(n, N_h, 2)`."""
+        """Return a snapshot tensor of each layer that has it, such as `centers` `(n, N_h, 2)`."""
         return [layer[name] for layer in self.by_layer if name in layer]
 
 
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Stack the tensors of `models.snapshot`, given by the number of epochs done.
 
-    Returns `epochs` and `layer1.centers` and so on; nothing for a model without such tensors.
+    Returns `epochs`, `layer1.centers` and so on, and nothing for a model without such tensors.
     """
     names = next(iter(snapshots.values()))
     stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
@@ -64,11 +64,11 @@ def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, 
 
 
 def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
-    """Rebuild the encoding that a layer's `snapshot` was taken of, on the snapshot's device.
+    """Rebuild an encoding from its `snapshot`, on the device of the snapshot.
 
-    Its scores are the same up to rounding; it is not trained further. A snapshot holds `centers`
-    and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`; ValueError
-    for anything else.
+    The scores are the same up to rounding, and the encoding cannot be trained. A snapshot contains
+    `centers` and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`.
+    ValueError for anything else.
     """
     names = set(snapshot)
     if names == {"centers", "alpha"}:
@@ -99,7 +99,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """The parts that sum to the attention scores of some images at the query pixels.
+    """Parts of the attention scores of images at the query pixels, whose sum is the scores.
 
     `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.
@@ -125,9 +125,9 @@ class ContentMaps:
     """The attention of a trained model with content, from the query pixels `queries` `(Q, 2)`.
 
     `mean_maps` `(L, N_h, Q, H, W)`, averaged over test images; `shift_probabilities`
-    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift over the images and the queries
-    that have it inside the image; `single`: the scores `(B, L, N_h, Q, ...)` of single images, by
-    kind: "image" (the first of the test set) and, for models of colour images, "photograph".
+    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift over the images and over the
+    queries for which it lies inside the image; `single`: the scores `(B, L, N_h, Q, ...)` of single
+    images, by kind: "image" (the first test images) and, for models of colour images, "photograph".
     """
 
     queries: Tensor
@@ -147,7 +147,7 @@ class ContentMaps:
         return cls(tensors["queries"], tensors["mean_maps"], tensors["shift_probabilities"], single)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of a record's file, by name."""
+        """Return the tensors that are stored in a record, by name."""
         tensors = {
             name: getattr(self, name) for name in ("queries", "mean_maps", "shift_probabilities")
         }

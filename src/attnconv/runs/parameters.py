@@ -1,7 +1,7 @@
-"""Define and check the parameters of runs.
+"""Parameters of runs, and their validation.
 
-They are grouped in classes: the task, its optimisation, the networks, the parent, the place. On the
-command line and for papermill they are flat, by name.
+They are grouped in classes: task, optimisation, networks, parent, and place of computation. On the
+command line and in papermill they are given by name, without groups.
 """
 
 import math
@@ -44,7 +44,7 @@ def _from_text(text: str) -> Any:
 
 
 class Parameters(BaseModel):
-    """Checked parameters: no unknown names, no silent conversions, one message for all errors."""
+    """Validated parameters: no unknown names, no silent conversions, one message for all errors."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -52,12 +52,12 @@ class Parameters(BaseModel):
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return the names of the fields, those of the bases included."""
+        """Return the names of the fields, including those of the bases."""
         return set(cls.model_fields)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return the defaults of the fields that have one, by name."""
+        """Return the default values of fields that have one, by name."""
         fields = cls.model_fields.items()
         return {name: field.default for name, field in fields if not field.is_required()}
 
@@ -65,8 +65,8 @@ class Parameters(BaseModel):
     def check(cls, values: Mapping[str, Any]) -> Self:
         """Return the validated parameters.
 
-        ValueError names each wrong field with the value given and what was expected, and lists the
-        known names.
+        The message of a ValueError names each wrong field, its value and what was expected, and
+        lists the known names.
         """
         try:
             return cls(**values)
@@ -77,7 +77,7 @@ class Parameters(BaseModel):
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
         """Return the parameters from a notebook's `globals()`.
 
-        Every name defined since `before` counts, so that a mistyped one is found.
+        Every name defined since `before` is taken as a parameter, so that typing errors are found.
         """
         new = set(namespace) - set(before) - RESERVED
         return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
@@ -86,7 +86,7 @@ class Parameters(BaseModel):
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
         """Return the parameters from a command line.
 
-        Values are read as papermill reads its own: numbers, True, False and None, else text.
+        Values are interpreted as in papermill: numbers, True, False, None, or else text.
         """
         return cls.check({name: _from_text(text) for name, text in texts.items()})
 
@@ -96,7 +96,7 @@ class Parameters(BaseModel):
         for problem in error.errors():
             message = problem["msg"].removeprefix("Value error, ")
             given = f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}"
-            if not problem["loc"]:  # several parameters together
+            if not problem["loc"]:  # an error that concerns several parameters
                 lines.append(message)
             elif problem["type"] == "extra_forbidden":
                 lines.append(f"unknown parameter {given}")
@@ -105,13 +105,13 @@ class Parameters(BaseModel):
         return "; ".join(lines) + f". Known parameters: {', '.join(cls.model_fields)}"
 
 
-MOMENTUM = 0.9  # of sgd and nesterov, in every run
-# the steps of the published ResNet18's schedule, as shares of its 300 epochs
+MOMENTUM = 0.9  # momentum of sgd and nesterov, in every run
+# steps of the schedule of the published ResNet18, as shares of its 300 epochs
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)
 
 
 class Task(Parameters):
-    """The model, its data and the length of training."""
+    """Model, data and length of training."""
 
     model: Annotated[str, one_of(tuple(SPECS))] = Field(
         "sa-quadratic", description=f"one of {', '.join(SPECS)}"
@@ -120,140 +120,140 @@ class Task(Parameters):
     """digits or cifar10"""
     tier: Annotated[str, one_of(tuple(TIERS))] = Field(
         description=(
-            "whose recipe: quick (the default) or brief for digits; paper (the default) or one of"
+            "recipe: quick (the default) or brief for digits; paper (the default) or one of"
             f" {', '.join(tiers_of('cifar10')[1:])} for cifar10"
         )
     )
     seed: int = Field(0, ge=0, lt=2**32)
-    """of the start, the order, the windows and dropout"""
+    """random seed of the initialisation, the order of images, the crops and dropout"""
     epochs: int = Field(ge=1, le=10_000)
     """passes over the training images"""
     train_images: int | None = Field(None, ge=1)
-    """only the first so many; None: all"""
+    """use only this many training images, the first; None: all"""
     test_images: int | None = Field(None, ge=1)
-    """only the first so many; None: all"""
+    """use only this many test images, the first; None: all"""
     held_out: int = Field(0, ge=0)
-    """so many training images, the last, are tested on instead of the test images"""
+    """hold out this many training images, the last, and test on them instead"""
 
 
 class Optimisation(Parameters):
-    """The optimizer, its schedule and the augmentation."""
+    """Optimizer, schedule and augmentation."""
 
     batch_size: int = Field(ge=1)
-    """of all processes together"""
+    """images per step, over all processes"""
     optimizer: Literal["sgd", "nesterov", "adamw"]
-    """sgd (momentum 0.9), nesterov (the same with Nesterov's step) or adamw"""
+    """sgd (momentum 0.9), nesterov (sgd with Nesterov momentum) or adamw"""
     learning_rate: float = Field(gt=0, le=1)
-    """its highest value"""
+    """peak learning rate"""
     weight_decay: float = Field(1e-4, ge=0, le=1)
-    """of everything but centres, spreads and roots"""
+    """weight decay of all parameters except centres, spreads and roots"""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """share of the target that all classes get alike, in training"""
+    """share of the training target that is distributed equally over all classes"""
     schedule: Literal["cosine", "multistep", "constant"]
     """cosine, multistep or constant, after the warm-up"""
     schedule_every: Literal["epoch", "step"]
-    """epoch (as published: the first epoch's rate is 0) or step"""
+    """when the rate changes: epoch (as published, so it is 0 in the first epoch) or step"""
     warm_up: float = Field(ge=0, lt=1)
-    """share of the run over which the rate rises linearly from 0"""
+    """share of the run in which the rate rises linearly from 0"""
     position_rate: float = Field(gt=0)
-    """learning rate of centres, spreads and roots, relative to the others'"""
+    """learning rate of centres, spreads and roots, relative to that of other parameters"""
     norm_rate: float = Field(1.0, gt=0)
-    """learning rate of batch normalisation's shifts, relative to the others'"""
+    """learning rate of the shifts of batch normalisation, relative to that of other parameters"""
     augment: bool
     """random crops after padding, and mirroring"""
     padding: int = Field(4, ge=0, le=16)
-    """of the random crops, in pixels a side"""
+    """padding of the random crops, in pixels on each side"""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU"""
 
 
 class Convolutional(Parameters):
-    """The sizes of the ResNet18 and the CNN."""
+    """Sizes of the ResNet18 and the CNN."""
 
     width: int = Field(WIDTH, ge=1)
-    """of resnet18 and cnn: channels of the first stage or group"""
+    """channels of the first stage of resnet18, or of the first group of cnn"""
 
 
 class Network(Parameters):
-    """The sizes and forms of the attention networks."""
+    """Sizes and forms of the attention networks."""
 
     num_layers: int = Field(ge=1)
-    """attention layers"""
+    """number of attention layers"""
     hidden: int = Field(ge=2)
     """hidden dimension D"""
     intermediate: int = Field(ge=1)
-    """hidden dimension of each block's perceptron"""
+    """hidden dimension of the perceptron in each block"""
     pooling: int = Field(ge=1)
-    """pixels a side that become one token"""
+    """side in pixels of the square that becomes one token"""
     dropout: float = Field(ge=0, lt=1)
-    """of each block's two outputs"""
+    """dropout of the two outputs of each block"""
     attention_dropout: float = Field(ge=0, lt=1)
-    """of the attention probabilities"""
+    """dropout of the attention probabilities"""
     center_std: float = Field(ge=0)
-    """standard deviation of the first centres; the text's N(0, 2 I) would be sqrt(2)"""
+    """standard deviation of the initial centres (sqrt(2) for N(0, 2 I) in the text)"""
     alpha_form: Literal["square", "direct"] = "square"
-    """alpha = spread^2 / 2 (square), or trained itself (direct)"""
+    """square: alpha = spread^2 / 2; direct: alpha itself is trained"""
     learned_dim: int | None = Field(None, ge=1)
-    """numbers per row and column shift; None: hidden, with content half"""
+    """numbers per row and column shift; None: hidden, or half of it with content"""
     share_encoding: bool = False
-    """one r_delta for all layers, as the text says (2.3)"""
+    """one r_delta for all layers, as in section 2.3"""
 
 
 class Parent(Parameters):
-    """The parent of models that start from another: its training, and the change made to it."""
+    """Training of a parent model, and the change made to it, for models that start from one."""
 
     max_condition: float = Field(1e3, gt=0)
-    """heads above this condition number are pruned; the text's is 1e5"""
+    """prune heads above this condition number (1e5 in the text)"""
     min_eigenvalue: float = Field(1e-5, ge=0)
-    """heads below this largest eigenvalue are pruned"""
+    """prune heads whose largest eigenvalue is below this"""
 
     parent_epochs: int | None = Field(None, ge=1, le=10_000)
-    """of the model that it starts from (see the specs); None: three times as many"""
+    """epochs of the parent model (see the specs); None: three times as many"""
     start_alpha: float = Field(START_ALPHA, gt=0)
-    """of the heads at the start, in the arms of chapter 15 and the vision transformers"""
+    """initial alpha of the heads in the arms of chapter 15 and the vision transformers"""
 
 
 class Folders(Parameters):
-    """The folders of one machine, which stay out of the record."""
+    """Folders of one machine, which are not part of the record."""
 
     runs: str = ""
     """folder of the records; empty: the repository's data/runs"""
     checkpoints: str = ""
     """folder of the checkpoints; empty: the repository's data/cache/checkpoints"""
     data_root: str = ""
-    """folder of the data; empty: that of ATTNCONV_DATA, else the repository's data"""
+    """folder of the data; empty: ATTNCONV_DATA if set, else the repository's data"""
 
 
 class Place(Folders):
-    """The place and form of the computation.
+    """Device and form of the computation.
 
-    They leave a run the same, up to rounding and the random numbers of dropout.
+    They do not change a run, except for rounding and the random numbers of dropout.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU if there is one"""
     compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"
-    """torch.compile's mode or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"""
+    """mode of torch.compile, or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"""
     micro_batch: int | None = Field(None, ge=1)
-    """images at a time within a batch; None: as fit the processor's memory"""
+    """images processed at a time within a batch; None: as suits the processor's memory"""
     processes: int = Field(1, ge=1)
-    """of this machine, training together; or use torchrun or accelerate launch"""
+    """processes of this machine that train together; or use torchrun or accelerate launch"""
     checkpoint_every: int = Field(ge=0)
     """epochs between checkpoints; 0: none, not even when stopped"""
     resume: bool
-    """go on from a checkpoint of this run; False: start again and replace existing files"""
+    """continue from a checkpoint of this run; False: start again and replace existing files"""
     override: bool = False
-    """allow other parameters than a small tier's recipe; the tables leave such runs out"""
+    """allow parameters that differ from a small tier's recipe; tables exclude such runs"""
 
 
-# fields are listed from the last base to the first
+# pydantic lists fields from the last base to the first
 class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
     """The parameters of a training run.
 
-    A parameter that is not given, or None, comes from the recipe of the tier: by default the
-    paper's for cifar10 and a quick one for digits. Runs of the small tiers are compared by their
-    recipe, so changing it requires `override`. Where the paper's text and the published code
-    differ, the default is the code's, since it made the paper's numbers.
+    Parameters that are missing or None come from the recipe of the tier: by default the paper's for
+    cifar10 and a quick one for digits. Runs of the small tiers are compared by their recipe, so
+    changing it requires `override`. Where the paper's text and the published code differ, the
+    default is that of the code, which produced the paper's numbers.
     """
 
     @model_validator(mode="before")
@@ -267,7 +267,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
         if tiers and tier in TIERS and tier not in tiers:
             raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
-        if str(model) not in SPECS or tier not in TIERS:  # refused by name, after this
+        if str(model) not in SPECS or tier not in TIERS:  # rejected by name, after this
             return {**TIERS["quick"].recipe, **given}
         usual = recipe(str(model), tier)
         if TIERS[tier].fixed and not given.get("override"):
@@ -280,8 +280,8 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
             expected = usual.get(name, cls.model_fields[name].default)
             if given[name] != expected:
                 raise ValueError(
-                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; leave it"
-                    " out, or set override to True for a run that its tables leave out"
+                    f"{name} = {given[name]!r}: the tier {tier} has {name} = {expected!r}; omit"
+                    " it, or set override to True, which excludes the run from the tables"
                 )
 
     @model_validator(mode="after")
@@ -314,9 +314,9 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """True if the weights are kept beside the record: seed 0 in some of the small tiers.
+        """Whether the weights are stored with the record: for seed 0 in some of the small tiers.
 
-        Of the vision transformers, only that which starts as a convolution is kept.
+        Among the vision transformers, only the one that starts as a convolution is stored.
         """
         chosen = SPECS[self.model].vit in (None, "convolution")
         return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
@@ -339,11 +339,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_copy(update=automatic)
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes it this run: runs of one identity may continue each other."""
+        """Return the parameters that identify the run; it may continue a run with equal ones."""
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Return the run of the model that this one starts from."""
+        """Return the parameters of the run from whose model this one starts."""
         epochs = self.parent_epochs or 3 * self.epochs
         apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
@@ -354,7 +354,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """Return the learning rate of a step of an epoch, both from 0, with `steps` an epoch."""
+        """Return the learning rate of a step of an epoch (both from 0), with `steps` per epoch."""
         by_epoch = self.schedule_every == "epoch"
         now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
         rise = self.warm_up * end
@@ -374,8 +374,8 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
     """Return the network that a run's parameters describe, freshly initialised.
 
-    The parameters are `RunParameters` or those of a record, by name. `heads` gives the heads of
-    each layer of a pruned model; None keeps the model's own.
+    The parameters are `RunParameters` or those of a record, by name. `heads` is the number of heads
+    in each layer of a pruned model; by default it is that of the model.
     """
     spec, data = SPECS[parameters["model"]], DATASETS[parameters["dataset"]]
     sizes: dict[str, Any] = {"in_channels": data.channels}
@@ -391,7 +391,7 @@ def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = N
 
 
 class ImitationParameters(Parameters):
-    """The parameters of chapter 8, where heads learn to imitate a convolution."""
+    """Parameters of chapter 8, in which heads learn to imitate a convolution."""
 
     kernel_size: Literal[3, 5] = 3
     steps: int = Field(1500, ge=1)
@@ -401,7 +401,7 @@ class ImitationParameters(Parameters):
 
 
 class ResultsParameters(Parameters):
-    """The parameters of chapters 10 to 13: the records shown, and the seed of their own runs."""
+    """Parameters of chapters 10 to 13: the records shown, and the seed of quick runs."""
 
     runs: str = ""
     tier: Literal["auto", "paper", "small"] = "auto"

@@ -1,10 +1,11 @@
-"""Run records: what was run and where, how it went, and what its heads attend to.
+"""Run records: the parameters, environment and metrics of a run, and what its heads attend to.
 
-Training writes them, the book reads them. `<folder>/<model>--<dataset>--seed<k>/` (in the tiers
-beside the data set's first one `<model>--<dataset>-<tier>--seed<k>/`) holds `run.json` (`RunInfo`),
-`metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors` (`RunRecord.attention`);
-some also hold `weights.safetensors` (see `weights.py`). `run.json` carries the version of the
-format, a digest of itself and one of `metrics.csv`; the other files carry their own.
+Training writes records, and the book reads them. The folder `<model>--<dataset>--seed<k>/`
+(`<model>--<dataset>-<tier>--seed<k>/` for tiers other than the data set's first one) contains
+`run.json` (`RunInfo`), `metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors`
+(`RunRecord.attention`), and for some runs `weights.safetensors` (see `weights.py`). `run.json`
+contains the version of the format, a digest of itself and one of `metrics.csv`; the other files
+contain their own.
 """
 
 import csv
@@ -33,8 +34,8 @@ from .history import ContentMaps, PositionHistory
 
 #: The columns of `metrics.csv`.
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
-VERSION = 2  # of the format; records of version 1 had no version
-#: The largest size of a record in bytes, so that all models and several seeds fit in git.
+VERSION = 2  # version of the format; records of version 1 had no version
+#: Largest size of a record in bytes, so that all models with several seeds fit in git.
 LARGEST_RECORD = 3_000_000
 MEND = "restore it from git, or repeat the run"
 
@@ -44,26 +45,26 @@ class RunInfo(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: int = 1  # absent from files of version 1
+    version: int = 1  # missing in files of version 1
     status: Literal["running", "stopped", "finished"]
-    # as in parameters.RunParameters, without the folders of the machine it ran on
+    # as in parameters.RunParameters, without the folders of the machine
     parameters: dict[str, Any]
-    dataset: dict[str, Any]  # name, fingerprint of the whole, numbers of images used
+    dataset: dict[str, Any]  # name, fingerprint of the whole data set, numbers of images used
     parameter_count: int
     epochs_done: int
-    final_test_accuracy: float | None  # after the last epoch done
-    # the best of all epochs, chosen by test accuracy as in the published code
+    final_test_accuracy: float | None  # after the last completed epoch
+    # best of all epochs, selected by test accuracy as in the published code
     best_test_accuracy: float | None
-    wall_seconds: float  # of training and evaluation, over all the times it was resumed
-    images_per_second: float | None  # in training, over the epochs done, evaluation left out
+    wall_seconds: float  # of training and evaluation, including all resumed parts
+    images_per_second: float | None  # in training, over the completed epochs
     times_resumed: int
-    git_commit: str | None  # None: not known; a commit with "+" had changes on top
+    git_commit: str | None  # None: unknown; "+" marks a commit with uncommitted changes
     versions: dict[str, str]
     hardware: dict[str, Any]
-    # of a run that started from another: from which, what was pruned or how it was turned
+    # if the run started from another: that run, and how its model was changed
     parent: dict[str, Any] | None = None
     metrics_sha256: str
-    sha256: str | None = None  # of this file without this field
+    sha256: str | None = None  # digest of this file without this field
 
     def sealed(self) -> "RunInfo":
         """Return a copy with the digest of its content."""
@@ -78,7 +79,7 @@ class RunInfo(BaseModel):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run record as read.
+    """A run record that was read from its folder.
 
     `attention`: the tensors that `history` and `content_maps` interpret; empty until the run is
     finished.
@@ -108,7 +109,7 @@ class RunRecord:
 
     @property
     def parent(self) -> dict[str, Any]:
-        """The run that this one started from, and how its model was changed.
+        """The run from which this one started, and how its model was changed.
 
         ValueError for a run that started from scratch.
         """
@@ -128,9 +129,9 @@ class RunRecord:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The size (H, W) of the attention layers' input, after the down-sampling of the images.
+        """The size (H, W) of the input of the attention layers, after down-sampling.
 
-        The layers of a converted CNN have inputs of several sizes; this is its middle group's.
+        The layers of a converted CNN have inputs of several sizes; this is the middle group's.
         """
         if SPECS[self.info.parameters["model"]].start:
             return MIDDLE, MIDDLE
@@ -139,12 +140,12 @@ class RunRecord:
 
     @property
     def tier(self) -> str:
-        """The tier of the book that the run belongs to; every run on digits is of the quick one."""
+        """The tier of the run; every run on digits belongs to the quick tier."""
         return "quick" if self.info.dataset["name"] == "digits" else self.info.parameters["tier"]
 
     @property
     def is_whole(self) -> bool:
-        """True if the run was trained and tested on all images of CIFAR-10 that its tier uses."""
+        """Whether the run was trained and tested on all images of CIFAR-10 that its tier uses."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
@@ -153,7 +154,7 @@ class RunRecord:
 
     @property
     def source(self) -> str:
-        """One line for a figure or a table: the run, its length and its hardware."""
+        """A line for a figure or table that names the run, its length and its hardware."""
         info = self.info
         seconds = info.wall_seconds
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
@@ -166,20 +167,20 @@ class RunRecord:
     def history(self) -> PositionHistory:
         """The heads over the epochs.
 
-        Empty for models with content or without attention, and until the run is finished.
+        It is empty for models with content or without attention, and until the run is finished.
         """
         return PositionHistory.from_tensors({} if self.has_content else self.attention)
 
     @cached_property
     def content_maps(self) -> ContentMaps | None:
-        """The attention maps of a model with content; None for others and until it is finished."""
+        """The attention maps of a model with content; None for others, and until it is finished."""
         if not (self.has_content and self.attention):
             return None
         return ContentMaps.from_tensors(self.attention)
 
     @property
     def has_content(self) -> bool:
-        """True if the model's attention depends on the image."""
+        """Whether the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 
@@ -191,7 +192,7 @@ def write_run(
 ) -> RunRecord:
     """Write a record, or a partial one without `attention`, and read it back.
 
-    Each file is written atomically, and `run.json`, which holds the digest of `metrics.csv`, last.
+    Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is written last.
     """
     table = io.StringIO()
     writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")
@@ -221,9 +222,9 @@ def write_run(
 
 
 def load_run(folder: str | Path) -> RunRecord:
-    """Read and verify a record, its snapshots included.
+    """Read and verify a record, including its snapshots.
 
-    FileNotFoundError where there is none, DamagedFile where it is not what was written.
+    FileNotFoundError if there is none, DamagedFile if it does not have the content written.
     """
     folder = Path(folder)
     path = folder / "run.json"
@@ -256,7 +257,7 @@ def _read_info(path: Path) -> RunInfo:
     if info.version != VERSION:
         newer = "use a newer attnconv, or " if info.version > VERSION else ""
         raise DamagedFile(
-            f"{path} is of version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
+            f"{path} has version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
         )
     if info.sealed().as_file() != content:
         raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
@@ -275,8 +276,8 @@ def _read_attention(path: Path) -> dict[str, Tensor]:
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
     """Read all records of a folder, by default the repository's `data/runs`, sorted by name.
 
-    Returns them, and what is wrong with each damaged one, by name. FileNotFoundError for a folder
-    that is named but does not exist.
+    Returns the records and, by name, the error in each damaged one. FileNotFoundError if the given
+    folder does not exist.
     """
     if folder and not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
@@ -296,7 +297,7 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
     """Return the `git_commit`, `versions` and `hardware` of this process, for its record.
 
-    Preloaded libraries (book/train.md) are named too, since they may round differently.
+    Preloaded libraries (book/train.md) are included, because they may round differently.
     """
     packages = "attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic"
     paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
@@ -319,7 +320,7 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:  # used from a checkout on the path, without installation
+    except metadata.PackageNotFoundError:  # used from a checkout without installation
         return "not installed"
 
 

@@ -1,4 +1,4 @@
-"""The selection of run records that a page shows, and the command that repeats a run."""
+"""Selection of the run records that a page shows, and the command that repeats a run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from ..models import TIERS, tiers_of
 from .parameters import FREE_IN_A_TIER, Place, RunParameters
 from .record import RunRecord, find_runs
 
-ON_AMD = "mkl-on-amd.so"  # built as book/train.md says; other libraries are found by their names
+ON_AMD = "mkl-on-amd.so"  # built as in book/train.md; other libraries are found by name
 
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
 def command_of(record: RunRecord) -> str:
     """Return the command that repeats a run.
 
-    It names the run's model, data and tier, and each parameter that is not the recipe's. On a CPU
-    it also sets the number of threads and the preloaded libraries, so that the numbers are the
-    same. A run on digits goes to a separate folder.
+    It contains the model, data and tier, and each parameter that differs from the recipe. On a CPU
+    it also sets the number of threads and the preloaded libraries, so that the results are equal. A
+    run on digits is written to a separate folder.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
@@ -57,8 +57,8 @@ def command(**parameters: Any) -> str:
 class Records:
     """The run records of one tier: finished runs of its recipe on the whole of CIFAR-10.
 
-    `found`: such records of all tiers; `left_out`: by name, why any other record of the folder is
-    not among them.
+    `found`: such records of all tiers; `left_out`: by name, the reason why any other record of the
+    folder is excluded.
     """
 
     found: list[RunRecord]
@@ -74,13 +74,14 @@ class Records:
         return cls([record for record in records if record.name not in left_out], left_out, tier)
 
     def at(self, tier: str) -> "Records":
-        """Return the same folder's records of another tier."""
+        """Return the records of another tier in the same folder."""
         return replace(self, tier=tier)
 
     def choose_tier(self, tier: str, *models: str) -> "Records":
-        """Return the records of the tier that a page asks for.
+        """Return the records of the tier that a page requests.
 
-        For "auto" it is the paper's if that has been run for all these models, else the small one.
+        For "auto", this is the paper tier if all these models have been run there, else the small
+        tier.
         """
         if tier == "auto":
             tier = "paper" if all(self.at("paper").of(model) for model in models) else "small"
@@ -97,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why some or all records of a model are left out, or "not run"; "" if none is."""
+        """Return why records of a model are excluded, or "not run", or "" if none is excluded."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
@@ -106,17 +107,17 @@ class Records:
 
     @property
     def name(self) -> str:
-        """The name of the tier in a sentence."""
+        """The name of the tier, for a sentence."""
         return f"{self.tier.capitalize()} tier"
 
     def command(self, model: str) -> str:
-        """Return the command that makes a model's record."""
+        """Return the command that creates the record of a model."""
         tier = {} if self.tier == "paper" else {"tier": self.tier}
         return command(model=model, dataset="cifar10", **tier)
 
 
 def _why_left_out(record: RunRecord) -> str:
-    """Return why a record does not belong to its tier; "" if it does."""
+    """Return why a record does not belong to its tier, or "" if it does."""
     info = record.info
     if info.parameters["dataset"] != "cifar10":
         return "other data"

@@ -1,4 +1,4 @@
-"""Trained weights, kept in half precision beside some run records, and the models they make."""
+"""Trained weights, stored in half precision with some run records, and models that use them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ WEIGHTS_FILE = "weights.safetensors"
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a model by name, each shared one once."""
+    """Return the parameters and buffers of a model by name, with shared ones only once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
@@ -26,8 +26,8 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     """Copy weights into a model.
 
-    ValueError unless names and shapes are those of the model. (`load_state_dict` would also ask for
-    a shared weight under each of its names.)
+    ValueError unless names and shapes match the model. (`load_state_dict` would require a shared
+    weight under each of its names.)
     """
     targets = named_weights(model)
     expected, found = (
@@ -45,7 +45,7 @@ def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
 
 
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
-    """Write a model's weights as float16 beside its record, with an accuracy to check them by."""
+    """Write a model's weights as float16 to its record, with an accuracy for verification."""
     half = {
         name: value.half() if value.is_floating_point() else value
         for name, value in named_weights(model).items()
@@ -56,9 +56,9 @@ def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> No
 class TrainedModel(nn.Module):
     """A network with the record of the run that trained it.
 
-    `check`: `first_test_images` and the `accuracy` that the network had on so many test images.
-    `transform`: turns a picture, a PIL image of any size or a uint8 array `(H, W, 3)`, into what
-    the network takes, `(3, 32, 32)`: the middle square, reduced, normalised as in training.
+    `check`: `first_test_images` and the `accuracy` of the network on this many test images.
+    `transform`: converts an image, a PIL image of any size or a uint8 array `(H, W, 3)`, to the
+    network's input `(3, 32, 32)`: the central square, reduced, normalised as in training.
     """
 
     record: RunRecord
@@ -71,12 +71,11 @@ def load_model(
 ) -> TrainedModel:
     """Return a trained model, float32, in evaluation mode, with its `record`.
 
-    It maps images `(B, 3, 32, 32)` to logits `(B, 10)`, the classes in alphabetical order; its
-    `transform` makes such an image of a picture, as `load_dataset("cifar10").normalise` does of the
-    data set's. Its weights lie beside the record. `runs`: the
-    folder of the records; empty: the repository's data/runs. ValueError for an unknown model or
-    tier, FileNotFoundError where there is no such run or its weights were not kept, DamagedFile
-    where they are damaged.
+    It maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in alphabetical order. Its
+    `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares those of the
+    data set. The weights are stored with the record. `runs` is the folder of the records, by
+    default the repository's data/runs. ValueError for an unknown model or tier, FileNotFoundError
+    if there is no such run or no stored weights, DamagedFile if they are damaged.
     """
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
@@ -84,7 +83,7 @@ def load_model(
     record = load_run(parameters.record_folder)
     if not (record.folder / WEIGHTS_FILE).exists():
         raise FileNotFoundError(
-            f"the weights of {record.name} are not kept ({WEIGHTS_FILE} is missing in"
+            f"the weights of {record.name} are not stored ({WEIGHTS_FILE} is missing in"
             f" {record.folder}); expected a run of the small tier with seed 0, or {MEND}"
         )
     # a network of any class, to which the two attributes are added
@@ -101,9 +100,9 @@ def load_model(
 
 
 def picture_transform() -> Callable[[Any], Tensor]:
-    """Return the transform of pictures with which the networks for CIFAR-10 are trained and tested.
+    """Return the image transform with which the networks for CIFAR-10 are trained and tested.
 
-    The normalisation is the published code's; CIFAR-10's own costs accuracy.
+    The normalisation is that of the published code; CIFAR-10's true one reduces accuracy.
     """
     from torchvision import transforms  # here, as importing it takes seconds
 
@@ -114,7 +113,7 @@ def picture_transform() -> Callable[[Any], Tensor]:
 
 
 def _as_array(picture: Any) -> Any:
-    """Return a picture as a uint8 array `(H, W, 3)`; ValueError for another shape or type."""
+    """Return an image as a uint8 array `(H, W, 3)`; ValueError for another shape or type."""
     array = np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Train models: from the parameters of a run to its record."""
+"""Training: from the parameters of a run to its record."""

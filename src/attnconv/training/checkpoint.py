@@ -1,6 +1,6 @@
-"""Write and read the checkpoints of a run.
+"""Checkpoints of a run.
 
-The two newest are kept, so that neither a damaged file nor a full disk loses the run.
+The two newest are kept, so that a run survives a damaged file or a full disk.
 """
 
 import warnings
@@ -17,34 +17,34 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """How far a run is. Times are in seconds, summed over all the times it was resumed."""
+    """The progress of a run. Times are in seconds, including all resumed parts."""
 
     epoch: int = 0  # done
-    step: int = 0  # done, of the next epoch
+    step: int = 0  # completed steps of the next epoch
     metrics: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     training_seconds: float = 0.0
     times_resumed: int = 0
-    parent: dict[str, Any] | None = None  # the run that it started from, and how
+    parent: dict[str, Any] | None = None  # the run from which it started, and how
     snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs done
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that the rest of a run depends on."""
+    """The complete state from which a run can continue."""
 
-    parameters: dict[str, Any]  # the run's identity
+    parameters: dict[str, Any]  # identity of the run
     progress: Progress
     weights: dict[str, Tensor]
     optimizer: dict[int, dict[str, Tensor]]  # by number of parameter
-    losses: Tensor  # of the epoch's steps, summed over all processes
-    hits: Tensor  # of the epoch's images, those classified correctly, likewise
+    losses: Tensor  # of the steps of the epoch, summed over all processes
+    hits: Tensor  # correctly classified images of the epoch, summed likewise
     heads: list[int] | None = None  # in each layer of a pruned model
     path: Path | None = None
 
     @property
     def is_finished(self) -> bool:
-        """True once the run's last epoch is done."""
+        """Whether the last epoch of the run is completed."""
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -58,13 +58,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint. DamagedFile when it is not what was written."""
+        """Read a checkpoint. DamagedFile if its content is not what was written."""
         tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
         optimizer = by_prefix(parts.get("optimizer", {}))
         parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
-        # a model without positions has empty snapshots, which leave no tensors
+        # a model without positions has empty snapshots, which are not stored
         metadata["snapshots"] = {n: snapshots.get(str(n), {}) for n in metadata["snapshots"]}
         numbered = {int(number): entry for number, entry in optimizer.items()}
         progress, epoch = Progress(**metadata), parts["epoch"]
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, `step-<number of steps>.safetensors`, which hold no code."""
+    """The checkpoints in a folder, `step-<number of steps>.safetensors`, which contain no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -82,18 +82,18 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
 
     def read(self) -> Checkpoint | None:
-        """Return the newest sound checkpoint, or None; warn of damaged ones."""
+        """Return the newest intact checkpoint, or None, and warn about damaged ones."""
         for path in self.paths():
             try:
                 return Checkpoint.read(path)
             except (DamagedFile, OSError) as error:
-                warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=2)
+                warnings.warn(f"{error}; using the previous checkpoint instead", stacklevel=2)
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint and remove all but the two newest.
 
-        Return False, with a warning, when it could not be written (a full disk).
+        Return False, with a warning, if it could not be written (for example on a full disk).
         """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
@@ -106,7 +106,7 @@ class Checkpoints:
             write_tensors(path, tensors, about)
         except OSError as error:
             last = next(iter(self.paths()), None)
-            kept = f"the last one stays: {last}" if last else "there is none yet"
+            kept = f"the previous one remains: {last}" if last else "there is no earlier one"
             text = f"the checkpoint {path} could not be written ({error}); {kept}"
             warnings.warn(text, stacklevel=3)
             return False
@@ -117,7 +117,7 @@ class Checkpoints:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Write the weights after an epoch of a run, to stay; warn when the disk is full."""
+        """Write the weights after an epoch, which are kept; warn if the disk is full."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Train heads to imitate a convolution, for chapter 8."""
+"""Training of heads to imitate a convolution, for chapter 8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from ..theory.encodings import QuadraticEncoding
 
 @dataclass(frozen=True)
 class Imitation:
-    """A layer trained to imitate a convolution, and how the training went.
+    """A layer that was trained to imitate a convolution, with the course of the training.
 
-    `centers` `(steps + 1, N_h, 2)` are those of the heads, `errors` `(steps,)` the relative errors.
+    `centers` `(steps + 1, N_h, 2)` are the centres of the heads, `errors` `(steps,)` the relative
+    errors.
     """
 
     layer: PositionAttention
@@ -28,13 +29,13 @@ class Imitation:
 def imitate_convolution(
     conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12
 ) -> Imitation:
-    """Train K * K heads with random centres to give the output of a convolution.
+    """Train K * K heads with random centres to reproduce the output of a convolution.
 
     The data are random crops of an image `(H, W, C)`. The optimizer is Adam with a cosine schedule
-    to zero, from 3e-2 for centres and spreads and from 1e-2 for the values, which start at zero (or
-    at torch's random values) and carry the weight decay. The error ||attention - convolution|| /
-    ||convolution|| leaves out the border of a crop, where attention and a zero-padded convolution
-    differ.
+    to zero, from 3e-2 for centres and spreads and from 1e-2 for the values. The values are
+    initialised at zero (or as by torch) and have the weight decay. The error
+    ||attention - convolution|| / ||convolution|| excludes the border of a crop, where attention and
+    a zero-padded convolution differ.
     """
     return imitate_convolutions([conv], image, [parameters], crop)[0]
 
@@ -44,9 +45,9 @@ def imitate_convolutions(
 ) -> list[Imitation]:
     """Train several imitations side by side, each of its own convolution, on the same crops.
 
-    The crops are those of the first one's seed. The imitations are independent of each other: the
-    losses are summed, and Adam updates number by number. The numbers of steps, the kernel sizes and
-    the channels must be the same.
+    The crops are drawn with the seed of the first one. The imitations are independent: their losses
+    are summed, and Adam updates each number separately. The numbers of steps, kernel sizes and
+    channels must be equal.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
     own = [cast(QuadraticEncoding, layer.encoding) for layer in layers]
@@ -74,7 +75,7 @@ def imitate_convolutions(
         gap, scale = (ours - target).flatten(1), target.flatten(1)
         optimizer.zero_grad()
         (gap.square().mean(dim=1) / scale.square().mean(dim=1)).sum().backward()
-        for value in (weight, bias):  # AdamW's decay, with a rate of its own for each imitation
+        for value in (weight, bias):  # the decay of AdamW, with a separate rate for each imitation
             value.data *= (1 - schedule.get_last_lr()[1] * decay).view(-1, *(1,) * (value.ndim - 1))
         optimizer.step()
         schedule.step()
@@ -103,7 +104,7 @@ def _random_crops(image: Tensor, size: int, count: int, generator: torch.Generat
 
 @torch.no_grad()
 def _outputs(convs: Sequence[nn.Conv2d], X: Tensor) -> Tensor:
-    """Return each convolution's output on images `(B, H, W, D_in)`: `(n, H, W, B, D_out)`."""
+    """Return the output of each convolution on images `(B, H, W, D_in)`: `(n, H, W, B, D_out)`."""
     return torch.stack([conv(X.movedim(-1, 1)).permute(2, 3, 0, 1) for conv in convs])
 
 
@@ -111,7 +112,7 @@ def _outputs(convs: Sequence[nn.Conv2d], X: Tensor) -> Tensor:
 def _copy_back(
     layers: Sequence[PositionAttention], encoding: QuadraticEncoding, weight: Tensor, bias: Tensor
 ) -> None:
-    """Give each layer its part of what the layers learned together."""
+    """Copy to each layer its part of the jointly trained parameters."""
     for number, layer in enumerate(layers):
         own = cast(QuadraticEncoding, layer.encoding)
         own.centers.copy_(encoding.centers.chunk(len(layers))[number])

@@ -1,8 +1,8 @@
-"""Train a model: a run from its start to its record, the epochs, the steps, and the optimizer.
+"""The training of a model: a run from its start to its record, epochs, steps and the optimizer.
 
-Everything random in a step is a function of the seed, the epoch and the step (and, for dropout, the
-process). On a CPU, a run that was killed and resumed therefore gives the same numbers, bit for bit,
-as one that was not interrupted.
+All random numbers of a step are functions of the seed, the epoch and the step (and, for dropout,
+the process). On a CPU, a run that was killed and resumed therefore gives bit-for-bit the same
+numbers as an uninterrupted one.
 """
 
 import copy
@@ -33,22 +33,22 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-# in pixels, or scores of positions: they change by more than the weights do, and do not decay
+# in pixels, or position scores: they change more than weights do, and have no weight decay
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
     ".root",
     ".relative_position_bias_table",
 )
-LARGEST_BLOCK = 32 * 2**20  # bytes of the largest tensor of a step on a CPU
+LARGEST_BLOCK = 32 * 2**20  # largest size of a tensor of a step on a CPU, in bytes
 
 
 @dataclass(frozen=True)
 class Run:
     """A finished run.
 
-    `record` is None on all but the first of several processes. `model`, in evaluation mode on the
-    CPU, is None where its weights are not at hand.
+    `record` is None on all processes except the first. `model`, in evaluation mode on the CPU, is
+    None if its weights are not available.
     """
 
     record: RunRecord | None
@@ -57,11 +57,11 @@ class Run:
 
 
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
-    """Train a model, or go on with a run that was interrupted, and write its record.
+    """Train a model, or continue an interrupted run, and write its record.
 
-    The same parameters on the same machine give the same metrics, on a CPU bit for bit. With
-    several `processes` it starts them, from a notebook too, unless torchrun or accelerate launch
-    did. ValueError when the folders hold another run, RuntimeError when the loss is not finite,
+    Equal parameters on the same machine give equal metrics, on a CPU bit for bit. It starts several
+    `processes` itself, even from a notebook, unless torchrun or accelerate launch started them.
+    ValueError if the folders contain another run, RuntimeError if the loss is not finite,
     `Interrupted` after SIGINT or SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
@@ -71,7 +71,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
     record, checkpoint = earlier_run(parameters, processes)
-    # a finished run whose checkpoint is left goes on below, to return its model
+    # a finished run that still has a checkpoint continues below, to return its model
     if record and not checkpoint:
         where = f"this is its record in {record.folder}; resume = False repeats the run"
         print(f"{parameters.name} is finished: {where}", flush=True)
@@ -94,7 +94,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 
 class Training:
-    """A run under way: the model, its optimizer, and its progress, which only the loop writes."""
+    """A run in progress: model, optimizer, and the progress, which only the loop changes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -102,7 +102,7 @@ class Training:
         self.parameters, self.data, self.processes = parameters, data, processes
         self.checkpoints, self.device = Checkpoints(parameters.checkpoint_folder), processes.device
         self.steps = math.ceil(len(data.train) / parameters.batch_size)  # per epoch
-        # of this epoch's steps, summed over their images
+        # of the steps of this epoch, summed over their images
         self.losses = torch.zeros(self.steps, device=self.device)
         self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
         self.progress = Progress(parent=origin.parent)
@@ -127,15 +127,15 @@ class Training:
         count, progress = len(data.train), self.progress
         done = progress.epoch * count + min(progress.step * parameters.batch_size, count)
         total, unit = parameters.epochs * count, {"unit": " images", "unit_scale": True}
-        quiet = None if processes.is_main else True  # None: unless in a terminal or a notebook
+        quiet = None if processes.is_main else True  # None: shown only in a terminal or a notebook
         self.bar = tqdm(desc="training", total=total, initial=done, disable=quiet, **unit)
 
     # --- the loop ---
 
     def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
-        """Train to the last epoch, with checkpoints on the way, unless a signal is received.
+        """Train to the last epoch and write checkpoints, unless a signal is received.
 
-        The weights after the epochs `keep_after` are kept, for other runs.
+        The weights after the epochs `keep_after` are kept for other runs.
         """
         progress, every = self.progress, self.parameters.checkpoint_every
         if not progress.snapshots:  # a new run
@@ -151,7 +151,7 @@ class Training:
                 progress.training_seconds = trained + time.perf_counter() - start
                 if self._agreed_to_stop(received):
                     self._stop(received)
-            self._check_losses()  # waits for the device, so that the clock is right
+            self._check_losses()  # waits for the device, so that the time is correct
             progress.training_seconds = trained + time.perf_counter() - start
             test_loss, test_accuracy = self.evaluate()
             if not math.isfinite(test_loss):
@@ -165,15 +165,16 @@ class Training:
             self.recorder.partial("running", progress)
 
     def finish(self, measured: Mapping[str, Any]) -> RunRecord:
-        """Write the whole record, with what was `measured` of the trained model."""
+        """Write the complete record, with the measures of the trained model in `measured`."""
         if measured:
             self.progress.parent = {**(self.progress.parent or {}), **measured}
         return self.recorder.finish(self.progress)
 
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-        """Yield this process's share of the epoch's batches, from the step where the run is.
+        """Yield this process's share of the remaining batches of the epoch.
 
-        A batch is the indices of its images, their windows, and the size of the whole batch.
+        A batch consists of the indices of its images, their windows, and the size of the whole
+        batch.
         """
         size = self.parameters.batch_size
         generator = torch.Generator().manual_seed(self._seed("epoch", self.progress.epoch))
@@ -185,7 +186,7 @@ class Training:
             yield index, corner, mirrored, len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
-        """Take one step, on this process's share of a batch of `size` images.
+        """Perform one step on this process's share of a batch of `size` images.
 
         The images are cropped at `corner` and mirrored where `mirrored` is true.
         """
@@ -197,13 +198,13 @@ class Training:
         parts = [values.split(self.micro_batch) for values in (index, corner, mirrored)]
         for number, part in enumerate(zip(*parts, strict=True), start=1):
             images, labels = self.data.train.windows(*part)
-            # several processes exchange their gradients only after the last part
+            # processes exchange their gradients only after the last part
             with nullcontext() if number == len(parts[0]) else self.without_exchange():
                 with autocast(self.device, self.parameters.precision):
                     logits = self.network(images).float()
                 smoothing = self.parameters.label_smoothing
                 loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-                # averaged over the processes, this makes the mean over the whole batch
+                # averaged over the processes, this gives the mean over the whole batch
                 (loss * (self.processes.count / size)).backward()
             self.losses[step] += loss.detach()
             self.hits += (logits.argmax(dim=1) == labels).sum()
@@ -244,7 +245,7 @@ class Training:
         self.bar.set_postfix(shown)
 
     def _keep_state(self, keep_after: Collection[int]) -> None:
-        """Keep a snapshot of the heads for the record, and the weights for other runs, if due."""
+        """Store a snapshot of the heads for the record and the weights for other runs, if due."""
         epoch = self.progress.epoch
         if epoch in keep_after and self.processes.is_main:
             identity = self.parameters.identity()
@@ -255,7 +256,7 @@ class Training:
     # --- when it must not go on ---
 
     def _check_losses(self) -> None:
-        """Wait for the device and raise RuntimeError when a loss of this epoch is not finite."""
+        """Wait for the device and raise RuntimeError if a loss of this epoch is not finite."""
         step = self.progress.step
         if torch.isfinite(self.losses[max(0, step - 50) : step]).all():
             return
@@ -269,7 +270,7 @@ class Training:
         raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
 
     def _agreed_to_stop(self, received: list[int]) -> bool:
-        """Return whether a signal arrived at any of the processes, which ask at the same steps."""
+        """Return whether any of the processes received a signal; all ask at the same steps."""
         if self.processes.count == 1:
             return bool(received)
         if self.progress.step % 50 and self.progress.step < self.steps:
@@ -281,11 +282,11 @@ class Training:
         written = "checkpoints are off"
         if self.parameters.checkpoint_every:
             what = "a checkpoint was" if self._checkpoint() else "no checkpoint could be"
-            how = "the same command goes on from the last one"
-            how = how if self.parameters.resume else "resume = True goes on from it"
+            how = "the same command continues from the last one"
+            how = how if self.parameters.resume else "resume = True continues from it"
             written = f"{what} written; {how}"
         self.recorder.partial("stopped", self.progress)
-        self.processes.wait()  # one that ends is taken as a failure, and the others are killed
+        self.processes.wait()  # the end of one would be taken as a failure, and the others killed
         number = received[0] if received else signal.SIGTERM
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
@@ -293,7 +294,7 @@ class Training:
     # --- the start, and going on ---
 
     def _prepare(self) -> None:
-        """Make the compiled and parallel forms of the model, which share its weights."""
+        """Create the compiled and parallel forms of the model, which share its weights."""
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -303,7 +304,7 @@ class Training:
         self.micro_batch = self.parameters.micro_batch or fitting
         self.forward: nn.Module = self.model
         if (mode := self.parameters.compile) != "off":
-            torch.compiler.reset()  # another model's compiled code counts towards a limit
+            torch.compiler.reset()  # the compiled code of other models counts towards a limit
             self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
         self.network, self.without_exchange = self.forward, nullcontext
         if self.processes.count > 1:
@@ -311,7 +312,7 @@ class Training:
             self.without_exchange = self.network.no_sync
 
     def _checkpoint(self) -> bool:
-        """Write a checkpoint, from the first process. Return False when that was not possible."""
+        """Write a checkpoint from the first process, and return False if this was not possible."""
         losses = self.processes.total(self.losses.clone())
         hits = self.processes.total(self.hits.clone())
         if not self.processes.is_main:
@@ -323,12 +324,12 @@ class Training:
         return self.checkpoints.write(self._steps_done(), checkpoint)
 
     def _expect_one_position(self) -> None:
-        """Raise ValueError when the processes, in folders of their own, go on from other steps."""
+        """Raise ValueError if processes with separate folders continue from different steps."""
         positions = self.processes.each(self._steps_done())
         if len(set(positions)) > 1:
             raise ValueError(
                 f"the processes found different checkpoints (steps done: {positions}): their"
-                " folders must be one, shared between the machines; name it by checkpoints (now"
+                " folders must be a single one, shared by the machines; set checkpoints to it (now"
                 f" {self.parameters.checkpoint_folder})"
             )
 
@@ -340,10 +341,10 @@ class Training:
 
 
 def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
-    """Return SGD or AdamW, with groups of their own for positions and for normalisation.
+    """Return SGD or AdamW, with separate parameter groups for positions and for normalisation.
 
-    The parameters of positions have another learning rate and no decay; the shifts of batch
-    normalisation another learning rate and the same decay per step.
+    Parameters of positions have a different learning rate and no decay. The shifts of batch
+    normalisation have a different learning rate and the same decay per step.
     """
     position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
     norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -370,9 +371,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Give the state of an optimizer the strides of its parameters, which a file does not keep.
+    """Give the state of an optimizer the strides of its parameters, which files do not store.
 
-    Fused optimizers on a GPU, where the layout is channels last, need them.
+    Fused optimizers need them on a GPU, where the layout is channels-last.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -381,11 +382,12 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images of a batch to take at a time, in about equal parts.
+    """Return how many images of a batch to process at a time, in about equal parts.
 
-    On a CPU, memory takes the time of a step, so the largest tensor of a layer, the values of all
-    heads, is kept below 32 MiB. The whole batch is taken elsewhere, and where its images share
-    something random or measured (dropout of the attention, batch normalisation).
+    On a CPU, memory access dominates the time of a step, so the largest tensor of a layer, the
+    values of all heads, is kept below 32 MiB. The whole batch is processed at once on other
+    devices, and if its images share random numbers or statistics (dropout of the attention, batch
+    normalisation).
     """
     whole, heads = math.ceil(parameters.batch_size / processes.count), heads_per_layer(model)
     if processes.device.type != "cpu" or parameters.attention_dropout or not heads:

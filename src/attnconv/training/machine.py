@@ -1,4 +1,4 @@
-"""Use the machine: its device, its memory, several processes, and the signals that stop a run."""
+"""The machine: its device and memory, several processes, and the signals that stop a run."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, as a launcher started them; one, if none did."""
+    """The processes that train together, as started by a launcher, or a single process."""
 
     index: int
     count: int
@@ -39,7 +39,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """True for the process that writes the files."""
+        """Whether this is the process that writes the files."""
         return self.index == 0
 
     def total(self, value: Tensor) -> Tensor:
@@ -49,13 +49,13 @@ class Processes:
         return value
 
     def each(self, value: int) -> list[int]:
-        """Return a number from each process."""
+        """Return the values of a number on all processes."""
         values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         values[self.index] = value
         return self.total(values).tolist()
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Return the model on this process's device, in the layout that is fast there."""
+        """Return the model on this process's device, in the layout that is fastest there."""
         if self.device.type == "cuda" and self.count > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         if self.device.type == "cuda" or getattr(model, "channels_last", False):
@@ -69,38 +69,38 @@ class Processes:
 
 
 def device_type(device: str) -> str:
-    """Return cuda or cpu, with `auto` resolved. ValueError for cuda where there is none."""
-    # asks the driver without starting CUDA, which forked processes could not use afterwards
+    """Return cuda or cpu, with `auto` resolved. ValueError for cuda if there is no GPU."""
+    # query the driver without starting CUDA, which forked processes could not use afterwards
     there = is_cuda_available()
     if device == "cuda" and not there:
         raise ValueError(
-            "device = 'cuda': torch finds no CUDA GPU here; expected one, or device = 'cpu'"
+            "device = 'cuda': torch finds no CUDA GPU; expected one, or device = 'cpu'"
         )
     return ("cuda" if there else "cpu") if device == "auto" else device
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return a context in which models compute in bfloat16, if that is the precision."""
+    """Return a context in which models compute in bfloat16, if this is the precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def launch(function: Callable[..., Any], arguments: tuple, count: int, device: str) -> None:
-    """Call a function in several processes of this machine, from a notebook too."""
-    device_type(device)  # its error is clearer before there are several processes
+    """Call a function in several processes of this machine, also from a notebook."""
+    device_type(device)  # errors are clearer before there are several processes
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     try:
         notebook_launcher(function, arguments, num_processes=count, use_port=port)
-    except SignalException as stop:  # the launcher has told the processes and waited for them
+    except SignalException as stop:  # the launcher has informed the processes and waited for them
         raise Interrupted(f"stopped by {stop.sigval.name}", stop.sigval) from None
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep the memory of freed tensors for the next step.
+    """Make glibc keep the memory of freed tensors for the next step.
 
-    By default it gives large blocks back to the system and asks for them again page by page, which
-    took about a quarter of a step where it was measured. Other C libraries do not have the call.
+    By default it returns large blocks to the system and requests them again page by page, which
+    took about a quarter of a step when it was measured. Other C libraries lack this call.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -109,7 +109,7 @@ def keep_freed_memory() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A SIGINT or SIGTERM, whose number is `signal`, that arrived during a step, now finished."""
+    """A SIGINT or SIGTERM, with number `signal`, that arrived during a step, now finished."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -118,10 +118,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINTs and SIGTERMs, so that the step under way can finish and be saved.
+    """Collect SIGINTs and SIGTERMs, so that the current step can finish and be saved.
 
-    A stop may arrive twice (from the scheduler and through the launcher); a SIGINT more than two
-    seconds after the first signal acts at once.
+    A signal may arrive twice (from the scheduler and through the launcher). A SIGINT more than two
+    seconds after the first signal takes effect immediately.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
-"""Find what a run starts from, before it starts.
+"""The origin of a run: find the model and the state from which it starts.
 
-A run starts from nothing, from its own checkpoint, from a trained parent without its degenerate
-heads, or from a CNN that is trained on, as it is or as attention. A finished run is returned as an
-earlier call left it.
+A run starts from scratch, from its own checkpoint, from a trained parent without its degenerate
+heads, or from a CNN that is trained further, unchanged or as attention. A finished run is returned
+as it is.
 """
 
 import warnings
@@ -26,16 +26,16 @@ from .checkpoint import Checkpoint, Checkpoints
 from .machine import Processes
 from .recorder import evaluate
 
-# the parameters in which the parent of a pruned run must be as asked
+# the parameters in which the parent of a pruned run must match it
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The model that a run starts with, and where it comes from.
+    """The model with which a run starts, and its origin.
 
-    `parent` is what the record says of the run that the model was made of. `checkpoint` is the one
-    that the run goes on from.
+    `parent` is the entry of the record about the run that trained the model. `checkpoint` is the
+    one from which the run continues.
     """
 
     model: nn.Module
@@ -43,16 +43,16 @@ class Origin:
     checkpoint: Checkpoint | None = None
 
 
-# --- the run itself, as earlier calls left it ---
+# --- the run itself, as left by earlier calls ---
 
 
 def earlier_run(
     parameters: RunParameters, processes: Processes
 ) -> tuple[RunRecord | None, Checkpoint | None]:
-    """Return the run's record, if nothing is left to be done, and its newest checkpoint.
+    """Return the run's record, if it is complete, and its newest checkpoint.
 
-    Without `resume`, remove the checkpoints instead. Warn of damaged files. ValueError for files of
-    another run.
+    Without `resume`, remove the checkpoints instead. Warn about damaged files. ValueError for files
+    of another run.
     """
     record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
     if not parameters.resume:
@@ -64,8 +64,8 @@ def earlier_run(
         _expect_same_run(parameters, record.info.parameters, record.folder)
     except FileNotFoundError:
         pass
-    except DamagedFile as error:  # such as one that was being written when the run was killed
-        warnings.warn(f"{error}; it will be written anew", stacklevel=2)
+    except DamagedFile as error:  # such as a file that was being written when the run was killed
+        warnings.warn(f"{error}; it will be rewritten", stacklevel=2)
     if checkpoint := checkpoints.read():
         _expect_same_run(parameters, checkpoint.parameters, checkpoint.path)
     finished = record and record.info.status == "finished"
@@ -74,28 +74,28 @@ def earlier_run(
 
 def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Path | None) -> None:
     ours = parameters.identity()
-    # a parameter that was added after the file was written had its default
+    # a parameter that was added after the file was written has its default
     given = RunParameters.defaults() | other
     theirs = {name: value for name, value in given.items() if name not in Place.names()}
     differences = ", ".join(
-        f"{name} = {theirs.get(name)!r} (asked for: {ours.get(name)!r})"
+        f"{name} = {theirs.get(name)!r} (requested: {ours.get(name)!r})"
         for name in sorted(ours.keys() | theirs.keys())
         if ours.get(name) != theirs.get(name)
     )
     if differences:
         raise ValueError(
-            f"{where} is of a run with other parameters: {differences}. Name other folders with"
+            f"{where} is from a run with other parameters: {differences}. Set other folders with"
             " runs and checkpoints, or set resume to False to replace it"
         )
 
 
-# --- the model that a run starts with ---
+# --- the model with which a run starts ---
 
 
 def find_origin(
     parameters: RunParameters, data: Split, processes: Processes, checkpoint: Checkpoint | None
 ) -> Origin:
-    """Return what a run starts from: its checkpoint, a trained parent, a CNN, or nothing."""
+    """Return the origin of a run: its checkpoint, a trained parent, a CNN, or nothing."""
     torch.manual_seed(parameters.seed)
     if checkpoint:
         return _from_checkpoint(parameters, checkpoint, processes)
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the run that must come first, since this one prunes its model; None if none must."""
+    """Return the run that must come first because this one prunes its model, or None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -145,8 +145,8 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
     if found is None:
         raise ValueError(
             f"{parent.name} has a record in {parent.record_folder} but no checkpoint in"
-            f" {parent.checkpoint_folder}: its weights are not at hand; repeat it with resume ="
-            " False, or name the folder of its checkpoint by checkpoints"
+            f" {parent.checkpoint_folder}: its weights are not available; repeat it with resume ="
+            " False, or set checkpoints to the folder of its checkpoint"
         )
     network = build_network(parent.model_dump())
     set_weights(network, found.weights)
@@ -159,11 +159,11 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
     return Origin(model, about)
 
 
-# --- chapter 15: CNNs that are trained on, as they are or as attention ---
+# --- chapter 15: CNNs that are trained further, unchanged or as attention ---
 
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
-    """Return the epochs of a run after which its weights are kept: where arms start."""
+    """Return the epochs of a run after which its weights are kept because arms start there."""
     return {
         round(spec.start.share * parameters.epochs)
         for spec in SPECS.values()
@@ -172,9 +172,9 @@ def epochs_to_keep(parameters: RunParameters) -> set[int]:
 
 
 def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
-    """Return the start of an arm, made of the CNN after the arm's share of its training.
+    """Return the origin of an arm: the CNN after the arm's share of its training.
 
-    ValueError, with the command that trains the CNN, where it is missing, damaged or another.
+    ValueError, with the command that trains the CNN, if it is missing, damaged or another CNN.
     """
     parent, start = parameters.parent(), SPECS[parameters.model].start
     assert start, "only arms start from a CNN"
@@ -189,7 +189,7 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
         asked = {name: getattr(parameters, name) for name in ("dataset", "tier", "seed")}
         raise ValueError(
             f"{parameters.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
-            f" which is not at hand ({error}); this command makes it:"
+            f" which is not available ({error}); this command creates it:"
             f" {command(model=parent.model, **asked)}"
         ) from None
     _, accuracy = evaluate(processes.place(cnn), test, parameters.precision)
@@ -200,10 +200,10 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
 
 
 def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return what a record says of a trained model besides its accuracy; most runs have nothing.
+    """Return the measures of a trained model, besides its accuracy, for the record (often empty).
 
-    For an arm that became attention, it is how far each layer is from its nearest convolution, and
-    the accuracy with these convolutions in place of the layers.
+    For an arm with attention, these are the distance of each layer from its nearest convolution,
+    and the accuracy with these convolutions in place of the layers.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

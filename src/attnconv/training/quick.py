@@ -1,4 +1,4 @@
-"""Train the brief runs: each model on digits, once while the book builds, for several chapters."""
+"""The quick runs: each model on digits, trained once per build of the book for several chapters."""
 
 import hashlib
 import io
@@ -24,14 +24,14 @@ from ..runs.select import Records
 from ..store import REPOSITORY
 from .loop import train
 
-#: The parts of the package that determine a run's numbers and record; the others only show them.
+#: The parts of the package that determine the numbers and the record of a run.
 COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures", "training")
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """Return the record of a model's quick run.
 
-    It is read if this very code made it on this machine, and trained otherwise.
+    It is read if this version of the code created it on this machine, and trained otherwise.
     """
     parameters = _parameters(model, seed)
     remove_old_runs()
@@ -44,7 +44,7 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
-    """Return the quick runs of several models, made two at a time where there are two cores."""
+    """Return the quick runs of several models, trained two at a time if there are two cores."""
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         # the longest is the last in MODELS
         runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
@@ -52,7 +52,7 @@ def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """Return a model's first run among the records or, where there is none, its quick run."""
+    """Return the first run of a model among the records or, if there is none, its quick run."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
@@ -85,7 +85,7 @@ def _folder() -> Path:
 
 
 def remove_old_runs() -> None:
-    """Remove the runs that other code made on another day."""
+    """Remove runs that other versions of the code created on another day."""
     for other in _folder().parent.glob("quick-*"):
         if other != _folder() and time.time() - other.stat().st_mtime > 86_400:
             shutil.rmtree(other, ignore_errors=True)
@@ -95,8 +95,9 @@ def remove_old_runs() -> None:
 def _alone(parameters: RunParameters) -> Iterator[None]:
     """Hold the lock of a run, compute on one thread, and print nothing.
 
-    Chapters are executed side by side; what a run prints names folders of this machine; small
-    arrays gain nothing from a second thread, and the numbers must not depend on how many there are.
+    Chapters are executed side by side, and the output of a run would name folders of this machine.
+    Small arrays do not benefit from a second thread, and the numbers must not depend on the number
+    of threads.
     """
     lock = Path(parameters.runs).parent / f"{parameters.name}.lock"
     threads = torch.get_num_threads()

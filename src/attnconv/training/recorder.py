@@ -1,4 +1,4 @@
-"""Measure models on test images, and write the records of runs."""
+"""Evaluation of models on test images, and the records of runs."""
 
 import math
 import warnings
@@ -21,9 +21,9 @@ from ..runs.weights import write_weights
 from .checkpoint import Progress
 from .machine import Processes, autocast
 
-# in bytes: a longer history of the heads has a snapshot every second or third epoch only
+# in bytes; a longer history of the heads has a snapshot only every second or third epoch
 SNAPSHOTS_SIZE = 2_000_000
-TABLES_SIZE = 150_000  # of a vision transformer's biases, of which there are many runs
+TABLES_SIZE = 150_000  # for the biases of vision transformers, of which there are many runs
 
 
 @torch.no_grad()
@@ -36,8 +36,8 @@ def evaluate(
 ) -> tuple[float, float]:
     """Return the mean cross-entropy and the accuracy of a model.
 
-    The accuracy is the share of images whose largest logit is at the label. Only the `first` images
-    count, if given; several `processes` share them. The model's mode is left as it was.
+    The accuracy is the share of images whose largest logit is that of the label. If given, only the
+    `first` images are used. The `processes` share the images. The mode of the model is restored.
     """
     device, count = batches.labels.device, first or len(batches)
     mine = torch.arange(count, device=device)
@@ -53,7 +53,7 @@ def evaluate(
 
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
-    """Return every how many epochs a snapshot of the heads is kept, to limit a record's size."""
+    """Return the number of epochs between snapshots of the heads, which limits a record's size."""
     values = snapshot(model)
     size = sum(value.numel() * value.element_size() for value in values.values())
     limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
@@ -61,7 +61,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """The writer of a run's record, which reads its progress. Only the first process writes."""
+    """Writes the record of a run, given its progress; only the first process writes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
@@ -71,20 +71,20 @@ class Recorder:
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:
-        """Write a record without attention, "running" or "stopped"; warn when the disk is full."""
+        """Write a record without attention, "running" or "stopped"; warn if the disk is full."""
         if not self.writes:
             return
         try:
             self._write(status, progress, None)
-        except OSError as error:  # a full disk: the run can still end well
+        except OSError as error:  # full disk: the run can still succeed
             folder = self.parameters.record_folder
             text = f"the partial record in {folder} could not be written ({error})"
             warnings.warn(text, stacklevel=2)
 
     def finish(self, progress: Progress) -> RunRecord:
-        """Write the whole record and, of some runs, the weights."""
+        """Write the complete record and, for some runs, the weights."""
         if self.parameters.keeps_weights:
-            # what a reader of the weights can check quickly
+            # accuracy on few images, with which a reader can verify the weights
             count = min(1000, len(self.data.test))
             _, accuracy = evaluate(self.model, self.data.test, first=count)
             check = {"first_test_images": count, "accuracy": accuracy}
@@ -111,7 +111,7 @@ class Recorder:
         return write_run(folder, info | self.provenance, progress.metrics, attention)
 
     def _attention(self, progress: Progress) -> dict[str, Tensor]:
-        """Return what the figures need: the snapshots or, with content, maps of some images."""
+        """Return the data of the figures: snapshots or, with content, maps of some images."""
         test, spec = self.data.test, SPECS[self.parameters.model]
         index = torch.arange(min(MEAN_IMAGES, len(test)), device=test.labels.device)
         images, _ = test.plain(index)
