@@ -24,7 +24,7 @@ FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 def attention_of_runs(place: str) -> Payload:
     """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, the long one,
-    and the CNNs that were set free), and the quick tier's."""
+    and the freed CNNs), and the quick tier's."""
     quick, records = quick_runs(WITH_ATTENTION), Records.read()
     small = [
         run for tier in ("small", "small-long") for run in records.at(tier).of(*WITH_ATTENTION)

@@ -134,7 +134,7 @@ def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
 
 @CLAIMS.claim(
     PLACE,
-    "a CNN that was set free is a 3 × 3 convolution no more",
+    "a freed CNN is no longer a 3 × 3 convolution",
     "no more: with the nearest convolutions of the same kernel sizes in place of its layers it"
     " loses {much} of its accuracy (partly: {some})",
     "freed-100",
