@@ -1,17 +1,26 @@
-"""The directive `{explorer} attention|convolution|pixel`: a view of the explorer in a page; its
-files lie in `_static/explorer`.
+"""The directives `{explorer} attention|convolution|pixel`, a view of the explorer in a page, and
+`{stage}`, the stage as wide as the page; with `:scene: heads` that scene alone, within the text.
+Their files lie in `_static/explorer`.
 
 The text below the directive is what is read where no script runs. Runs of the quick tier are
 trained first where need be.
 """
 
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 from attnconv.explorer import page_html
-from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
+from attnconv.explorer.payload import (
+    Payload,
+    attention_payload,
+    convolution_payload,
+    pixel_payload,
+    stage_payload,
+)
 from attnconv.models import ARMS, MODELS
 from attnconv.runs.select import Records
 from attnconv.store import write_file
@@ -62,6 +71,18 @@ class Explorer(SphinxDirective):
         return [nodes.raw("", page_html(view, payload.data, " ".join(self.content)), format="html")]
 
 
+class Stage(SphinxDirective):
+    has_content = True
+    option_spec: ClassVar = {"scene": directives.unchanged_required}
+
+    def run(self):
+        scene = self.options.get("scene")
+        view = page_html("stage", stage_payload(scene).data, " ".join(self.content))
+        embedded = " stage-embedded" if scene else ""
+        return [nodes.raw("", f'<div class="stage-host{embedded}">\n{view}</div>', format="html")]
+
+
 def setup(app):
+    app.add_directive("stage", Stage)
     app.add_directive("explorer", Explorer)
     return {"parallel_read_safe": True}
