@@ -6,6 +6,8 @@ The text below the directive is what is read where no script runs. Runs of the q
 trained first where need be.
 """
 
+import html
+import io
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
+from attnconv import figures
 from attnconv.explorer import page_html
 from attnconv.explorer.payload import (
     Payload,
@@ -28,6 +31,7 @@ from attnconv.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+NO_SCRIPT = "The stage needs JavaScript. The picture below shows three moments of it."
 FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 
@@ -72,14 +76,21 @@ class Explorer(SphinxDirective):
 
 
 class Stage(SphinxDirective):
+    """The stage. Its content describes the still, which stands in print and without scripts."""
+
     has_content = True
     option_spec: ClassVar = {"scene": directives.unchanged_required}
 
     def run(self):
-        scene = self.options.get("scene")
-        view = page_html("stage", stage_payload(scene).data, " ".join(self.content))
+        scene, up = self.options.get("scene"), "../" * self.env.docname.count("/")
+        view = page_html("stage", stage_payload(scene).data, NO_SCRIPT)
         embedded = " stage-embedded" if scene else ""
-        return [nodes.raw("", f'<div class="stage-host{embedded}">\n{view}</div>', format="html")]
+        drawn, text = io.BytesIO(), html.escape(" ".join(self.content))
+        figures.still().savefig(drawn, format="png", dpi=160)
+        write_file(Path(self.env.app.outdir, FOLDER, "still.png"), drawn.getvalue())
+        still = f'<p class="stage-still"><img src="{up}{FOLDER}/still.png" alt="{text}"></p>'
+        page = f'<div class="stage-host{embedded}">\n{view}{still}\n</div>'
+        return [nodes.raw("", page, format="html")]
 
 
 def setup(app):
