@@ -115,13 +115,23 @@ export class HeadsScene {
     });
     Object.assign(plane.on, {
       grab: () => this.settle(),
-      move: (head, center, how) => this.place(head, center, how),
+      move: (head, center) => this.place(head, center, true),
       drop: () => this.stage.tell(),
       choose: (head) => this.changed(this.state.headSentence(head)),
-      home: (head) => this.place(head, SHIFTS[head], "key"),
+      nudge: (head, by) => {
+        this.settle();
+        this.place(
+          head,
+          this.state.centers[head].map((x, axis) => x + by[axis]),
+        );
+      },
+      home: (head) => {
+        this.settle();
+        this.place(head, SHIFTS[head]);
+      },
     });
     plane.node.setAttribute("aria-label", KEYS_OF_THE_PLANE);
-    plane.hint.textContent = "where nine heads look: drag one";
+    plane.hint.textContent = "nine heads: drag one";
   }
 
   /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one the journey starts. */
@@ -194,9 +204,8 @@ export class HeadsScene {
     this.change({ alpha, centers });
   }
 
-  place(head, center, how) {
-    if (how === "key") this.settle();
-    this.state.place(head, center, how === "pointer");
+  place(head, center, snap) {
+    this.state.place(head, center, snap);
     this.changed(`${this.state.headSentence(head)} ${this.state.sentence()}`);
   }
 
@@ -284,11 +293,8 @@ export class HeadsScene {
       this.terms[n].factors.textContent = `${show(+weight.toFixed(2))} × ${seen.toFixed(2)}`;
       this.terms[n].product.textContent = signed(product, 2);
     });
-    this.sum.replaceChildren(
-      "sum of the nine: ",
-      element("b", {}, signed(sum, 3)),
-      byConvolution ? ", by convolution" : ", by attention",
-    );
+    const by = element("span", { class: "stage-by" }, byConvolution ? "convolution" : "attention");
+    this.sum.replaceChildren("sum: ", element("b", {}, signed(sum, 3)), by);
     this.difference.textContent = show(difference);
     this.level.style.scale = `${shareOf(difference)} 1`;
     this.alpha.textContent = sharpness(state.alpha);

@@ -24,8 +24,14 @@ export class StagePicture {
       this.canvas,
       size,
       () => this.pixel,
-      (pixel, how) => this.on.point?.(pixel, how),
-      (pixel) => this.on.pin?.(pixel),
+      (pixel, how) => {
+        if (how !== "hover") this.pixel = pixel; // keys may come faster than frames
+        this.on.point?.(pixel, how);
+      },
+      (pixel) => {
+        this.pixel = pixel;
+        this.on.pin?.(pixel);
+      },
     );
     this.canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.on.leave?.());
     this.followSeam();
@@ -47,7 +53,8 @@ export class StagePicture {
       const to = { ArrowLeft: this.share - 0.05, ArrowRight: this.share + 0.05, Home: 0, End: 1 }[event.key];
       if (to === undefined) return;
       event.preventDefault();
-      this.on.seam?.(clamp(to, 0, 1));
+      this.share = clamp(to, 0, 1);
+      this.on.seam?.(this.share);
     });
   }
 

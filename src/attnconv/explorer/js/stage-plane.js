@@ -16,7 +16,8 @@ export function inkOn(color) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
 
-/** What a scene sets: `on.grab(head)`, `on.move(head, center, how)` with how = pointer or key, `on.drop(head)`, `on.home(head)`. */
+/** What a scene sets: `on.grab(head)`, `on.move(head, center)` and `on.drop(head)` by the pointer, `on.choose(head)`,
+ *  `on.nudge(head, by)` and `on.home(head)` by keys. */
 export class Plane {
   constructor(colors) {
     Object.assign(this, { colors, on: {}, chosen: 4, held: null });
@@ -60,7 +61,6 @@ export class Plane {
       this.on.move?.(
         this.held,
         at.map((x, axis) => x + grip[axis]),
-        "pointer",
       );
     });
     for (const kind of ["pointerup", "pointercancel"])
@@ -81,10 +81,9 @@ export class Plane {
     } else if (event.key === "Home") this.on.home?.(this.chosen);
     else if (step) {
       const by = event.shiftKey ? 1 : 0.25;
-      this.on.move?.(
+      this.on.nudge?.(
         this.chosen,
-        this.centers[this.chosen].map((x, axis) => x + by * step[axis]),
-        "key",
+        step.map((x) => by * x),
       );
     } else return;
     event.preventDefault();
