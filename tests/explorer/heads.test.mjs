@@ -123,7 +123,7 @@ for (const [name, text] of [
     const state = new heads.HeadsState(data()),
       usual = state.text();
     const sentence = state.open({ kernel: "blur", [name]: text });
-    assert.match(sentence, new RegExp(`^This link's ${name} is “.*”; expected .*\\. The scene shows its usual state\\.$`));
+    assert.match(sentence, new RegExp(`^This link says ${name}=.*; expected .*\\. The scene shows its usual state\\.$`));
     assert.deepEqual(state.text(), usual);
   });
 
@@ -133,4 +133,19 @@ test("the slider has exact as its last stop", () => {
   assert.equal(heads.alphaOf(88), heads.SHARPEST);
   for (const position of [0, 17, 60, 88, 100])
     assert.ok(Math.abs(heads.positionFor(heads.alphaOf(position)) - position) < 0.5, `${position}`);
+});
+
+test("the number on a disc has a contrast of at least 4.5 with the head's colour", async () => {
+  const { inkOn } = await import("../../src/attnconv/explorer/js/stage-plane.js");
+  const brightness = (color) => {
+    const digits = color.length === 4 ? [...color.slice(1)].map((x) => x + x) : color.slice(1).match(/../g);
+    const [r, g, b] = digits.map((text) => parseInt(text, 16) / 255);
+    const linear = (x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  };
+  for (let n = 0; n < 4096; n += 37) {
+    const color = `#${[8, 4, 0].map((shift) => (((n >> shift) & 15) * 17).toString(16).padStart(2, "0")).join("")}`;
+    const [low, high] = [brightness(color), brightness(inkOn(color))].sort((a, b) => a - b);
+    assert.ok((high + 0.05) / (low + 0.05) >= 4.5, color);
+  }
 });

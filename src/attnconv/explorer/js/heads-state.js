@@ -79,7 +79,7 @@ export class HeadsState {
     const within = (text, count, low, high) => numbersOf(text, count)?.every((x) => x >= low && x <= high);
     const { height, width } = this.pictures[this.names.includes(picture) ? picture : this.names[0]];
     const inside = numbersOf(query, 2)?.every((x, axis) => Number.isInteger(x) && x >= 0 && x < [height, width][axis]);
-    const refuse = (name, given, expected) => `This link's ${name} is “${given.slice(0, 40)}”; expected ${expected}.`;
+    const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`;
     if (picture !== undefined && !this.names.includes(picture)) return refuse("picture", picture, this.names.join(" or "));
     if (kernel !== undefined && !FILTERS[kernel] && !within(kernel, 9, -LARGEST_WEIGHT, LARGEST_WEIGHT))
       return refuse("kernel", kernel, `${Object.keys(FILTERS).join(", ")}, or nine numbers from −100 to 100`);

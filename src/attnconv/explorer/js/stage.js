@@ -127,7 +127,7 @@ export class Stage {
       known = found >= 0;
     this.show(Math.max(0, found));
     const problem = this.scene.open(known ? wanted : {});
-    const other = `This link's scene is “${String(scene).slice(0, 40)}”; expected ${SCENES.map(({ id }) => id).join(" or ")}.`;
+    const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`;
     this.note.textContent = known ? problem : `${other} The first one is shown.`;
     this.state.problem = this.note.textContent;
   }
