@@ -202,7 +202,8 @@ def test_no_box_moves_through_any_interaction(stage, size):
         page.clock.fast_forward(1500)
         page.clock.run_for(50)
         now = page.evaluate(BOXES)
-        moved = [pair for pair in zip(json.loads(boxes), json.loads(now)) if pair[0] != pair[1]]
+        pairs = zip(json.loads(boxes), json.loads(now), strict=True)
+        moved = [pair for pair in pairs if pair[0] != pair[1]]
         assert not moved, f"{what}: {moved[:3]}"
 
     for across, down in ((0.1, 0.1), (0.9, 0.5), (0.5, 0.99), (0.999, 0.001)):
