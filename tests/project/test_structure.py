@@ -41,6 +41,7 @@ ADDED_SINCE = {
     *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
+    "figures/stage.py",
     *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }
 # Lines added in files that are counted, by feature.
@@ -51,6 +52,7 @@ ADDED_IN_SHARED_FILES = sum(
         "exports of any image size, and convert_back": 11,
         "bounds of Theorem 1 that refuse bad numbers": 8,
         "Results: tally, links to figures and runs, a sentence for each answer": 66,
+        "the payload of the explorer's stage": 15,
     }.values()
 )
 

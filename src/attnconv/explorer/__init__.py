@@ -15,7 +15,8 @@ from typing import Any
 
 MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
-    *("dom", "view", "attention", "layer", "convolution", "pixel", "mount"),
+    *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
+    *("stage-picture", "stage-plane", "stage-beams", "scene-heads", "stage", "mount"),
 )
 
 
@@ -33,15 +34,16 @@ def script(host: str = "") -> str:
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return a view as HTML that needs no kernel: "attention", "convolution" or "pixel".
+    """Return a view as HTML that needs no kernel: "attention", "convolution", "pixel" or "stage".
 
     `data`: of a `payload.Payload`. `still`: the text shown where no script runs.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # so that no text can end the element
+    style = source("explorer.css", *(["stage.css"] if view == "stage" else []))
     return (
-        f"<style>\n{source('explorer.css')}</style>\n"
-        f'<div data-explorer="{view}"><p>{html.escape(still)}</p></div>\n'
+        f"<style>\n{style}</style>\n"
+        f'<div data-explorer="{view}" class="{view}"><p>{html.escape(still)}</p></div>\n'
         f'<script type="application/json" id="explorer-data">{text}</script>\n'
         f'<script type="module">\n{script("page")}</script>\n'
     )
