@@ -1,5 +1,12 @@
-"""Data: scikit-learn's digits and photographs, and CIFAR-10."""
+"""Data: scikit-learn's digits, CIFAR-10, and pictures of scikit-learn and scikit-image."""
 
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split
-from .load import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph, whitened
+from .load import (
+    PHOTOGRAPHS,
+    PICTURES,
+    dataset_at_hand,
+    load_dataset,
+    load_photograph,
+    whitened,
+)
