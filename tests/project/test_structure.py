@@ -41,12 +41,14 @@ ADDED_SINCE = {
     *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
+    "explorer/networks.py",
     *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }
 # Lines in files that are counted: 60 of chapter 18 (its tiers, models, parameters and records), 17
 # for `TrainedModel.transform`, 11 in `layers` for exports of any size and for `convert_back`, 8 in
-# `theory` that refuse bad bounds, 4 for `verdicts.answer`, and 21 for the pictures of scikit-image.
-ADDED_IN_SHARED_FILES = 121
+# `theory` that refuse bad bounds, 4 for `verdicts.answer`, 21 for the pictures of scikit-image, and
+# 5 for the worker's script and the CNN's divisor.
+ADDED_IN_SHARED_FILES = 126
 
 
 def module_of(path):

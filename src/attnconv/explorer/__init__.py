@@ -13,9 +13,16 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+# Each module comes after those that it imports.
 MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
     *("dom", "view", "attention", "layer", "convolution", "pixel", "mount"),
+    *("picture", "client"),
+)
+# Those of the Web Worker, which runs networks.
+WORKER_MODULES = (
+    *("numbers", "files", "arrays", "attention-network", "convolution-network", "networks"),
+    *("picture", "service"),
 )
 
 
@@ -26,8 +33,8 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return all modules as one script, without imports, and a host: "page" or "widget"."""
-    names = [*MODULES, *([host] if host else [])]
+    """Return modules as one script, without imports, and a host: "page", "widget" or "worker"."""
+    names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
     return re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
 
