@@ -17,7 +17,7 @@ from typing import Any
 MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
     *("dom", "view", "attention", "layer", "convolution", "pixel", "mount"),
-    *("picture", "client"),
+    *("picture", "descent", "client"),
 )
 # Those of the Web Worker, which runs networks.
 WORKER_MODULES = (
