@@ -108,9 +108,10 @@ def test_what_goes_wrong_is_told(page, request_, sentence):
     assert sentence in page.evaluate(f"() => told({request_})")
 
 
-def test_a_worker_that_cannot_start_says_so(page):
-    message = page.evaluate("""() => {
+def test_a_worker_that_cannot_start_says_so_each_time(page):
+    messages = page.evaluate("""async () => {
       const broken = new NetworkClient("this is no script");
-      return told(broken.run("cnn", new Float32Array(3072)));
+      const ask = () => told(broken.run("cnn", new Float32Array(3072)));
+      return [await ask(), await ask()];
     }""")
-    assert message == "The networks cannot run in this browser; try another one."
+    assert messages == ["The networks cannot run in this browser; try another one."] * 2

@@ -3,11 +3,15 @@
 export class NetworkClient {
   /** `source`: the text of the worker's script, `script("worker")` of the package. */
   constructor(source) {
-    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-    this.worker = new Worker(url, { type: "module" });
     this.asked = new Map(); // by ticket: what to do with the reply
     this.waiting = new Map(); // by network: the last run that was asked for while one is in progress
     this.tickets = 0;
+    try {
+      this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })), { type: "module" });
+    } catch {
+      this.fail();
+      return;
+    }
     this.worker.onmessage = ({ data: { ticket, result, error } }) => {
       const { resolve, reject } = this.asked.get(ticket);
       this.asked.delete(ticket);
@@ -16,13 +20,19 @@ export class NetworkClient {
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
-      for (const { reject } of this.asked.values())
-        reject(new Error("The networks cannot run in this browser; try another one."));
-      this.asked.clear();
+      this.fail();
     };
   }
 
+  /** There is no worker, and all that is asked fails, from now on too. */
+  fail() {
+    this.failure = new Error("The networks cannot run in this browser; try another one.");
+    for (const { reject } of this.asked.values()) reject(this.failure);
+    this.asked.clear();
+  }
+
   ask(message, transfer = []) {
+    if (this.failure) return Promise.reject(this.failure);
     const ticket = this.tickets++;
     return new Promise((resolve, reject) => {
       this.asked.set(ticket, { resolve, reject });

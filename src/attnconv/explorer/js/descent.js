@@ -41,54 +41,58 @@ function weightsOf(center, alpha) {
   return weights.map((weight) => weight / sum);
 }
 
-/** The loss, sum_r |sum_h v_hr p_h - K_r|^2 / |K|^2, and its gradient. `centers`: `(9, 2)`, `spreads`: `(9)`, `values`: `(9, R)`, all as
- *  arrays of numbers; `targets` K: R rows of nine. With G = (p_g . p_h), M = V V^T and P = (p_h at the shifts of the kernel) it is
- *  (sum M G - 2 sum (V K) P + |K|^2) / |K|^2, where p_g . p_h is a product of one sum by rows and one by columns. */
+/** The derivatives of a loss by a head's centre along one axis and by its alpha, from those by its weights along that axis. */
+function throughSoftmax(slopes, weights, center, alpha) {
+  const mean = dot(slopes, weights),
+    derivatives = { center: 0, alpha: 0 };
+  OFFSETS.forEach((k, n) => {
+    const ofScore = weights[n] * (slopes[n] - mean);
+    derivatives.center += 2 * alpha * (k - center) * ofScore;
+    derivatives.alpha -= (k - center) ** 2 * ofScore;
+  });
+  return derivatives;
+}
+
+/** The loss, sum_r |sum_h v_hr p_h - K_r|^2 / |K|^2, and its gradient. `centers`: `(9, 2)`, `spreads`: `(9)`, `values`: `(9, R)`, one
+ *  number after the other; `targets` K: R rows of nine. With G_gh = p_g . p_h, M = V V^T and P_h = p_h at the shifts of the kernel it is
+ *  (sum M G - 2 sum (V K) P) / |K|^2 + 1, where p_g . p_h is the product of one sum along the rows and one along the columns. */
 export function lossAndGradient({ centers, spreads, values }, targets) {
   const count = targets.length,
-    scale = 1 / targets.flat().reduce((sum, k) => sum + k * k, 0);
-  const heads = Array.from({ length: HEADS }, (_, h) => h);
-  const alphas = heads.map((h) => spreads[h] ** 2 / 2);
-  const axes = [0, 1].map((axis) => heads.map((h) => weightsOf(centers[2 * h + axis], alphas[h])));
-  const own = heads.map((h) => values.subarray(h * count, (h + 1) * count));
-  const gram = axes.map((weights) => heads.map((g) => heads.map((h) => dot(weights[g], weights[h]))));
-  const gradient = {
-    centers: new Float64Array(2 * HEADS),
-    spreads: new Float64Array(HEADS),
-    values: new Float64Array(values.length),
-  };
+    scale = 1 / targets.flat().reduce((sum, k) => sum + k * k, 0),
+    heads = SHIFTS.map((_, h) => h),
+    alphas = heads.map((h) => spreads[h] ** 2 / 2);
+  const own = heads.map((h) => values.subarray(h * count, (h + 1) * count)),
+    weights = [0, 1].map((axis) => heads.map((h) => weightsOf(centers[2 * h + axis], alphas[h]))),
+    gram = weights.map((along) => heads.map((g) => heads.map((h) => dot(along[g], along[h]))));
+  const gradient = { centers: centers.map(() => 0), spreads: spreads.map(() => 0), values: values.map(() => 0) };
   let loss = 1;
   for (const h of heads) {
-    const [byRow, byColumn] = [0, 1].map(() => new Float64Array(OFFSETS.length)); // of the weights along each axis
+    const slopes = [0, 1].map(() => new Float64Array(OFFSETS.length)); // by the head's weights along each axis
+    const ofValues = gradient.values.subarray(h * count, (h + 1) * count);
     for (const g of heads) {
-      const product = dot(own[g], own[h]);
-      loss += scale * product * gram[0][g][h] * gram[1][g][h];
-      for (let r = 0; r < count; r++) gradient.values[h * count + r] += 2 * scale * gram[0][g][h] * gram[1][g][h] * own[g][r];
-      for (let n = 0; n < OFFSETS.length; n++) {
-        byRow[n] += 2 * scale * product * gram[1][g][h] * axes[0][g][n];
-        byColumn[n] += 2 * scale * product * gram[0][g][h] * axes[1][g][n];
+      const product = scale * dot(own[g], own[h]);
+      loss += product * gram[0][g][h] * gram[1][g][h];
+      for (let r = 0; r < count; r++) ofValues[r] += 2 * scale * gram[0][g][h] * gram[1][g][h] * own[g][r];
+      for (const axis of [0, 1]) {
+        const factor = 2 * product * gram[1 - axis][g][h];
+        for (let n = 0; n < OFFSETS.length; n++) slopes[axis][n] += factor * weights[axis][g][n];
       }
     }
-    SHIFTS.forEach(([i, j], t) => {
-      const row = axes[0][h][i + FARTHEST],
-        column = axes[1][h][j + FARTHEST];
+    SHIFTS.forEach((shift, t) => {
+      const [row, column] = shift.map((k, axis) => weights[axis][h][k + FARTHEST]);
       let asked = 0;
       for (let r = 0; r < count; r++) {
-        asked += own[h][r] * targets[r][t];
-        gradient.values[h * count + r] -= 2 * scale * targets[r][t] * row * column;
+        asked += 2 * scale * own[h][r] * targets[r][t];
+        ofValues[r] -= 2 * scale * targets[r][t] * row * column;
       }
-      loss -= 2 * scale * asked * row * column;
-      byRow[i + FARTHEST] -= 2 * scale * asked * column;
-      byColumn[j + FARTHEST] -= 2 * scale * asked * row;
+      loss -= asked * row * column;
+      slopes[0][shift[0] + FARTHEST] -= asked * column;
+      slopes[1][shift[1] + FARTHEST] -= asked * row;
     });
-    [byRow, byColumn].forEach((ofWeights, axis) => {
-      const mean = dot(ofWeights, axes[axis][h]);
-      OFFSETS.forEach((k, n) => {
-        const ofScore = axes[axis][h][n] * (ofWeights[n] - mean),
-          distance = k - centers[2 * h + axis];
-        gradient.centers[2 * h + axis] += ofScore * 2 * alphas[h] * distance;
-        gradient.spreads[h] -= ofScore * distance * distance * spreads[h];
-      });
+    slopes.forEach((along, axis) => {
+      const derivatives = throughSoftmax(along, weights[axis][h], centers[2 * h + axis], alphas[h]);
+      gradient.centers[2 * h + axis] = derivatives.center;
+      gradient.spreads[h] += derivatives.alpha * spreads[h];
     });
   }
   return { loss, gradient };
