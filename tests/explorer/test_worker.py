@@ -115,3 +115,27 @@ def test_a_worker_that_cannot_start_says_so_each_time(page):
       return [await ask(), await ask()];
     }""")
     assert messages == ["The networks cannot run in this browser; try another one."] * 2
+
+
+def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
+    (entry,) = networks_payload([load_model("sa-quadratic").record]).data["networks"]
+    start = f"""
+    window.client = new NetworkClient({json.dumps(script("worker"))});
+    window.entry = {json.dumps(entry)};
+    """
+    (tmp_path / "page.html").write_text(
+        f"<script type=module>{source('js/client.js')}{start}</script>"
+    )
+    context = page.context.browser.new_context()
+    opened = context.new_page()
+    opened.goto((tmp_path / "page.html").as_uri())
+    opened.wait_for_function("() => Boolean(window.entry)")
+    logits, message = opened.evaluate("""async () => {
+      await client.load(entry);
+      const { logits } = await client.run(entry.id, new Float32Array(3072));
+      const elsewhere = { ...entry, id: "a", file: { name: "a", crc32: 1, url: "a" } };
+      return [Array.from(logits), await client.load(elsewhere).catch((error) => error.message)];
+    }""")
+    context.close()
+    assert len(logits) == 10
+    assert "Read the book through a server: make serve." in message

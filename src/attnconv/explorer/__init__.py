@@ -33,10 +33,14 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return modules as one script, without imports, and a host: "page", "widget" or "worker"."""
+    """Return modules as one script, without imports, and a host: "page", "widget" or "worker".
+
+    The worker's is no module, since Chromium starts no module in a page that was opened as a file.
+    """
     names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
-    return re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+    joined = re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+    return re.sub("(?m)^export ", "", joined) if host == "worker" else joined
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:

@@ -7,7 +7,7 @@ export class NetworkClient {
     this.waiting = new Map(); // by network: the last run that was asked for while one is in progress
     this.tickets = 0;
     try {
-      this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })), { type: "module" });
+      this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
     } catch {
       this.fail();
       return;
