@@ -156,7 +156,7 @@ def test_comparisons(tmp_path, text, ours, other, words):
 )
 def test_a_convolution_no_more(tmp_path, as_cnn, answer):
     write(tmp_path, "freed-100", as_cnn=as_cnn)
-    assert verdict(tmp_path, "is a 3 × 3 convolution no more") == answer
+    assert verdict(tmp_path, "is no longer a 3 × 3 convolution") == answer
 
 
 @pytest.mark.parametrize(

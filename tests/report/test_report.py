@@ -378,7 +378,7 @@ def test_the_readme_opens_with_claim_picture_and_table():
     text = (ROOT / "README.md").read_text()
     places = [
         text.index(part)
-        for part in ("**The claims.**", "(book/claim.png)", verdicts.MARKS[0], "## ")
+        for part in ("An executable companion", "(book/claim.png)", verdicts.MARKS[0], "## ")
     ]
     assert places == sorted(places)
 

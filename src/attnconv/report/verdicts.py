@@ -90,7 +90,7 @@ def _why_not(unjudged: Finding) -> str:
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims about the quadratic model alone, by the short runs and the long one."""
+    """Return the claims about the quadratic model alone, by the short runs and the long ones."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -98,13 +98,13 @@ def long_run_table(records: Records) -> Table:
             row = {
                 "claim": claim.text,
                 "short runs": short.verdict,
-                "long run": long.verdict,
+                "long runs": long.verdict,
                 "result, short runs": short.found,
-                "result, long run": long.found,
-                "sample, long run": long.sure,
+                "result, long runs": long.found,
+                "sample, long runs": long.sure,
             }
             rows.append(row)
-    caption = "Verdicts on the same claims by the short runs and by the long one."
+    caption = "Verdicts on the same claims by the short runs and by the long ones."
     if records.at("small-long").of("sa-quadratic"):
         apart = sum(row["short runs"] != row["long run"] for row in rows)
         caption += f" They disagree on {apart} of {len(rows)} claims."
