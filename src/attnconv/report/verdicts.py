@@ -106,7 +106,7 @@ def long_run_table(records: Records) -> Table:
             rows.append(row)
     caption = "Verdicts on the same claims by the short runs and by the long ones."
     if records.at("small-long").of("sa-quadratic"):
-        apart = sum(row["short runs"] != row["long run"] for row in rows)
+        apart = sum(row["short runs"] != row["long runs"] for row in rows)
         caption += f" They disagree on {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
     return Table.of("long-run", caption, rows, stacked=True)
