@@ -34,3 +34,9 @@
   mend();
   new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
 })();
+
+// The toggles of the sidebar's sections have an icon only.
+for (const toggle of document.querySelectorAll(".bd-sidebar li.has-children > details > summary, .bd-links li.has-children > details > summary")) {
+  const link = toggle.closest("li").querySelector("a");
+  toggle.setAttribute("aria-label", `Pages below ${link ? link.textContent.trim() : "this one"}`);
+}
