@@ -25,6 +25,10 @@
     document.querySelectorAll(`:is(${wide}):not([tabindex])`).forEach((box) => {
       if (matchMedia("(max-width: 600px)").matches) box.tabIndex = 0;
     });
+    document.querySelectorAll("li.has-children > details > summary:not([aria-label])").forEach((toggle) => {
+      const link = toggle.closest("li").querySelector("a"); // the toggle of a section of the sidebar has an icon only
+      toggle.setAttribute("aria-label", `Pages below ${link ? link.textContent.trim() : "this one"}`);
+    });
     document.querySelectorAll("table.stacked").forEach((table) => {
       const names = [...table.querySelectorAll("thead th")].map((name) => name.textContent.trim());
       table.querySelectorAll("tbody tr > *").forEach((cell) => (cell.dataset.column = names[cell.cellIndex]));
@@ -34,9 +38,3 @@
   mend();
   new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
 })();
-
-// The toggles of the sidebar's sections have an icon only.
-for (const toggle of document.querySelectorAll(".bd-sidebar li.has-children > details > summary, .bd-links li.has-children > details > summary")) {
-  const link = toggle.closest("li").querySelector("a");
-  toggle.setAttribute("aria-label", `Pages below ${link ? link.textContent.trim() : "this one"}`);
-}
