@@ -34,7 +34,7 @@ def test_the_file_opens_offline(browser, document, width, scheme):
     page.goto(document)
     expect(page.locator(".explorer-pad")).to_be_visible()
     expect(page.locator(".explorer-row button")).to_have_count(12)
-    page.get_by_label("Model").select_option("3 × 4 tokens")
+    page.get_by_label("Model", exact=True).select_option("3 × 4 tokens")
     expect(page.locator(".explorer-row button")).to_have_count(4)
     expect(page.locator(".numbers tbody tr")).to_have_count(16)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -108,7 +108,7 @@ def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
 
 def test_a_link_gives_the_view_again(at):
     page = at(HEADS)
-    page.get_by_label("Model").select_option("sa-quadratic-16--digits-brief--seed0")
+    page.get_by_label("Model", exact=True).select_option("sa-quadratic-16--digits-brief--seed0")
     page.get_by_role("button", name="layer 2, head 12").click()
     page.get_by_label("As", exact=True).select_option("0")
     page.locator(".explorer-pad").focus()
@@ -172,7 +172,7 @@ def test_content_maps_are_loaded_and_have_parts(at):
     page = at(HEADS)
     loaded = []
     page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
-    page.get_by_label("Model").select_option(CONTENT)
+    page.get_by_label("Model", exact=True).select_option(CONTENT)
     expect(page.locator(".explorer-source").last).to_contain_text(CONTENT)
     assert sorted(loaded) == [f"{CONTENT}--digit-0--layer{n}.safetensors" for n in (1, 2, 3)]
     expect(page.locator(".explorer-training")).to_be_hidden()
@@ -202,10 +202,10 @@ def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, messag
     visited = visit(HEADS)
     page = visited.page
     page.route("**/*layer1.safetensors", lambda route: route.fulfill(**answer))
-    page.get_by_label("Model").select_option(CONTENT)
+    page.get_by_label("Model", exact=True).select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text(message)
     expect(page.locator(".explorer-pad")).to_have_count(0)
-    page.get_by_label("Model").select_option("sa-quadratic--digits-brief--seed0")
+    page.get_by_label("Model", exact=True).select_option("sa-quadratic--digits-brief--seed0")
     expect(page.locator(".explorer-pad")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     assert not visited.violations("after a message")
@@ -216,7 +216,7 @@ def test_two_failures_in_a_row_and_back(visit):
     page.route(
         re.compile(r"digit-[01]--layer1\.safetensors"), lambda route: route.fulfill(status=404)
     )
-    page.get_by_label("Model").select_option(CONTENT)
+    page.get_by_label("Model", exact=True).select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text("digit-0--layer1")
     page.get_by_label("Image").select_option("digit-1")
     expect(page.get_by_role("alert")).to_contain_text("digit-1--layer1")
@@ -229,7 +229,7 @@ def test_nothing_is_done_to_a_model_that_is_still_loading(visit):
     visited = visit(HEADS)
     page, waiting = visited.page, []
     page.route("**/*layer1.safetensors", lambda route: waiting.append(route))
-    page.get_by_label("Model").select_option(CONTENT)
+    page.get_by_label("Model", exact=True).select_option(CONTENT)
     page.mouse.move(*spot(page, ".explorer-pad", 1, 1))
     page.locator(".explorer-pad").press("ArrowDown")
     page.get_by_label("Head", exact=True).select_option("4")
@@ -249,10 +249,10 @@ def test_another_image_keeps_the_moment(at):
 
 def test_a_link_to_a_heading_keeps_the_view(at):
     page = at(HEADS)
-    page.get_by_label("Model").select_option("sa-quadratic-16--digits-brief--seed0")
+    page.get_by_label("Model", exact=True).select_option("sa-quadratic-16--digits-brief--seed0")
     address(page)
     page.evaluate("location.hash = '#main-content'")
-    expect(page.get_by_label("Model")).to_have_value("sa-quadratic-16--digits-brief--seed0")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("sa-quadratic-16--digits-brief--seed0")
 
 
 def test_the_page_opens_with_the_sharpest_head(at):
@@ -293,7 +293,7 @@ def test_the_explorer_opens_from_a_folder(browser, visit):
     page = browser.new_page()
     page.goto((HTML / HEADS).as_uri())
     expect(page.locator(".explorer-pad")).to_be_visible()
-    page.get_by_label("Model").select_option(CONTENT)
+    page.get_by_label("Model", exact=True).select_option(CONTENT)
     expect(page.get_by_role("alert")).to_contain_text("make serve")
     page.close()
 

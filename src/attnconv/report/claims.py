@@ -19,7 +19,7 @@ from ..models.specs import TABLE_4
 from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
 from .tables import cost_in_table
 
-#: The rules were fixed in this commit, before the first run of the small tier.
+# The rules were fixed in this commit, before the first run of the small tier.
 CLAIMS = Claims(fixed="c8838a4")
 # which a smaller one, trained for less, cannot have
 ABSOLUTE = "an accuracy of the paper's network"
