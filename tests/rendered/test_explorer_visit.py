@@ -252,7 +252,9 @@ def test_a_link_to_a_heading_keeps_the_view(at):
     page.get_by_label("Model", exact=True).select_option("sa-quadratic-16--digits-brief--seed0")
     address(page)
     page.evaluate("location.hash = '#main-content'")
-    expect(page.get_by_label("Model", exact=True)).to_have_value("sa-quadratic-16--digits-brief--seed0")
+    expect(page.get_by_label("Model", exact=True)).to_have_value(
+        "sa-quadratic-16--digits-brief--seed0"
+    )
 
 
 def test_the_page_opens_with_the_sharpest_head(at):
