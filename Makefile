@@ -47,6 +47,7 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell *.md book notebooks src/attnconv benchmarks
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
 	@echo "== proofs"
@@ -63,6 +64,7 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 quick: $(READY) ## lint, types, and the unit tests without training and browsers: two minutes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell *.md book notebooks src/attnconv benchmarks
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 
@@ -77,6 +79,7 @@ benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (a
 	@$(BIN)/python benchmarks/conversion.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/explorer.py
+	@$(BIN)/python benchmarks/networks.py
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000

@@ -1,17 +1,29 @@
-"""The directive `{explorer} attention|convolution|pixel`: a view of the explorer in a page; its
-files lie in `_static/explorer`.
+"""The directives `{explorer} attention|convolution|pixel`, a view of the explorer in a page, and
+`{stage}`, the stage as wide as the page; with `:scene: heads` that scene alone, within the text.
+Their files lie in `_static/explorer`.
 
 The text below the directive is what is read where no script runs. Runs of the quick tier are
 trained first where need be.
 """
 
+import html
+import io
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
+from attnconv import figures
 from attnconv.explorer import page_html
-from attnconv.explorer.payload import Payload, attention_payload, convolution_payload, pixel_payload
+from attnconv.explorer.payload import (
+    Payload,
+    attention_payload,
+    convolution_payload,
+    pixel_payload,
+    stage_payload,
+)
 from attnconv.models import ARMS, MODELS
 from attnconv.runs.select import Records
 from attnconv.store import write_file
@@ -19,12 +31,13 @@ from attnconv.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+NO_SCRIPT = "The stage needs JavaScript. The picture below shows three moments of it."
 FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 
 def attention_of_runs(place: str) -> Payload:
     """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, the long one,
-    and the CNNs that were set free), and the quick tier's."""
+    and the freed CNNs), and the quick tier's."""
     quick, records = quick_runs(WITH_ATTENTION), Records.read()
     small = [
         run for tier in ("small", "small-long") for run in records.at(tier).of(*WITH_ATTENTION)
@@ -62,6 +75,25 @@ class Explorer(SphinxDirective):
         return [nodes.raw("", page_html(view, payload.data, " ".join(self.content)), format="html")]
 
 
+class Stage(SphinxDirective):
+    """The stage. Its content describes the still, which stands in print and without scripts."""
+
+    has_content = True
+    option_spec: ClassVar = {"scene": directives.unchanged_required}
+
+    def run(self):
+        scene, up = self.options.get("scene"), "../" * self.env.docname.count("/")
+        view = page_html("stage", stage_payload(scene).data, NO_SCRIPT)
+        embedded = " stage-embedded" if scene else ""
+        drawn, text = io.BytesIO(), html.escape(" ".join(self.content))
+        figures.still().savefig(drawn, format="png", dpi=160)
+        write_file(Path(self.env.app.outdir, FOLDER, "still.png"), drawn.getvalue())
+        still = f'<p class="stage-still"><img src="{up}{FOLDER}/still.png" alt="{text}"></p>'
+        page = f'<div class="stage-host{embedded}">\n{view}{still}\n</div>'
+        return [nodes.raw("", page, format="html")]
+
+
 def setup(app):
+    app.add_directive("stage", Stage)
     app.add_directive("explorer", Explorer)
     return {"parallel_read_safe": True}

@@ -1,11 +1,13 @@
 import hashlib
 import pickle
 import shutil
+import sys
 from dataclasses import replace
 from urllib.error import URLError
 
 import numpy as np
 import pytest
+import skimage
 import torch
 import torchvision
 from PIL import Image
@@ -15,6 +17,7 @@ from attnconv import load_dataset
 from attnconv.checks import largest_gap
 from attnconv.data import (
     CIFAR10_FINGERPRINT,
+    PICTURES,
     Batches,
     Split,
     cifar10,
@@ -73,8 +76,19 @@ def test_photographs():
     assert (
         torch.allclose(white.T.cov(), torch.eye(3).double()) and white.mean(0).abs().max() < 1e-12
     )
-    with pytest.raises(ValueError, match="expected china or flower"):
+    with pytest.raises(ValueError, match="expected one of china, flower, chelsea, horse"):
         load_photograph("lena")
+
+
+def test_the_pictures_of_scikit_image(monkeypatch):
+    chelsea, horse = (load_photograph(name) for name in PICTURES)
+    assert torch.equal((255 * chelsea).round().byte(), torch.as_tensor(skimage.data.chelsea()))
+    silhouette = torch.as_tensor(skimage.data.horse())
+    assert torch.equal(horse, silhouette.float().unsqueeze(-1).expand(-1, -1, 3))
+    assert horse[0].min() == 1, "black on white"
+    monkeypatch.setitem(sys.modules, "skimage", None)
+    with pytest.raises(ImportError, match=r"'horse' needs scikit-image: pip install"):
+        load_photograph("horse")
 
 
 # --- batches --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from attnconv.explorer.payload import (
     convolution_payload,
     maps_payload,
     pixel_payload,
+    stage_payload,
 )
 from attnconv.explorer.widget import Explorer, explore, explore_maps
 from attnconv.measures.heads import heads_of
@@ -146,7 +147,11 @@ def test_a_page_asks_for_nothing_and_evaluates_nothing(records):
 
 
 def test_views_have_their_pictures():
-    for payload, names in ((convolution_payload(), "convolution"), (pixel_payload(), "pixel")):
+    for payload, names in (
+        (convolution_payload(), "convolution"),
+        (pixel_payload(), "pixel"),
+        (stage_payload(), "stage"),
+    ):
         for name in payload.data[names]:
             picture = payload.data["images"][name]
             values = base64.b64decode(picture["base64"])

@@ -1,26 +1,20 @@
 """The explorer's JavaScript without a browser: its modules' own tests, and what they are joined
 to."""
 
-import os
 import re
 import shutil
 import subprocess
 
 import pytest
 from helpers import ROOT
+from helpers.javascript import FOLDER, find_node
 
-from attnconv.explorer import MODULES, script
-
-FOLDER = ROOT / "src" / "attnconv" / "explorer" / "js"
+from attnconv.explorer import MODULES, WORKER_MODULES, script
 
 
 @pytest.fixture(scope="module")
 def node():
-    if not shutil.which("node"):
-        if os.environ.get("ATTNCONV_BROWSER") == "required":
-            pytest.fail("there is no node, and the continuous integration needs it")
-        pytest.skip("there is no node: apt-get install nodejs")
-    return "node"
+    return find_node()
 
 
 def test_the_modules_own_tests(node):
@@ -29,7 +23,7 @@ def test_the_modules_own_tests(node):
     assert shell.returncode == 0, shell.stdout[-3000:]
 
 
-@pytest.mark.parametrize("host", ["page", "widget"])
+@pytest.mark.parametrize("host", ["page", "widget", "worker"])
 def test_joined_they_are_one_script(node, host, tmp_path):
     (tmp_path / "joined.mjs").write_text(script(host))
     shell = subprocess.run(
@@ -41,11 +35,12 @@ def test_joined_they_are_one_script(node, host, tmp_path):
 
 def test_each_module_imports_those_before_it_and_is_short():
     files = {path.stem for path in FOLDER.glob("*.js")}
-    assert files == {*MODULES, "page", "widget"}
-    for number, name in enumerate(MODULES):
-        text = (FOLDER / f"{name}.js").read_text()
-        assert set(re.findall(r'from "\./([\w-]+)\.js"', text)) <= set(MODULES[:number]), name
-        assert len(text.splitlines()) <= 350, name
+    assert files == {*MODULES, *WORKER_MODULES, "page", "widget", "worker"}
+    for modules in (MODULES, WORKER_MODULES):
+        for number, name in enumerate(modules):
+            text = (FOLDER / f"{name}.js").read_text()
+            assert set(re.findall(r'from "\./([\w-]+)\.js"', text)) <= set(modules[:number]), name
+            assert len(text.splitlines()) <= 350, name
 
 
 def test_prettiers_layout():

@@ -57,6 +57,7 @@ DRAWINGS = {
         [torch.rand(7, 8, 3), torch.randn(7, 8), torch.zeros(7, 8)], list("abc")
     ),
     "claim": figures.claim,
+    "still": figures.still,
     "scaling": lambda: figures.scaling(Records.read()),
     "starts": lambda: figures.starts(Records.read()),
     "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),

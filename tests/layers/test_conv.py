@@ -210,7 +210,7 @@ class Customised(nn.Conv2d):
         (nn.LazyConv2d(2, 3), "lazy"),
         (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
         (nn.Linear(2, 2), "not a 1D or 2D"),
-        (Customised(1, 1, 1), "something else"),
+        (Customised(1, 1, 1), "its class does not compute a plain convolution"),
         (whole_numbered(), "int8"),
     ],
 )

@@ -144,7 +144,7 @@ def test_the_later_the_nearer(tmp_path, ways, answer):
     ],
 )
 def test_comparisons(tmp_path, text, ours, other, words):
-    answers = (words[0], "no difference", words[1])
+    answers = (words[0], "below the threshold", words[1])
     for more, answer in zip((0.01, 0.0099, -0.01), answers, strict=True):
         write(tmp_path, ours, 0.8 + more)
         write(tmp_path, other, 0.8)
@@ -156,7 +156,7 @@ def test_comparisons(tmp_path, text, ours, other, words):
 )
 def test_a_convolution_no_more(tmp_path, as_cnn, answer):
     write(tmp_path, "freed-100", as_cnn=as_cnn)
-    assert verdict(tmp_path, "is a 3 × 3 convolution no more") == answer
+    assert verdict(tmp_path, "is no longer a 3 × 3 convolution") == answer
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
             Interrupted,
             match=(
                 r"stopped by SIGTERM in epoch \d, step \d; a checkpoint was written; the same"
-                r" command goes on"
+                r" command continues from the last one"
             ),
         ):
             train(parameters, DIGITS)

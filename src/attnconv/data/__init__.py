@@ -1,5 +1,12 @@
-"""The data sets: scikit-learn's digits and photographs, and CIFAR-10."""
+"""The data sets: digits and CIFAR-10, and the pictures of scikit-learn and scikit-image."""
 
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split
-from .load import PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph, whitened
+from .load import (
+    PHOTOGRAPHS,
+    PICTURES,
+    dataset_at_hand,
+    load_dataset,
+    load_photograph,
+    whitened,
+)

@@ -1,6 +1,6 @@
-"""Functions that load the data sets by name, and two photographs.
+"""Functions that load the data sets, and a few pictures, by name.
 
-Digits and photographs are part of the dependencies.
+Digits and pictures are part of the dependencies.
 """
 
 import os
@@ -18,6 +18,8 @@ from .dataset import Dataset
 
 #: The names of scikit-learn's photographs.
 PHOTOGRAPHS = ("china", "flower")
+#: The names of scikit-image's pictures that show something of a CIFAR-10 class.
+PICTURES = ("chelsea", "horse")
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
@@ -76,20 +78,40 @@ def _digits() -> Dataset:
 
 
 def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
-    """Load one of scikit-learn's two photographs, `(H, W, 3)`, float32 from 0 to 1.
+    """Load a picture by name, `(H, W, 3)`, float32 from 0 to 1.
 
-    With `size`, it is reduced to this height and width by averaging. ValueError for an unknown
-    name.
+    `china` and `flower` are scikit-learn's (CC BY 2.0, sources in its `datasets/images`). The two
+    others are scikit-image's, of the extra `book`, both CC0: `chelsea`, a cat photographed by
+    Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
+    (openclipart.org/detail/158377/horse-by-marauder). With `size` the picture is reduced to that
+    height and width by averaging. ValueError for an unknown name, ImportError where scikit-image is
+    missing.
     """
-    from sklearn.datasets import load_sample_image
-
-    if name not in PHOTOGRAPHS:
-        raise ValueError(f"unknown photograph {name!r}, expected {' or '.join(PHOTOGRAPHS)}")
-    image = torch.as_tensor(load_sample_image(f"{name}.jpg").copy()).float() / 255
+    if name not in PHOTOGRAPHS + PICTURES:
+        known = ", ".join(PHOTOGRAPHS + PICTURES)
+        raise ValueError(f"unknown photograph {name!r}, expected one of {known}")
+    image = torch.as_tensor(_pixels_of(name).copy()).float() / 255
     if size is None:
         return image
     reduced = torch.nn.functional.interpolate(image.permute(2, 0, 1)[None], size=size, mode="area")
     return reduced[0].permute(1, 2, 0)
+
+
+def _pixels_of(name: str) -> np.ndarray:
+    """Return a picture `(H, W, 3)` uint8 of scikit-learn or scikit-image."""
+    if name in PHOTOGRAPHS:
+        from sklearn.datasets import load_sample_image
+
+        return load_sample_image(f"{name}.jpg")
+    try:
+        from skimage import data
+    except ImportError as error:
+        needs = f"the picture {name!r} needs scikit-image: pip install 'attnconv[book]'"
+        raise ImportError(needs) from error
+    picture = getattr(data, name)()
+    if picture.ndim == 2:  # the horse is black (False) and white
+        picture = np.repeat(255 * picture[..., None].astype(np.uint8), 3, axis=2)
+    return picture
 
 
 def whitened(image: Tensor) -> Tensor:

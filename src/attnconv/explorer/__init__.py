@@ -13,9 +13,17 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+# Each module comes after those that it imports.
 MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
-    *("dom", "view", "attention", "layer", "convolution", "pixel", "mount"),
+    *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
+    *("picture", "descent", "client"),
+    *("stage-picture", "stage-plane", "stage-beams", "scene-heads", "stage", "mount"),
+)
+# Those of the Web Worker, which runs networks.
+WORKER_MODULES = (
+    *("numbers", "files", "arrays", "attention-network", "convolution-network", "networks"),
+    *("picture", "service"),
 )
 
 
@@ -26,22 +34,27 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return all modules as one script, without imports, and a host: "page" or "widget"."""
-    names = [*MODULES, *([host] if host else [])]
+    """Return modules as one script, without imports, and a host: "page", "widget" or "worker".
+
+    The worker's is no module, since Chromium starts no module in a page that was opened as a file.
+    """
+    names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
-    return re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+    joined = re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+    return re.sub("(?m)^export ", "", joined) if host == "worker" else joined
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return a view as HTML that needs no kernel: "attention", "convolution" or "pixel".
+    """Return a view as HTML that needs no kernel: "attention", "convolution", "pixel" or "stage".
 
     `data`: of a `payload.Payload`. `still`: the text shown where no script runs.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # so that no text can end the element
+    style = source("explorer.css", *(["stage.css"] if view == "stage" else []))
     return (
-        f"<style>\n{source('explorer.css')}</style>\n"
-        f'<div data-explorer="{view}"><p>{html.escape(still)}</p></div>\n'
+        f"<style>\n{style}</style>\n"
+        f'<div data-explorer="{view}" class="{view}"><p>{html.escape(still)}</p></div>\n'
         f'<script type="application/json" id="explorer-data">{text}</script>\n'
         f'<script type="module">\n{script("page")}</script>\n'
     )

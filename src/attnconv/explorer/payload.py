@@ -258,6 +258,20 @@ def pixel_payload() -> Payload:
     return payload
 
 
+def stage_payload(scene: str | None = None) -> Payload:
+    """Return the payload of the stage: photographs in colour, 80 x 120 pixels.
+
+    `scene`: one scene alone, without the switch between scenes and without an address.
+    """
+    payload = Payload()
+    payload.data["stage"] = [
+        payload.picture(name, label, load_photograph(name, (80, 120)))
+        for name, label in zip(PHOTOGRAPHS, ("a temple", "a flower"), strict=True)
+    ]
+    payload.data["scene"] = scene
+    return payload
+
+
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     """Return the payload of the view "attention" for any model's maps, over an image.
 

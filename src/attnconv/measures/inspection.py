@@ -39,8 +39,8 @@ class LayerReport:
 
     `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: its best offset
     `heads.shifts` and the mean mass there, `heads.mass`. By head, `(N_h,)`: `mean_distance`
-    `|k - q|` in tokens, weighted by the attention; `off_convolution`, see there; `prefix_mass`,
-    what patches give to class, distillation and register tokens, which `maps` leave out.
+    `|k - q|` in tokens, weighted by the attention; `off_convolution`; `prefix_mass`, the attention
+    of patches to class, distillation and register tokens, which `maps` leave out.
     `residual` `(K, K)`: Lemma 3's, with one mixture of heads for all images and queries.
     """
 

@@ -31,6 +31,7 @@ class SmallCNN(nn.Module):
 
     SMALLEST = 9  # pixels per side, so that one pixel is left at the end
     PREPARED_WITH = 5_000  # maximal number of training images
+    DIVISOR = 9  # of the logits
     channels_last = True  # memory layout in which its convolutions are fast
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
@@ -45,7 +46,7 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         X = self.groups(nn.functional.gelu(self.whitening(images)))
-        return self.classifier(X.amax(dim=(2, 3))) / 9
+        return self.classifier(X.amax(dim=(2, 3))) / self.DIVISOR
 
     @torch.no_grad()
     def prepare(self, images: Tensor) -> None:

@@ -19,7 +19,8 @@ from ..models.specs import TABLE_4
 from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
 from .tables import cost_in_table
 
-CLAIMS = Claims()
+#: The rules were fixed in this commit, before the first run of the small tier.
+CLAIMS = Claims(fixed="c8838a4")
 # which a smaller one, trained for less, cannot have
 ABSOLUTE = "an accuracy of the paper's network"
 SIZE = "a size of the paper's networks, which needs no run"
@@ -48,6 +49,7 @@ for _model in TABLE_4:
             " seeds",
             _model,
             not_small=ABSOLUTE,
+            shown="10-results#table-4",
         )
 
 
@@ -63,6 +65,7 @@ def as_printed(number: float, like: str) -> str:
     "parameters and FLOPs of the six models",
     "rounded as printed they are equal",
     not_small=SIZE,
+    shown="10-results#table-4",
 )
 def _sizes(runs: Runs) -> Answer:
     equal = []
@@ -81,6 +84,8 @@ def _sizes(runs: Runs) -> Answer:
     "it reaches accuracy {level} in an earlier epoch than the quadratic model",
     "resnet18",
     "sa-quadratic",
+    shown="10-results#fig-2",
+    not_small="no network of this size reaches an accuracy of 0.9",
 )
 def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
     reached, words = {}, []
@@ -103,6 +108,7 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
     "not more than {tolerance} below it",
     "resnet18",
     "sa-quadratic",
+    shown="17-scaling#fig-scaling",
 )
 def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     difference = gained(runs, "sa-quadratic", "resnet18")
@@ -115,6 +121,7 @@ def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     "not more than {tolerance} below it",
     "sa-quadratic",
     "sa-learned",
+    shown="10-results#table-4-small",
 )
 def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     difference = gained(runs, "sa-quadratic", "sa-learned")
@@ -127,6 +134,7 @@ def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     "more than {tolerance} below the learned encoding without content",
     "sa-learned",
     "sa-learned-content",
+    shown="10-results#table-4-small",
 )
 def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     difference = gained(runs, "sa-learned-content", "sa-learned")
@@ -163,6 +171,7 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
     "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that"
     " no other head has (partly: {some})",
     "sa-quadratic",
+    shown="11-quadratic-encoding#fig-3",
 )
 def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3) -> Answer:
     def on_the_grid(heads: Heads) -> float:
@@ -179,6 +188,7 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3)
     "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at"
     " the start (partly: half)",
     "sa-quadratic",
+    shown="11-quadratic-encoding#fig-4",
 )
 def _deeper_is_further(runs: Runs) -> Answer:
     start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
@@ -193,6 +203,7 @@ def _deeper_is_further(runs: Runs) -> Answer:
     "on average over the layers {enough} % of the heads, and more than at the start, have a best"
     " shift of their own (partly: {some} %)",
     "sa-quadratic-16",
+    shown="11-quadratic-encoding#fig-14",
 )
 def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     def alone(heads: Heads) -> float:
@@ -213,6 +224,7 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     "half of their mass on one shift put at least {many} heads of layer 1, {many} of layer 2, and"
     " {few} of layer 3 and fewer there than in both (partly: one of the three)",
     "sa-learned",
+    shown="13-learned-encodings#fig-5",
 )
 def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
     counts, found = on_one_pixel(runs, "sa-learned")
@@ -238,6 +250,7 @@ def mirrored(heads: Heads) -> Tensor:
     "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine"
     " {cosine} less the mean (partly: {some})",
     "sa-learned",
+    shown="13-learned-encodings#fig-5",
 )
 def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Answer:
     def wide_and_mirrored(heads: Heads) -> int:
@@ -253,6 +266,7 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
     "with content, some heads of layers 2 and 3 attend to one shift whatever image and query",
     f"in both layers a head gives one shift a mean probability of {HALF} (partly: in one)",
     "sa-learned-content",
+    shown="13-learned-encodings#fig-6",
 )
 def _constant_shift(runs: Runs) -> Answer:
     counts, found = on_one_pixel(runs, "sa-learned-content", ", over images and queries")
@@ -265,6 +279,7 @@ def _constant_shift(runs: Runs) -> Answer:
     "at least {enough} heads move {mass} of their mass between single images, total variation from"
     " their mean map (partly: {some})",
     "sa-learned-content",
+    shown="13-learned-encodings#fig-8",
 )
 def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Answer:
     counts, heads, images = [], 0, 0
@@ -288,6 +303,7 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
     "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3"
     " (partly: the first alone)",
     "sa-generalized",
+    shown="12-beyond-isotropic#fig-12",
 )
 def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
     by_run = []
@@ -306,6 +322,7 @@ def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
     "not more than {tolerance} above the quadratic model",
     "sa-quadratic",
     "sa-generalized",
+    shown="10-results#table-4-small",
 )
 def _no_gain(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     difference = gained(runs, "sa-generalized", "sa-quadratic")
@@ -321,6 +338,7 @@ def _mean_of_parents(runs: Runs, name: str) -> float:
     "pruning initially hurts",
     "the accuracy just after it is lower than before",
     "sa-generalized-pruned",
+    shown="10-results#fig-13",
 )
 def _pruning_hurts(runs: Runs) -> Answer:
     before = _mean_of_parents(runs, "test_accuracy")
@@ -333,6 +351,7 @@ def _pruning_hurts(runs: Runs) -> Answer:
     "the pruned model recovers the accuracy of the unpruned one",
     "not more than {tolerance} below its parent",
     "sa-generalized-pruned",
+    shown="10-results#fig-13",
 )
 def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     before = _mean_of_parents(runs, "test_accuracy")
@@ -345,6 +364,7 @@ def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     "pruning reduces size and cost by a fourth",
     "by {percent} % or more",
     not_small=SIZE,
+    shown="10-results#table-4",
 )
 def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
@@ -361,6 +381,7 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
     "with 16 heads, local ones are more frequent in the first layers",
     "more heads with half of their mass on one shift in layers 1 to 3 than in 4 to 6",
     "sa-quadratic-16",
+    shown="11-quadratic-encoding#fig-14",
 )
 def _local_heads_first(runs: Runs) -> Answer:
     counts, found = on_one_pixel(runs, "sa-quadratic-16")

@@ -15,6 +15,23 @@ from ..runs.select import Records, command_of
 
 
 @dataclass(frozen=True)
+class Link:
+    """Text that leads to another page of the book, in a cell of a table."""
+
+    text: str
+    address: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def html(self) -> str:
+        return f'<a href="{html.escape(self.address)}">{html.escape(self.text)}</a>'
+
+
+Cell = str | tuple[str | Link, ...]
+
+
+@dataclass(frozen=True)
 class Table:
     """Cells of text under a header: HTML in a page, Markdown elsewhere.
 
@@ -26,13 +43,13 @@ class Table:
     name: str
     caption: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
     folded: str = ""
     stacked: bool = False
 
     @classmethod
     def of(
-        cls, name: str, caption: str, rows: Sequence[Mapping[str, str]], **options: Any
+        cls, name: str, caption: str, rows: Sequence[Mapping[str, Cell]], **options: Any
     ) -> "Table":
         """Make a table of rows that name their cells; `-` stands where a row lacks a cell."""
         header = list(dict.fromkeys(column for row in rows for column in row))
@@ -53,18 +70,30 @@ class Table:
             f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 
-    def _row_html(self, row: Sequence[str]) -> str:
-        first, *others = (html.escape(cell) for cell in row)
+    def _row_html(self, row: Sequence[Cell]) -> str:
+        first, *others = map(_cell_html, row)
         cells = "".join(f"<td>{cell}</td>" for cell in others)
         return f'<tr><th scope="row">{first}</th>{cells}</tr>'
 
     def markdown(self) -> str:
         """Return the table in Markdown, its caption below."""
-        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        rows = [[text_of(cell) for cell in row] for row in self.rows]
+        lines = [self.header, ["---"] * len(self.header), *rows]
         return "".join("| " + " | ".join(line) + " |\n" for line in lines) + f"\n{self.caption}\n"
 
     def __repr__(self) -> str:
         return self.markdown()
+
+
+def text_of(cell: Cell) -> str:
+    """Return a cell as text."""
+    return cell if isinstance(cell, str) else ", ".join(map(str, cell))
+
+
+def _cell_html(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return html.escape(cell)
+    return ", ".join(part.html() if isinstance(part, Link) else html.escape(part) for part in cell)
 
 
 def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidgets.VBox:
@@ -102,9 +131,13 @@ def _image(alt: str, figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences, each with a command to copy or none: HTML in a page, text elsewhere."""
+    """Sentences, each with a command to copy or none: HTML in a page, text elsewhere.
+
+    `anchor`: what precedes a sentence in the name that a page links to; "" for no such name.
+    """
 
     lines: tuple[tuple[str, str], ...]
+    anchor: str = ""
 
     @classmethod
     def of(cls, text: str, command: str = "") -> "Note":
@@ -118,15 +151,16 @@ class Note:
         # a page breaks a long command between the spans
         words = " ".join(f"<span>{html.escape(word)}</span>" for word in command.split())
         copied = f'<div class="highlight"><pre>{words}</pre></div>' if command else ""
-        return f"<p>{html.escape(text)}</p>{copied}"
+        name = f' id="{html.escape(self.anchor + text)}"' if self.anchor else ""
+        return f"<p{name}>{html.escape(text)}</p>{copied}"
 
     def __repr__(self) -> str:
         return "\n".join(f"{text} {command}".strip() for text, command in self.lines)
 
 
 def commands_of(runs: Sequence[RunRecord]) -> Note:
-    """Note the command that repeats each run."""
-    return Note(tuple((record.name, command_of(record)) for record in runs))
+    """Note the command that repeats each run, where the page can be linked to as `run-NAME`."""
+    return Note(tuple((record.name, command_of(record)) for record in runs), anchor="run-")
 
 
 def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: str) -> Any:

@@ -20,7 +20,8 @@ class Claim:
 
     `place`: where the paper makes it. `text`: its words in short. `rule`: the rule in words.
     `needs`: the models whose runs it takes. `judge`: the rule in code. `not_small`: why the rule
-    does not apply to small networks; "" if it does.
+    does not apply to small networks; "" if it does. `shown`: the chapter and the anchor where its
+    runs are shown. `fixed`: the commit that fixed the rule, before the first run that it judges.
     """
 
     place: str
@@ -29,13 +30,19 @@ class Claim:
     needs: tuple[str, ...]
     judge: Callable[[Runs], Answer]
     not_small: str = ""
+    shown: str = ""
+    fixed: str = ""
 
 
 class Claims(list[Claim]):
-    """Claims in the order in which they are written down."""
+    """Claims in the order in which they are written down, whose rules one commit fixed."""
+
+    def __init__(self, fixed: str):
+        super().__init__()
+        self.fixed = fixed
 
     def add(
-        self, judge: Judgement, place: str, text: str, rule: str, *needs: str, not_small: str = ""
+        self, judge: Judgement, place: str, text: str, rule: str, *needs: str, **options: str
     ) -> None:
         """Append a judgement as a claim.
 
@@ -44,7 +51,8 @@ class Claims(list[Claim]):
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
-        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, not_small))
+        options = {"fixed": self.fixed} | options
+        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, **options))
 
     def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
         """Return a decorator that adds a judgement as a claim; the arguments are those of `add`."""

@@ -1,6 +1,7 @@
 """The verdicts on all claims, and the results in the README."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from ..store import REPOSITORY, write_file
 from ..training.quick import best_run
 from . import moving_heads
 from .claims import CLAIMS
-from .display import Note, Table, png_of
-from .rules import Finding, finding, over_runs
+from .display import Link, Note, Table, png_of
+from .rules import Claim, Finding, finding, listed, over_runs
 from .tables import summary
 
-RULE = "rule, fixed before the runs"
+RULE = "rule, and the commit that fixed it before the runs"
 SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
 
 
@@ -36,7 +37,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "paper tier": paper.verdict,
                 "result, small tier": small.found,
                 "result, paper tier": paper.found if paper.is_judged else "-",
-                RULE: claim.rule,
+                "figure or table, and runs": _evidence(claim, records),
+                RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE.replace(":", ", small tier:"): small.sure,
                 "section of the paper": claim.place,
             }
@@ -46,7 +48,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "claim": claim.text,
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
-                RULE: claim.rule,
+                RULE: f"{claim.rule} ({claim.fixed})",
                 "section of the paper": claim.place,
             }
             others.append(row)
@@ -61,12 +63,34 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
+def _evidence(claim: Claim, records: Records) -> tuple[Link, ...]:
+    """Link the figure or table that shows a claim, and the command that repeats each run."""
+    chapter, _, anchor = claim.shown.partition("#")
+    kind, _, number = anchor.partition("-")
+    shown = f"Figure {number}" if kind == "fig" and number.isdigit() else f"chapter {chapter[:2]}"
+    links = [Link(shown, f"../notebooks/{chapter}.html#{anchor}")]
+    for tier in ("small", "paper"):
+        runs = [run for model in claim.needs for run in records.at(tier).of(model)]
+        links += [Link(_short(run), f"records.html#run-{run.name}") for run in runs]
+    return tuple(links)
+
+
+def _short(run: RunRecord) -> str:
+    parameters = run.info.parameters
+    return f"{parameters['model']} {parameters['seed']}"
+
+
+def tally(records: Records, tier: str = "small") -> Counter[str]:
+    """Return how many of the paper's claims have each verdict in a tier."""
+    return Counter(finding(claim, records.at(tier)).verdict for claim in CLAIMS)
+
+
 def _why_not(unjudged: Finding) -> str:
     return f"{unjudged.verdict}: {unjudged.found}".replace(": not run", "")
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims about the quadratic model alone, by the short runs and the long one."""
+    """Return the claims about the quadratic model alone, by the short runs and the long ones."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -74,15 +98,15 @@ def long_run_table(records: Records) -> Table:
             row = {
                 "claim": claim.text,
                 "short runs": short.verdict,
-                "long run": long.verdict,
+                "long runs": long.verdict,
                 "result, short runs": short.found,
-                "result, long run": long.found,
-                "sample, long run": long.sure,
+                "result, long runs": long.found,
+                "sample, long runs": long.sure,
             }
             rows.append(row)
-    caption = "Verdicts on the same claims by the short runs and by the long one."
+    caption = "Verdicts on the same claims by the short runs and by the long ones."
     if records.at("small-long").of("sa-quadratic"):
-        apart = sum(row["short runs"] != row["long run"] for row in rows)
+        apart = sum(row["short runs"] != row["long runs"] for row in rows)
         caption += f" They disagree on {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
     return Table.of("long-run", caption, rows, stacked=True)
@@ -104,7 +128,7 @@ def freed_table(records: Records) -> Table:
             "question": claim.text,
             "answer": answer.verdict,
             "result": answer.found,
-            RULE: claim.rule,
+            RULE: f"{claim.rule} ({claim.fixed})",
             SAMPLE: answer.sure,
         }
         rows.append(row)
@@ -115,23 +139,27 @@ def freed_table(records: Records) -> Table:
     return Table.of("freed", caption, rows, stacked=True)
 
 
+def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
+    """Return how many of the nine positions of a 3 x 3 kernel each layer covers, mean over runs.
+
+    A position is covered if a head puts at least half of its attention there.
+    """
+    return over_runs([heads.shifts_with_mass(3) for heads in heads_of(run)] for run in runs)
+
+
 def trained_heads(records: Records) -> Note:
-    """Return one line that says how close the trained quadratic model comes to a convolution."""
+    """Return how close the trained quadratic model comes to a convolution, in two sentences."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
-    covered = over_runs(
-        [heads.shifts_with_mass(3) for heads in heads_of(record)] for record in runs
-    )
-    counts = ", ".join(f"{count:.3g}" for count in covered)
     largest = over_runs(lemma_3_residual_by_layer(record) for record in runs)
     close = sum(residual < 0.1 for residual in largest)
+    covered, ends = listed(kernel_positions(runs), 2), f"{min(largest):.2f} to {max(largest):.2f}"
     return Note.of(
-        f"Found here, in the quadratic model of the {runs[0].tier} tier"
-        f" ({Accuracy.of(runs).conditions}): of the nine shifts of a 3 × 3 kernel, {counts} have a"
-        " head with at least half of its mass there, layer by layer, on average over the seeds."
-        " The residual of Lemma 3 at interior queries, 0 for a layer that can be every such"
-        " convolution and up to about 1 where it misses a shift, is"
-        f" {min(largest):.2f} to {max(largest):.2f} by layer: {close or 'none'} of the"
-        f" {len(largest)} layers came near to being every 3 × 3 convolution."
+        f"In the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}),"
+        f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
+        " averaged over seeds: a head puts at least half of its attention there."
+        f" {close or 'None'} of the {len(largest)} layers can express every 3 × 3 convolution, even"
+        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1 as"
+        " soon as one position is missed, however many are."
     )
 
 

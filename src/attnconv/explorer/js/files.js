@@ -18,7 +18,7 @@ export function half(bits) {
 }
 
 export const READERS = {
-  F16: (buffer) => Float32Array.from(new Uint16Array(buffer), half),
+  F16: (buffer) => new Float32Array(new Uint16Array(buffer)).map(half),
   F32: (buffer) => new Float32Array(buffer),
   I64: (buffer) => Int32Array.from(new BigInt64Array(buffer), Number),
 };
@@ -53,7 +53,7 @@ export function valuesOf({ base64 }) {
 export const MEND = "Reload the page; if that does not help, build the book again.";
 
 export async function download(file) {
-  if (location.protocol === "file:") {
+  if (new URL(file.url, location.href).protocol === "file:") {
     throw new Error(
       `${file.name} lies in a file of its own, which browsers do not load from a folder.` +
         " Read the book through a server: make serve.",

@@ -5,8 +5,8 @@ import { mount } from "./mount.js";
 const root = document.querySelector("[data-explorer]");
 let view, opened, written, later;
 const changed = (state) => {
-  if (!view || (!written && JSON.stringify(state) === opened)) return; // a page opens, and stays for now, with its own address
   clearTimeout(later); // browsers refuse an address that changes many times a second
+  if (!view || (!written && JSON.stringify(state) === opened)) return; // a page opens, and stays for now, with its own address
   later = setTimeout(() => {
     written = addressOf(state);
     history.replaceState(null, "", written);

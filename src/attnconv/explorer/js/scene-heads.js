@@ -1,0 +1,322 @@
+/** Scene 1 of the stage: nine heads become a convolution of a photograph. */
+import { SHIFTS } from "./numbers.js";
+import { pair, show } from "./text.js";
+import {
+  EXACT,
+  FILTERS,
+  HeadsState,
+  JOURNEY_SECONDS,
+  SHARPEST,
+  SOFTEST,
+  alphaOf,
+  journeyAt,
+  nameOfFilter,
+  positionFor,
+  shareOf,
+  sharpness,
+} from "./heads-state.js";
+import { REACH } from "./layer-state.js";
+import { box, choice, element, labelled } from "./dom.js";
+import { SPAN } from "./stage-plane.js";
+
+const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
+const HEAL_SECONDS = 0.5;
+const KEYS_OF_THE_PLANE = [
+  "The offsets around the output pixel, with nine discs where the heads look.",
+  "Keys 1 to 9 choose a head, arrow keys move it, with Shift by a whole pixel; Home puts it back on its pixel of the kernel.",
+].join(" ");
+
+/** A number with so many decimals. */
+const signed = (x, decimals) =>
+  x
+    .toFixed(decimals)
+    .replace(/^-(?=.*[1-9])/, "−")
+    .replace(/^-/, "");
+
+export class HeadsScene {
+  static id = "heads";
+  static title = "Nine heads become a convolution";
+
+  constructor(stage) {
+    Object.assign(this, { stage, state: new HeadsState(stage.data), colors: stage.data.colors.heads, hover: null });
+    this.buildTerms();
+    this.buildMeter();
+    this.buildBar();
+    this.side = [this.meter];
+    this.below = [this.list, this.sum];
+  }
+
+  buildTerms() {
+    const term = (n) => {
+      const product = element("span", { class: "stage-product" }),
+        factors = element("span");
+      const node = element("li", {}, factors, product);
+      node.style.setProperty("--head", this.colors[n]);
+      return { node, factors, product };
+    };
+    this.terms = SHIFTS.map((_, n) => term(n));
+    this.sum = element("p", { class: "stage-sum" });
+    const label = "How the output pixel is made: nine products of a weight and what is seen, and their sum";
+    this.list = element("ol", { class: "stage-terms", "aria-label": label }, ...this.terms.map(({ node }) => node));
+  }
+
+  buildMeter() {
+    this.difference = element("output", { class: "stage-number" });
+    this.level = element("div", { class: "stage-level" });
+    const ticks = [0, -4, -8, -12].map((power) => {
+      const tick = element(
+        "span",
+        {},
+        power ? `10${[...String(power)].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join("")}` : "1",
+      );
+      tick.style.insetInlineStart = `${100 * shareOf(10 ** power)}%`;
+      return tick;
+    });
+    const zero = element("span", { class: "stage-zero" }, "0");
+    const scale = element("div", { class: "stage-ticks", "aria-hidden": "true" }, zero, ...ticks);
+    const title = element("p", {}, "Largest difference ", this.difference);
+    this.meter = box("stage-meter", title, box("stage-gauge", this.level), scale);
+  }
+
+  buildBar() {
+    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
+    this.play = button("Replay", () => this.replay());
+    this.home = button("Discs back", () => this.heal(SHIFTS));
+    this.kernel = choice("kernel", (name) => FILTERS[name] && this.change({ kernel: FILTERS[name] }));
+    this.picture = choice("picture", (picture) => this.change({ picture }));
+    this.slider = element("input", { type: "range", min: 0, max: 100, step: 1, oninput: () => this.turn() });
+    this.alpha = element("output", { class: "stage-number", "aria-hidden": "true" });
+    const stops = [SOFTEST, 1, SHARPEST].map((alpha) => {
+      const stop = element("span", {}, `${alpha}`);
+      stop.style.setProperty("--at", positionFor(alpha) / 100);
+      return stop;
+    });
+    const exact = element("span", {}, "exact");
+    exact.style.setProperty("--at", 1);
+    const sharpen = element(
+      "label",
+      { class: "stage-slider" },
+      element("span", {}, "Sharpness of the heads ", this.alpha),
+      this.slider,
+    );
+    this.slider.setAttribute("aria-label", "Sharpness of the heads, alpha");
+    sharpen.append(element("span", { class: "stage-stops", "aria-hidden": "true" }, ...stops, exact));
+    this.bar = [this.play, labelled("Filter", this.kernel), labelled("Picture", this.picture), sharpen, this.home];
+  }
+
+  /** Take the stage: its picture, seam and plane now act on this scene. */
+  enter() {
+    const { picture, plane } = this.stage;
+    Object.assign(picture.on, {
+      point: (pixel, how) => (how === "hover" ? this.look(pixel) : this.change({ query: pixel }, how)),
+      pin: (pixel) => this.change({ query: pixel }),
+      leave: () => this.look(null),
+      seam: (seam) => this.change({ seam }),
+    });
+    Object.assign(plane.on, {
+      grab: () => this.settle(),
+      move: (head, center) => this.place(head, center, true),
+      drop: () => this.stage.tell(),
+      choose: (head) => this.changed(this.state.headSentence(head)),
+      nudge: (head, by) => {
+        this.settle();
+        this.place(
+          head,
+          this.state.centers[head].map((x, axis) => x + by[axis]),
+        );
+      },
+      home: (head) => {
+        this.settle();
+        this.place(head, SHIFTS[head]);
+      },
+    });
+    plane.node.setAttribute("aria-label", KEYS_OF_THE_PLANE);
+    plane.hint.textContent = "nine heads: drag one";
+  }
+
+  /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one the journey starts. */
+  open(wanted) {
+    const problem = this.state.open(wanted);
+    if (problem || !Object.keys(wanted).length) this.replay();
+    else this.halt();
+    return problem;
+  }
+
+  /** What a link needs to say; while the heads are on their way, what they end as. */
+  text() {
+    return this.motion ? { ...this.state.text(), alpha: "exact", centers: undefined } : this.state.text();
+  }
+
+  // --- movement ---
+
+  /** From soft and scattered heads to the convolution, in five seconds, or step by step for readers who ask for less motion. */
+  replay() {
+    if (!this.stage.still.matches) {
+      this.motion = { journey: true };
+      this.state.change(journeyAt(0));
+    } else {
+      this.step = this.step === undefined ? 0 : (this.step + 1) % JOURNEY_STEPS.length;
+      this.state.change(journeyAt(JOURNEY_STEPS[this.step]));
+      this.stage.say(this.state.sentence());
+    }
+    this.stage.redraw();
+  }
+
+  /** Move the discs to some centres within half a second. */
+  heal(to) {
+    this.halt();
+    if (this.stage.still.matches) return this.change({ centers: to });
+    this.motion = { from: this.state.centers, to };
+    this.stage.redraw();
+  }
+
+  halt() {
+    this.motion = null;
+    this.step = undefined;
+  }
+
+  /** A hand takes hold: what is on its way is there at once. */
+  settle() {
+    if (this.motion?.journey || this.step !== undefined) this.state.change({ alpha: EXACT, centers: SHIFTS });
+    this.halt();
+  }
+
+  /** Go on with the movement; true while it lasts. */
+  frame(now) {
+    if (!this.motion) return false;
+    const { journey, from, to } = this.motion,
+      seconds = (now - (this.motion.start ??= now)) / 1000,
+      share = Math.min(1, seconds / HEAL_SECONDS);
+    if (journey) this.state.change(journeyAt(seconds));
+    else this.state.change({ centers: share < 1 ? from.map((c, n) => c.map((x, axis) => x + share * (to[n][axis] - x))) : to });
+    if (seconds < (journey ? JOURNEY_SECONDS : HEAL_SECONDS)) return true;
+    this.motion = null;
+    this.changed(this.state.sentence());
+    return false;
+  }
+
+  // --- what the reader does ---
+
+  turn() {
+    const alpha = alphaOf(+this.slider.value),
+      centers = this.motion?.journey || this.step !== undefined ? SHIFTS : this.state.centers;
+    this.halt();
+    this.change({ alpha, centers });
+  }
+
+  place(head, center, snap) {
+    this.state.place(head, center, snap);
+    this.changed(`${this.state.headSentence(head)} ${this.state.sentence()}`);
+  }
+
+  look(pixel) {
+    this.hover = pixel;
+    this.stage.redraw();
+  }
+
+  change(patch, how) {
+    this.state.change(patch);
+    if (patch.query) this.hover = null;
+    this.changed(how === "key" ? this.querySentence() : this.state.sentence());
+  }
+
+  changed(sentence) {
+    this.stage.tell();
+    this.stage.say(sentence);
+    this.stage.redraw();
+  }
+
+  querySentence() {
+    const { query } = this.state,
+      { byConvolution, sum } = this.state.terms(query);
+    return `Output pixel ${pair(query)}, by ${byConvolution ? "convolution" : "attention"}: ${show(sum)}.`;
+  }
+
+  // --- drawing ---
+
+  draw() {
+    const { state, stage } = this,
+      query = this.hover ?? state.query,
+      made = state.terms(query),
+      { difference } = state.attention;
+    const seam = Math.round(state.seam * state.size[1]),
+      [left, right] = [state.convolution.values, state.attention.values];
+    stage.picture.paint(left, right, state.size, state.convolution.range, seam);
+    stage.picture.placeSeam(seam / state.size[1], ["convolution", "attention"], shareOf(difference));
+    stage.picture.pixel = state.query;
+    stage.picture.canvas.setAttribute("aria-label", this.pictureLabel());
+    const sigma = state.alpha >= EXACT ? 0 : 1 / Math.sqrt(2 * state.alpha),
+      landed = SHIFTS.flatMap((delta, n) => (Math.hypot(...delta.map((x, axis) => x - state.centers[n][axis])) < 0.5 ? [n] : []));
+    stage.plane.draw({ patch: this.patch(query), kernel: state.kernel, centers: state.centers, sigma, landed });
+    this.drawBeams(query, made, sigma);
+    this.write(made, difference);
+  }
+
+  pictureLabel() {
+    const { label } = this.stage.data.images[this.state.picture];
+    return `The photograph ${label} filtered: by convolution left of the seam, by nine attention heads right of it. Arrow keys move the output pixel.`;
+  }
+
+  /** The photograph around a pixel, zero outside. */
+  patch([row, column]) {
+    const { layer } = this.state,
+      patch = new Float64Array(SPAN * SPAN * 3);
+    for (let i = 0; i < SPAN; i++)
+      for (let j = 0; j < SPAN; j++) {
+        const [r, c] = [row + i - REACH + 1, column + j - REACH + 1];
+        if (r < 0 || c < 0 || r >= layer.tall || c >= layer.wide) continue;
+        for (let channel = 0; channel < 3; channel++)
+          patch[(i * SPAN + j) * 3 + channel] = layer.padded[(r * layer.wide + c) * 3 + channel];
+      }
+    return patch;
+  }
+
+  drawBeams(query, { byConvolution, terms }, sigma) {
+    const { picture, plane, beams } = this.stage,
+      [height, width] = picture.size,
+      cell = picture.box.width / width,
+      pixel = plane.box.width / SPAN;
+    const from = [picture.box.x + (query[1] + 0.5) * cell, picture.box.y + ((query[0] + 0.5) / height) * picture.box.height];
+    const ends = terms.map(({ center: [i, j], weight }, head) => ({
+      x: plane.box.x + (j + SPAN / 2) * pixel,
+      y: plane.box.y + (i + SPAN / 2) * pixel,
+      radius: byConvolution ? 0 : sigma * pixel,
+      color: this.colors[head],
+      weak: !weight,
+    }));
+    beams.draw(from, cell, ends, 3);
+  }
+
+  write({ terms, sum, byConvolution }, difference) {
+    const { state } = this;
+    terms.forEach(({ weight, seen, product }, n) => {
+      this.terms[n].factors.textContent = `${show(+weight.toFixed(2))} × ${seen.toFixed(2)}`;
+      this.terms[n].product.textContent = signed(product, 2);
+    });
+    const by = element("span", { class: "stage-by" }, byConvolution ? "convolution" : "attention");
+    this.sum.replaceChildren("sum: ", element("b", {}, signed(sum, 3)), by);
+    this.difference.textContent = show(difference);
+    this.level.style.scale = `${shareOf(difference)} 1`;
+    this.alpha.textContent = sharpness(state.alpha);
+    this.slider.value = positionFor(state.alpha);
+    this.slider.setAttribute(
+      "aria-valuetext",
+      state.alpha >= EXACT ? `exact, alpha ${EXACT}` : `alpha ${show(+state.alpha.toPrecision(2))}`,
+    );
+    this.play.textContent = this.stage.still.matches
+      ? `Step ${(this.step ?? JOURNEY_STEPS.length - 1) + 1} of ${JOURNEY_STEPS.length}`
+      : "Replay";
+    this.home.disabled = !this.motion && !state.moved();
+    const kernel = nameOfFilter(state.kernel) ?? "your own";
+    if (this.kernel.value !== kernel || !this.kernel.options.length)
+      this.kernel.offer(
+        [...new Set([...Object.keys(FILTERS), kernel])].map((name) => [name, name]),
+        kernel,
+      );
+    if (this.picture.value !== state.picture)
+      this.picture.offer(
+        state.names.map((name) => [name, state.pictures[name].label]),
+        state.picture,
+      );
+  }
+}

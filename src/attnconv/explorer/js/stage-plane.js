@@ -1,0 +1,157 @@
+/** The plane of offsets: what lies around a pixel, the kernel's nine pixels in it, and where each head looks, as a disc to move. */
+import { SHIFTS } from "./numbers.js";
+import { ARROWS, box, element } from "./dom.js";
+import { REACH } from "./layer-state.js";
+
+export const SPAN = 2 * REACH + 1; // pixels across
+const CLOUDS = 14; // of the clouds' canvas, for each pixel of the plane
+const GRAB = 26; // px from a disc's centre within which a pointer takes it
+
+/** Black or white, whichever has the larger contrast with a colour: at least 4.58. */
+export function inkOn(color) {
+  const [r, g, b] = [1, 3, 5].map((n) => {
+    const share = parseInt(color.slice(n, n + 2), 16) / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+}
+
+/** What a scene sets: `on.grab(head)`, `on.move(head, center)` and `on.drop(head)` by the pointer, `on.choose(head)`,
+ *  `on.nudge(head, by)` and `on.home(head)` by keys. */
+export class Plane {
+  constructor(colors) {
+    Object.assign(this, { colors, on: {}, chosen: 4, held: null });
+    this.canvas = element("canvas");
+    this.clouds = element("canvas", { width: SPAN * CLOUDS, height: SPAN * CLOUDS });
+    this.discs = SHIFTS.map((_, head) => {
+      const disc = element("div", { class: "stage-disc", "aria-hidden": "true" }, element("span", {}, `${head + 1}`));
+      disc.firstChild.style.cssText = `background: ${colors[head]}; color: ${inkOn(colors[head])}`;
+      return disc;
+    });
+    this.hint = element("span", { class: "stage-hint", "aria-hidden": "true" });
+    this.node = box("stage-plane", this.canvas, this.hint, ...this.discs);
+    this.node.tabIndex = 0;
+    this.node.setAttribute("role", "application");
+    this.followPointer();
+    this.node.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** The offset [row, column] of a place on the screen. */
+  offsetAt({ clientX, clientY }) {
+    const { left, top, width, height } = this.node.getBoundingClientRect();
+    return [((clientY - top) / height - 0.5) * SPAN, ((clientX - left) / width - 0.5) * SPAN];
+  }
+
+  followPointer() {
+    const { node } = this;
+    let grip;
+    node.addEventListener("pointerdown", (event) => {
+      const at = this.offsetAt(event),
+        far = this.centers.map((center) => Math.hypot(center[0] - at[0], center[1] - at[1])),
+        head = far.indexOf(Math.min(...far));
+      if ((far[head] * node.clientWidth) / SPAN > GRAB) return;
+      node.setPointerCapture(event.pointerId);
+      this.chosen = this.held = head;
+      grip = this.centers[head].map((x, axis) => x - at[axis]);
+      this.on.grab?.(head);
+    });
+    node.addEventListener("pointermove", (event) => {
+      if (this.held === null || !node.hasPointerCapture(event.pointerId)) return;
+      const at = this.offsetAt(event);
+      this.on.move?.(
+        this.held,
+        at.map((x, axis) => x + grip[axis]),
+      );
+    });
+    for (const kind of ["pointerup", "pointercancel"])
+      node.addEventListener(kind, () => {
+        if (this.held === null) return;
+        const head = this.held;
+        this.held = null;
+        this.on.drop?.(head);
+      });
+  }
+
+  key(event) {
+    const step = ARROWS[event.key],
+      head = Number(event.key) - 1;
+    if (SHIFTS[head] && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      this.chosen = head;
+      this.on.choose?.(head);
+    } else if (event.key === "Home") this.on.home?.(this.chosen);
+    else if (step) {
+      const by = event.shiftKey ? 1 : 0.25;
+      this.on.nudge?.(
+        this.chosen,
+        step.map((x) => by * x),
+      );
+    } else return;
+    event.preventDefault();
+  }
+
+  /** Draw the plane. `patch`: SPAN x SPAN x 3 numbers from 0 to 1 around the pixel; `kernel`: its nine weights; `centers` and
+   *  `sigma`, the standard deviation of each head's cloud, in pixels; `landed`: the heads that are on their pixel. */
+  draw({ patch, kernel, centers, sigma, landed }) {
+    this.centers = centers;
+    const side = Math.round(this.node.clientWidth * Math.min(2, devicePixelRatio)),
+      cell = side / SPAN;
+    if (this.canvas.width !== side) Object.assign(this.canvas, { width: side, height: side });
+    const context = this.canvas.getContext("2d");
+    for (let k = 0; k < SPAN * SPAN; k++) {
+      const [x, y] = [k % SPAN, Math.floor(k / SPAN)].map((n) => Math.round(n * cell));
+      context.fillStyle = `rgb(${[0, 1, 2].map((channel) => Math.round(255 * patch[3 * k + channel])).join()})`;
+      context.fillRect(x, y, Math.ceil(cell), Math.ceil(cell));
+    }
+    this.drawClouds(sigma);
+    context.imageSmoothingEnabled = true;
+    context.drawImage(this.clouds, 0, 0, side, side);
+    SHIFTS.forEach((delta, n) => this.drawPixel(context, delta, n, kernel[n], cell, landed.includes(n)));
+    this.discs.forEach((disc, head) => {
+      const [i, j] = centers[head].map((x) => (100 * (x + SPAN / 2)) / SPAN);
+      disc.style.translate = `${(j * this.node.clientWidth) / 100}px ${(i * this.node.clientWidth) / 100}px`;
+      disc.classList.toggle("stage-chosen", head === this.chosen);
+      disc.classList.toggle("stage-weightless", !kernel[head]);
+    });
+  }
+
+  /** Each head's Gaussian in its colour, coarse and then stretched: it is smooth. */
+  drawClouds(sigma) {
+    const context = this.clouds.getContext("2d"),
+      radius = Math.max(3 * sigma * CLOUDS, 1);
+    context.clearRect(0, 0, this.clouds.width, this.clouds.height);
+    if (sigma < 0.12) return;
+    this.centers.forEach((center, head) => {
+      const [y, x] = center.map((offset) => (offset + SPAN / 2) * CLOUDS),
+        gradient = context.createRadialGradient(x, y, 0, x, y, radius);
+      for (let n = 0; n <= 6; n++) {
+        const opacity = 0.75 * Math.exp(-0.5 * (n / 2) ** 2);
+        gradient.addColorStop(
+          n / 6,
+          this.colors[head] +
+            Math.round(255 * opacity)
+              .toString(16)
+              .padStart(2, "0"),
+        );
+      }
+      context.fillStyle = gradient;
+      context.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
+    });
+  }
+
+  /** One pixel of the kernel: a frame in its head's colour, filled faintly when the head is there, and its weight. */
+  drawPixel(context, [i, j], n, weight, cell, landed) {
+    const [x, y] = [(j + REACH) * cell, (i + REACH) * cell],
+      line = Math.max(2, cell / 14);
+    for (const [color, width] of [
+      ["#fff", line + 2 * devicePixelRatio],
+      [this.colors[n], line],
+    ]) {
+      Object.assign(context, { strokeStyle: color, lineWidth: width });
+      context.strokeRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
+    }
+    if (landed) {
+      context.fillStyle = `${this.colors[n]}66`;
+      context.fillRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
+    }
+  }
+}

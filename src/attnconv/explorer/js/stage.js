@@ -1,0 +1,174 @@
+/** The stage: one picture, one plane of offsets and one control bar, which its scenes share.
+ *
+ *  A scene is a class with a static `id` and `title`, made with the stage. It has nodes for the places beside and below the
+ *  picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)` takes a link's state
+ *  as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()` stops what moves,
+ *  `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`, `stage.say(sentence)` for
+ *  screen readers, and `stage.tell()` when its state has changed. */
+import { box, element } from "./dom.js";
+import { Plane } from "./stage-plane.js";
+import { StagePicture } from "./stage-picture.js";
+import { Beams } from "./stage-beams.js";
+import { HeadsScene } from "./scene-heads.js";
+
+/** A scene that is still to come: its place among the others, and a sentence. */
+class LaterScene {
+  constructor() {
+    this.side = this.bar = [];
+    this.below = [element("p", { class: "stage-later" }, "This scene is not here yet.")];
+  }
+  enter() {}
+  open() {
+    return "";
+  }
+  text() {
+    return {};
+  }
+  halt() {}
+  frame() {}
+  draw() {}
+}
+
+export const SCENES = [
+  HeadsScene,
+  class extends LaterScene {
+    static id = "descent";
+    static title = "Nobody tells them where to look";
+  },
+  class extends LaterScene {
+    static id = "network";
+    static title = "A network of attention alone sees your picture";
+  },
+];
+const SAID_SECONDS = 0.7; // what is said waits so long for what follows it
+
+export class Stage {
+  constructor(root, data, host) {
+    Object.assign(this, { root, data, host, state: {}, life: new AbortController() });
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.picture = new StagePicture();
+    this.plane = new Plane(data.colors.heads);
+    this.beams = new Beams();
+    this.scenes = SCENES.map((Scene) => new Scene(this));
+    this.build();
+    const sizes = new ResizeObserver(() => this.measure()),
+      sight = new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting) && this.redraw(), {
+        threshold: 0.3,
+      });
+    for (const watch of [sizes, sight]) {
+      watch.observe(this.set);
+      this.life.signal.addEventListener("abort", () => watch.disconnect());
+    }
+    this.still.addEventListener("change", () => this.redraw(), { signal: this.life.signal });
+  }
+
+  build() {
+    this.tabs = SCENES.map(({ id, title }, n) =>
+      element(
+        "button",
+        { type: "button", role: "tab", id: `stage-tab-${id}`, "aria-controls": "stage-set", onclick: () => this.show(n) },
+        title,
+      ),
+    );
+    const list = element("div", { class: "stage-tabs", role: "tablist", "aria-label": "Scenes" }, ...this.tabs);
+    list.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      const next = (this.at + by + SCENES.length) % SCENES.length;
+      this.show(next);
+      this.tabs[next].focus();
+    });
+    this.side = box("stage-beside");
+    this.below = box("stage-below");
+    this.note = element("p", { class: "stage-note", role: "status" });
+    const attributes = { class: "stage-set", id: "stage-set", role: "tabpanel" };
+    this.set = element(
+      "div",
+      attributes,
+      this.picture.node,
+      this.plane.node,
+      this.side,
+      this.below,
+      this.beams.canvas,
+      this.note,
+    );
+    this.bar = element("div", { class: "stage-bar", role: "group", "aria-label": "Controls" });
+    this.said = element("p", { class: "stage-said", role: "status" });
+    const above = this.data.scene ? [] : [list];
+    this.root.replaceChildren(...above, this.set, this.bar, this.said);
+    this.root.addEventListener("pointerdown", () => (this.note.textContent = ""), { signal: this.life.signal });
+  }
+
+  /** Show a scene, by number. */
+  show(n) {
+    if (this.scene) this.scene.halt();
+    this.at = n;
+    this.scene = this.scenes[n];
+    this.picture.on = {};
+    this.plane.on = {};
+    this.tabs.forEach((tab, other) => {
+      tab.setAttribute("aria-selected", String(other === n));
+      tab.tabIndex = other === n ? 0 : -1;
+    });
+    this.set.setAttribute("aria-labelledby", this.tabs[n].id);
+    this.set.dataset.scene = SCENES[n].id;
+    this.side.replaceChildren(...this.scene.side);
+    this.below.replaceChildren(...this.scene.below);
+    this.bar.replaceChildren(...this.scene.bar);
+    this.scene.enter();
+    this.tell();
+    this.redraw();
+  }
+
+  /** Take the state of a link, as text by name: which scene, and its state. */
+  open({ scene = this.data.scene ?? SCENES[0].id, ...wanted }) {
+    const found = SCENES.findIndex(({ id }) => id === scene),
+      known = found >= 0;
+    this.show(Math.max(0, found));
+    const problem = this.scene.open(known ? wanted : {});
+    const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`;
+    this.note.textContent = known ? problem : `${other} The first one is shown.`;
+    this.state.problem = this.note.textContent;
+  }
+
+  text() {
+    const state = { scene: SCENES[this.at].id, ...this.scene.text() };
+    return Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined));
+  }
+
+  tell() {
+    if (!this.data.scene) this.host.changed?.(this.text());
+  }
+
+  /** Say a sentence to screen readers, once nothing has followed it for a moment. */
+  say(sentence) {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => (this.said.textContent = sentence), 1000 * SAID_SECONDS);
+  }
+
+  /** Where the picture and the plane are, in px of the beams' canvas. */
+  measure() {
+    const { left, top } = this.set.getBoundingClientRect();
+    for (const part of [this.picture, this.plane]) {
+      const { x, y, width, height } = part.node.getBoundingClientRect();
+      part.box = { x: x - left, y: y - top, width, height };
+    }
+    this.redraw();
+  }
+
+  redraw() {
+    this.waiting ??= requestAnimationFrame((now) => {
+      this.waiting = null;
+      if (this.seen && this.scene.frame(now)) this.redraw(); // what moves waits until it is seen
+      if (this.picture.box?.width) this.scene.draw();
+    });
+  }
+
+  close() {
+    cancelAnimationFrame(this.waiting);
+    clearTimeout(this.later);
+    this.scene?.halt();
+    this.life.abort();
+  }
+}

@@ -1,0 +1,112 @@
+"""The trained networks that a page runs: weights, architectures and what their numbers mean.
+
+JavaScript computes the forward passes (`js/networks.js`). Whatever it must know about a network is
+written here, read from the network itself.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from torch import nn
+
+from ..data.cifar10 import CIFAR10_CLASSES, CIFAR10_NORMALISATION
+from ..data.dataset import DATASETS
+from ..layers.attention import ContentAttention
+from ..models import SPECS, SelfAttentionNet, SmallCNN
+from ..models.networks import Block
+from ..runs.parameters import build_network
+from ..runs.record import RunRecord
+from ..runs.weights import WEIGHTS_FILE
+from ..store import read_tensors
+from ..theory.encodings import (
+    GeneralizedQuadraticEncoding,
+    LearnedRelativeEncoding,
+    QuadraticEncoding,
+)
+from .payload import Payload
+
+ENCODINGS = {
+    QuadraticEncoding: "quadratic",
+    GeneralizedQuadraticEncoding: "generalized",
+    LearnedRelativeEncoding: "learned",
+}
+
+
+def networks_payload(records: Iterable[RunRecord], place: str | None = None) -> Payload:
+    """Return the payload of trained networks for CIFAR-10, with their weights in half precision.
+
+    `data["networks"]` holds each record's id, label, source, test accuracy, `architecture` and file
+    of weights, which is loaded on request. `data["classes"]` are the names of the logits,
+    `data["input"]` the pixels a side of an input and the mean and std of each channel. ValueError
+    for a network that the page cannot run, FileNotFoundError where no weights were kept.
+    """
+    payload = Payload(place)
+    payload.data["networks"] = [_entry(payload, record) for record in records]
+    mean, std = CIFAR10_NORMALISATION
+    size = DATASETS["cifar10"].image_size
+    payload.data |= {
+        "classes": CIFAR10_CLASSES,
+        "input": {"size": size, "mean": mean, "std": std},
+    }
+    return payload
+
+
+def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
+    if record.info.dataset["name"] != "cifar10":
+        raise ValueError(f"got {record.name}, expected a run on cifar10")
+    tensors, _ = read_tensors(record.folder / WEIGHTS_FILE)
+    return {
+        "id": record.name,
+        "label": SPECS[record.info.parameters["model"]].label,
+        "source": record.source,
+        "accuracy": record.accuracy,
+        "architecture": architecture(build_network(record.info.parameters, record.heads_left)),
+        "file": payload.file(record.name, tensors, on_request=True),
+    }
+
+
+def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
+    """Return what the forward pass of a network must know beside its weights.
+
+    A network of self-attention has `layers`, a `SmallCNN` has `steps`. ValueError for another one.
+    """
+    if isinstance(model, SelfAttentionNet):
+        layers = [_layer(cast(Block, block)) for block in model.blocks]
+        return {"size": image_size, "pooling": model.pooling, "layers": layers}
+    if isinstance(model, SmallCNN):
+        after = [_step(f"groups.{name}", module) for name, module in _leaves(model.groups)]
+        steps = [_step("whitening", model.whitening), {"kind": "gelu"}, *after]
+        return {"size": image_size, "steps": steps, "divisor": model.DIVISOR}
+    raise ValueError(
+        f"got {type(model).__name__}, expected a network of self-attention or the CNN of chapter 14"
+    )
+
+
+def _layer(block: Block) -> dict[str, Any]:
+    """Return the heads of a layer, how their positions are encoded, and the norms' epsilon."""
+    attention, epsilon = block.attention, block.attention_norm.eps
+    if isinstance(attention, ContentAttention):
+        return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": "content"}
+    encoding = attention.encoding
+    form = {"alphaForm": encoding.alpha_form} if isinstance(encoding, QuadraticEncoding) else {}
+    name = ENCODINGS[type(encoding)]
+    return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": name} | form
+
+
+def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that hold no others, by name and in their order."""
+    return ((name, leaf) for name, leaf in module.named_modules() if not list(leaf.children()))
+
+
+def _step(name: str, module: nn.Module) -> dict[str, Any]:
+    """Return one step of a CNN on square images."""
+    match module:
+        case nn.Conv2d(kernel_size=(size, _), padding=(frame, _)):
+            return {"kind": "convolution", "name": name, "kernel": size, "padding": frame}
+        case nn.BatchNorm2d(eps=epsilon):
+            return {"kind": "batch norm", "name": name, "epsilon": epsilon}
+        case nn.MaxPool2d(kernel_size=size):
+            return {"kind": "max pool", "size": size}
+        case nn.GELU():
+            return {"kind": "gelu"}
+    raise ValueError(f"the step {name} is a {type(module).__name__}, which the page cannot compute")

@@ -1,0 +1,443 @@
+"""The stage in a browser: what is seen, what moves, and that nothing else does. Needs `make
+book`."""
+
+import json
+import re
+
+import pytest
+import torch
+from playwright.sync_api import expect
+from torch import nn
+
+from attnconv import conv_to_attention, hard_alpha
+from attnconv.data import load_photograph
+
+PAGE = "book/explore.html"
+EMPTY = "_static/explorer/still.png"  # where the clock is stopped before the stage is opened
+SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
+# What the picture, the plane and the bar measure at each size.
+MEASURES = {
+    "desktop": ((720, 480), (400, 400), 72),
+    "projector": ((1080, 720), (600, 600), 108),
+    "phone": ((390, 260), (280, 280), 104),
+}
+SOBEL = [[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]
+# Every box of the stage and of the text below it, but for what is meant to move and for words
+# within a line.
+BOXES = """() => {
+  const moving = ".stage-disc, .stage-disc *, .stage-seam, .stage-side, .stage-level, .stage-said, .stage-note, .stage-by, output, b, option";
+  const nodes = [...document.querySelectorAll(".stage, .stage *, .bd-article h2, .bd-article p")].filter((node) => !node.matches(moving));
+  return JSON.stringify([scrollX, scrollY, document.documentElement.scrollHeight, ...nodes.map((node) => {
+    const { x, y, width, height } = node.getBoundingClientRect();
+    return [node.className || node.tagName, x, y, width, height];
+  })]);
+}"""
+PIXELS = """() => {
+  const canvas = document.querySelector(".stage-pixels");
+  return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
+}"""
+SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
+  .filter((node) => node.checkVisibility() && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
+
+
+@pytest.fixture
+def stage(visit):
+    """Opens the stage with the state of a link, at a size, with movement and with a clock that is
+    moved on by hand."""
+    visits = []
+
+    def open_stage(state="", size="desktop", motion="no-preference", path=PAGE, **options):
+        width, height = SIZES[size]
+        options |= {"has_touch": size == "phone", "reduced_motion": motion}
+        visited = visit(EMPTY, viewport={"width": width, "height": height}, **options)
+        visits.append(visited)
+        visited.page.clock.install(time=0)
+        visited.page.clock.pause_at(1000)
+        visited.page.goto(path + (f"#{state}" if state else ""))
+        expect(visited.page.locator(".stage-bar")).to_be_visible()
+        visited.page.clock.run_for(50)
+        return visited
+
+    yield open_stage
+    assert not [problem for visited in visits for problem in visited.problems]
+
+
+def difference(page):
+    """The largest difference that is shown."""
+    page.clock.run_for(100)
+    text = page.locator(".stage-meter output").inner_text()
+    return float(text.replace("−", "-"))
+
+
+def address(page):
+    page.clock.run_for(1000)
+    return page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+
+
+def spot(page, selector, across, down):
+    """A place on the screen by its shares of an element's width and height."""
+    box = page.locator(selector).bounding_box()
+    return box["x"] + across * box["width"], box["y"] + down * box["height"]
+
+
+def disc(page, row, column):
+    """Where an offset of the plane is on the screen."""
+    return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
+
+
+def drag(page, start, *stops):
+    page.mouse.move(*start)
+    page.mouse.down()
+    for stop in stops:
+        page.mouse.move(*stop, steps=3)
+        page.clock.run_for(50)
+        yield
+    page.mouse.up()
+    page.clock.run_for(50)
+    yield
+
+
+def expected_difference(alpha, centers=None):
+    """The largest difference, by the package: Sobel on the photograph, by torch and by heads."""
+    conv = nn.Conv2d(1, 1, 3, padding=1, bias=False).double()
+    conv.weight.data = torch.tensor([[SOBEL]]).double()
+    image = (load_photograph("china", (80, 120)) * 255).round().double() / 255
+    image = image.permute(2, 0, 1)[:, None]
+    layer = conv_to_attention(conv, alpha=alpha)
+    if centers:
+        layer.encoding.centers.data = torch.tensor(centers).double()
+    return (layer(image) - conv(image)).abs().max().item()
+
+
+# --- the first ten seconds ------------------------------------------------------------------------
+
+
+def test_the_untouched_stage_goes_from_soft_heads_to_the_convolution(stage):
+    page = stage().page
+    boxes, start = page.evaluate(BOXES), page.evaluate(PIXELS)
+    differences = [difference(page)]
+    for _ in range(5):
+        page.clock.fast_forward(1000)
+        differences.append(difference(page))
+        assert page.evaluate(BOXES) == boxes
+    assert differences[0] > 1 and differences[-1] == 0
+    assert differences == sorted(differences, reverse=True)
+    assert expected_difference(hard_alpha(torch.float64)) < 1e-14
+    expect(page.get_by_role("slider", name="Sharpness")).to_have_attribute(
+        "aria-valuetext", "exact, alpha 746"
+    )
+    end = page.evaluate(PIXELS)
+    columns = [{n // 4 % 120 for n, (a, b) in enumerate(zip(start, end, strict=True)) if a != b}]
+    assert min(columns[0]) >= 60, "the convolution stays as it was"
+    page.clock.fast_forward(10_000)
+    page.clock.run_for(50)
+    assert page.evaluate(PIXELS) == end
+    assert page.evaluate("location.hash") == "", "what moves by itself is not in the address"
+
+
+def test_at_exact_both_sides_of_the_seam_are_one_picture(stage):
+    pictures = {}
+    for alpha in ("exact", "1"):
+        for seam in (0, 1):
+            page = stage(f"alpha={alpha}&seam={seam}").page
+            pictures[alpha, seam] = page.evaluate(PIXELS)
+    assert pictures["exact", 0] == pictures["exact", 1] == pictures["1", 1] != pictures["1", 0]
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1, 8])
+def test_the_difference_is_the_packages(stage, alpha):
+    shown = difference(stage(f"alpha={alpha}").page)
+    assert shown == pytest.approx(expected_difference(alpha), rel=6e-3)
+
+
+def test_the_difference_of_moved_heads_is_the_packages(stage):
+    centers = [[-1, -1], [-1, 0], [-1.5, 2.25], [0, -1], [0, 0], [0, 1], [1, -1], [1, 0], [1, 0.4]]
+    text = ",".join(str(x) for center in centers for x in center)
+    shown = difference(stage(f"alpha=2&centers={text}").page)
+    assert shown == pytest.approx(expected_difference(2, centers), rel=6e-3)
+
+
+def test_readers_who_ask_for_less_motion_go_step_by_step(stage):
+    page = stage(motion="reduce").page
+    first = page.evaluate(PIXELS)
+    page.clock.fast_forward(6000)
+    page.clock.run_for(50)
+    assert page.evaluate(PIXELS) == first, "nothing moves by itself"
+    differences = []
+    for number in range(1, 6):
+        step = page.get_by_role("button", name=f"Step {number} of 5")
+        expect(step).to_be_visible()
+        differences.append(difference(page))
+        step.click()
+        page.clock.run_for(50)
+    assert differences == sorted(differences, reverse=True)
+    assert differences[0] > 1 and differences[-1] == 0
+
+
+# --- layout ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_is_in_one_view(stage, size):
+    page = stage(size=size).page
+    picture, plane, bar = MEASURES[size]
+    for selector, expected in ((".stage-picture", picture), (".stage-plane", plane)):
+        box = page.locator(selector).bounding_box()
+        assert (box["width"], box["height"]) == pytest.approx(expected, abs=1), selector
+    box = page.locator(".stage-bar").bounding_box()
+    assert box["height"] == pytest.approx(bar, abs=1)
+    assert box["y"] + box["height"] <= SIZES[size][1] + 0.5
+    smallest = page.evaluate(SMALLEST_TEXT)
+    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
+    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_box_moves_through_any_interaction(stage, size):
+    page = stage("alpha=exact", size=size).page
+    boxes = page.evaluate(BOXES)
+
+    def unchanged(what):
+        page.clock.fast_forward(1500)
+        page.clock.run_for(50)
+        now = page.evaluate(BOXES)
+        pairs = zip(json.loads(boxes), json.loads(now), strict=True)
+        moved = [pair for pair in pairs if pair[0] != pair[1]]
+        assert not moved, f"{what}: {moved[:3]}"
+
+    for across, down in ((0.1, 0.1), (0.9, 0.5), (0.5, 0.99), (0.999, 0.001)):
+        page.mouse.move(*spot(page, ".stage-pixels", across, down))
+        unchanged("hover")
+    for _ in drag(page, disc(page, -1, 1), disc(page, -2.6, 2.6), disc(page, -1.1, 1.1)):
+        unchanged("dragging a disc")
+    for _ in drag(page, spot(page, ".stage-seam", 0.5, 0.3), spot(page, ".stage-pixels", 0, 0.3)):
+        unchanged("dragging the seam")
+    for selector, keys in {
+        ".stage-pixels": ["ArrowUp", "ArrowLeft"],
+        ".stage-plane": ["3", "ArrowUp", "Shift+ArrowLeft", "Home"],
+        ".stage-seam": ["Home", "ArrowRight", "End"],
+        ".stage-slider input": ["Home", "PageUp", "End"],
+    }.items():
+        for key in keys:
+            page.locator(selector).press(key)
+            unchanged(f"{key} on {selector}")
+    for kernel in ("blur", "emboss", "outline"):
+        page.get_by_label("Filter", exact=True).select_option(kernel)
+        unchanged(kernel)
+    page.get_by_label("Picture", exact=True).select_option("flower")
+    unchanged("another picture")
+    page.get_by_role("button", name="Replay").click()
+    for _ in range(4):
+        unchanged("the journey")
+    if size == "phone":
+        page.touchscreen.tap(*spot(page, ".stage-pixels", 0.7, 0.4))
+        unchanged("tapping a pixel")
+
+
+def test_a_vertical_swipe_on_the_picture_scrolls(stage):
+    page = stage(size="phone").page
+    x, y = spot(page, ".stage-pixels", 0.8, 0.8)
+    session = page.context.new_cdp_session(page)
+    for kind, by in [("touchStart", 0), *[("touchMove", by) for by in range(20, 201, 20)]]:
+        points = {"type": kind, "touchPoints": [{"x": x, "y": y - by}]}
+        session.send("Input.dispatchTouchEvent", points)
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_function("scrollY > 50")
+    bar = page.locator(".stage-bar").bounding_box()
+    assert bar["y"] + bar["height"] <= SIZES["phone"][1] + 0.5, "the controls stay in view"
+    target = page.locator(".stage-disc").first.bounding_box()
+    assert target["width"] >= 44 and target["height"] >= 44
+
+
+# --- what the reader does -------------------------------------------------------------------------
+
+
+def test_a_disc_breaks_the_picture_and_heals_it(stage):
+    page = stage("alpha=exact").page
+    whole = page.evaluate(PIXELS)
+    assert difference(page) == 0
+    moves = drag(page, disc(page, -1, 1), disc(page, -2.4, 2.4), disc(page, -0.9, 1.15))
+    next(moves)
+    assert difference(page) > 0.5 and page.evaluate(PIXELS) != whole
+    next(moves)
+    assert difference(page) == 0, "near its pixel it snaps"
+    next(moves)
+    assert page.evaluate(PIXELS) == whole
+    assert "centers" not in address(page)
+
+
+def test_grabbing_a_disc_on_its_way_ends_the_journey(stage):
+    page = stage().page
+    page.clock.fast_forward(1000)
+    page.clock.run_for(50)
+    row, column = (page.locator(".stage-disc").nth(0).bounding_box()[key] + 22 for key in "yx")
+    for _ in drag(page, (column, row), disc(page, -1, -1)):
+        assert difference(page) == 0
+
+
+def test_the_keys_move_a_head_and_put_it_back(stage):
+    page = stage("alpha=exact").page
+    plane = page.locator(".stage-plane")
+    for key in ("3", "ArrowUp", "Shift+ArrowRight"):
+        plane.press(key)
+    assert difference(page) > 0.5
+    assert address(page)["centers"].split(",")[4:6] == ["-1.25", "2"]
+    expect(page.locator(".stage-said")).to_contain_text(
+        re.compile(r"Head 3 looks at the offset \(−1.25, 2\).*largest difference .* is \d")
+    )
+    plane.press("Home")
+    assert difference(page) == 0
+
+
+def test_discs_back_puts_all_heads_on_their_pixels(stage):
+    page = stage(f"alpha=exact&centers={','.join(['0.5'] * 18)}").page
+    assert difference(page) > 0.1
+    page.get_by_role("button", name="Discs back").click()
+    page.clock.run_for(1000)
+    assert difference(page) == 0
+    expect(page.get_by_role("button", name="Discs back")).to_be_disabled()
+
+
+def test_the_nine_terms_follow_the_pointer_and_add_up(stage):
+    page = stage("alpha=1&seam=0").page
+    before = page.locator(".stage-terms").inner_text()
+    page.mouse.move(*spot(page, ".stage-pixels", 0.35, 0.3))
+    page.clock.run_for(50)
+    assert page.locator(".stage-terms").inner_text() != before
+    products = page.locator(".stage-product").all_inner_texts()
+    total = float(page.locator(".stage-sum b").inner_text().replace("−", "-"))
+    assert sum(float(text.replace("−", "-")) for text in products) == pytest.approx(total, abs=0.05)
+    factors = page.locator(".stage-terms li > span:first-child").all_inner_texts()
+    weights = [float(text.split(" × ")[0].replace("−", "-")) for text in factors]
+    assert weights == [weight for row in SOBEL for weight in row]
+    page.mouse.move(5, 5)
+    page.clock.run_for(50)
+    assert page.locator(".stage-terms").inner_text() == before, "back to the pixel that was chosen"
+
+
+def test_the_slider_says_alpha_and_ends_at_exact(stage):
+    page = stage("alpha=exact").page
+    slider = page.get_by_role("slider", name="Sharpness")
+    slider.press("Home")
+    page.clock.run_for(50)
+    expect(slider).to_have_attribute("aria-valuetext", "alpha 0.1")
+    slider.press("End")
+    page.clock.run_for(50)
+    expect(slider).to_have_attribute("aria-valuetext", "exact, alpha 746")
+    assert difference(page) == 0
+
+
+def test_a_link_gives_the_view_again(stage):
+    page = stage("alpha=exact").page
+    page.get_by_label("Filter", exact=True).select_option("emboss")
+    page.get_by_label("Picture", exact=True).select_option("flower")
+    page.locator(".stage-slider input").fill("50")
+    for key in ("7", "ArrowDown"):
+        page.locator(".stage-plane").press(key)
+    page.locator(".stage-seam").press("ArrowLeft")
+    page.locator(".stage-pixels").press("ArrowUp")
+    assert address(page)["scene"] == "heads"
+    other = stage(page.evaluate("location.hash.slice(1)")).page
+    assert other.evaluate(PIXELS) == page.evaluate(PIXELS)
+    for selector in (".stage-meter output", ".stage-terms", ".stage-slider output"):
+        assert other.locator(selector).inner_text() == page.locator(selector).inner_text()
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("alpha=", "This link says alpha=; expected a number from 0.1 to 746, or exact."),
+        ("kernel=1e308,1,1,1,1,1,1,1,1", "This link says kernel=1e308,1,1,1,1,1,1,1,1"),
+        ("centers=1,2", "This link says centers=1,2; expected nine pairs of numbers"),
+        ("query=99,0", "This link says query=99,0; expected a row below 80"),
+        ("scene=toString", "This link says scene=toString; expected heads or"),
+        ("picture=%3Cb%3E&alpha=1", "This link says picture=<b>; expected china or flower."),
+    ],
+)
+def test_a_malformed_address_gives_the_usual_state_and_one_sentence(stage, state, sentence):
+    page = stage(state).page
+    expect(page.locator(".stage-note")).to_contain_text(sentence)
+    boxes = page.evaluate(BOXES)
+    page.clock.fast_forward(6000)
+    page.clock.run_for(50)
+    assert difference(page) == 0
+    page.mouse.click(*spot(page, ".stage-pixels", 0.9, 0.1))
+    expect(page.locator(".stage-note")).to_have_text("")
+    assert page.evaluate(BOXES) == boxes
+
+
+# --- access ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_barrier_is_found(stage, size, scheme):
+    """In the colours that the system asks for, in the usual state and after a malformed link."""
+    visited = stage("alpha=nonsense", size=size, motion="reduce", color_scheme=scheme)
+    page = visited.page
+    page.clock.resume()  # axe-core waits
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    found = visited.violations(scheme)
+    page.locator(".stage-plane").press("ArrowUp")
+    expect(page.get_by_role("button", name="Discs back")).to_be_enabled()
+    found += visited.violations(f"{scheme}, with a disc moved")
+    assert not found, "\n".join(found)
+
+
+def test_few_tab_stops(stage):
+    page = stage("alpha=1&centers=" + ",".join(["0.5"] * 18)).page
+    page.evaluate("document.querySelector('.stage-tabs').previousElementSibling?.focus()")
+    page.locator(".stage-tabs [aria-selected=true]").focus()
+    stops = 0
+    while page.evaluate("document.activeElement.closest('.stage') !== null"):
+        stops += 1
+        page.keyboard.press("Tab")
+    assert 5 <= stops <= 15
+
+
+def test_the_scenes_are_tabs(stage):
+    page = stage("alpha=1").page
+    tabs = page.get_by_role("tab")
+    expect(tabs).to_have_count(3)
+    boxes = json.loads(page.evaluate(BOXES))[3:6]
+    tabs.first.press("ArrowRight")
+    expect(tabs.nth(1)).to_be_focused()
+    expect(tabs.nth(1)).to_have_attribute("aria-selected", "true")
+    assert address(page)["scene"] != "heads"
+    tabs.nth(1).press("ArrowLeft")
+    assert address(page)["scene"] == "heads"
+    assert json.loads(page.evaluate(BOXES))[3:6] == boxes
+
+
+# --- without scripts, on paper, in a text ---------------------------------------------------------
+
+
+def test_the_still_stands_where_no_script_runs_and_on_paper(browser, server):
+    for settings, seen in (({"java_script_enabled": False}, True), ({}, False)):
+        context = browser.new_context(base_url=server, **settings)
+        page = context.new_page()
+        page.goto(PAGE)
+        still = page.locator(".stage-still img")
+        assert still.is_visible() == seen
+        assert len(still.get_attribute("alt")) > 100
+        if not seen:
+            page.emulate_media(media="print")
+            assert still.is_visible() and not page.locator(".stage").is_visible()
+        context.close()
+
+
+def test_the_first_page_shows_one_scene_within_its_text(stage):
+    page = stage(path="book/intro.html").page
+    page.locator(".stage-picture").scroll_into_view_if_needed()
+    expect(page.get_by_role("tab")).to_have_count(0)
+    boxes = page.evaluate(BOXES)
+    page.clock.fast_forward(6000)
+    page.clock.run_for(50)
+    page.locator(".stage-slider input").press("Home")
+    assert difference(page) > 0.5
+    page.locator(".stage-slider input").press("End")
+    assert difference(page) == 0
+    page.clock.run_for(1000)
+    assert page.evaluate(BOXES) == boxes
+    assert page.evaluate("location.hash") == "", "the address is the page's own"
