@@ -1,5 +1,6 @@
 /** What leads from the output pixel to where the heads look: a beam for each head, as wide as its cloud, which narrows to a line. */
 import { element } from "./dom.js";
+import { SPAN } from "./stage-plane.js";
 
 export class Beams {
   constructor() {
@@ -29,6 +30,22 @@ export class Beams {
       context.strokeRect(from[0] - side / 2, from[1] - side / 2, side, side);
     }
   }
+}
+
+/** Beams of a stage from a pixel of its picture to the heads on its plane; `heads`: `{center, sigma, color, weak}`, in pixels. */
+export function leadBeams({ picture, plane, beams }, [row, column], heads) {
+  const [height, width] = picture.size,
+    cell = picture.box.width / width,
+    pixel = plane.box.width / SPAN;
+  const from = [picture.box.x + (column + 0.5) * cell, picture.box.y + ((row + 0.5) / height) * picture.box.height];
+  const ends = heads.map(({ center: [i, j], sigma, color, weak }) => ({
+    x: plane.box.x + (j + SPAN / 2) * pixel,
+    y: plane.box.y + (i + SPAN / 2) * pixel,
+    radius: sigma * pixel,
+    color,
+    weak,
+  }));
+  beams.draw(from, cell, ends, 3);
 }
 
 function drawCone(context, [x, y], end) {

@@ -10,6 +10,7 @@ import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
 import { Beams } from "./stage-beams.js";
 import { HeadsScene } from "./scene-heads.js";
+import { DescentScene } from "./scene-descent.js";
 
 /** A scene that is still to come: its place among the others, and a sentence. */
 class LaterScene {
@@ -31,10 +32,7 @@ class LaterScene {
 
 export const SCENES = [
   HeadsScene,
-  class extends LaterScene {
-    static id = "descent";
-    static title = "Nobody tells them where to look";
-  },
+  DescentScene,
   class extends LaterScene {
     static id = "network";
     static title = "A network of attention alone sees your picture";
