@@ -1,6 +1,6 @@
 /** Scene 2 without a page: nine heads that gradient descent moves; what a link says, the starts that were tried, the numbers. */
 import { SHIFTS } from "./numbers.js";
-import { clamp } from "./text.js";
+import { clamp, numbersOf } from "./text.js";
 import { REACH } from "./layer-state.js";
 import { HeadsState, nameOfFilter } from "./heads-state.js";
 import { Descent, HEADS, ONE_KERNEL, ONE_PIXEL_FILTERS, RECIPE, found } from "./descent.js";
@@ -10,6 +10,7 @@ export const MOMENTS = [0, 100, 160, RECIPE.steps]; // numbers of steps, for rea
 const NEAR = 0.2; // pixels within which a head is at a position
 const LAST_SEED = 9999;
 const TRAIL = 0.04; // pixels between two points of a trail
+const SEAM = 0.35; // so that most of the picture is the heads'
 const FEW = 0.02; // of the largest weight of a kernel: a head with less is drawn as one without a value
 
 /** Steps after some seconds: few at first, since most heads find their pixel within the first 300. */
@@ -18,27 +19,28 @@ export const stepsAt = (seconds) => Math.floor(RECIPE.steps * Math.min(1, second
 export class DescentState {
   /** `data`: the names of its photographs, and the photographs by name. */
   constructor(data) {
-    Object.assign(this, { view: new HeadsState(data), seed: 0, single: false, tried: new Map() });
-    this.start();
+    Object.assign(this, { view: new HeadsState(data), tried: new Map() });
+    this.open({});
   }
 
   /** Take the state of a link, as text by name. Returns a sentence on the first thing in it that is malformed, in which case the
    *  state is the usual one. */
-  open({ seed = "0", targets = "positions", picture, kernel, query, seam }) {
-    const shown = { picture, kernel, query, seam },
-      refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`;
-    let problem = this.view.problemOf(shown);
-    if (!/^\d{1,4}$/.test(seed)) problem = refuse("seed", seed, `a whole number from 0 to ${LAST_SEED}`);
-    else if (targets !== "positions" && targets !== "kernel") problem = refuse("targets", targets, "positions or kernel");
-    this.view.open(problem ? {} : shown);
-    Object.assign(this, { seed: problem ? 0 : Number(seed), single: !problem && targets === "kernel" });
-    if (this.single && !(1 / this.size < Infinity)) {
-      problem = refuse("kernel", kernel, "a kernel with a weight other than 0");
-      this.view.open({});
-      this.single = false;
-    }
-    this.start();
+  open(wanted) {
+    const problem = this.problemOf(wanted),
+      { seed = "0", targets, picture, kernel, query, seam = `${SEAM}` } = problem ? {} : wanted;
+    this.view.open({ picture, kernel, query, seam });
+    this.single = targets === "kernel";
+    this.start(Number(seed));
     return problem && `${problem} The scene shows its usual state.`;
+  }
+
+  problemOf({ seed = "0", targets = "positions", picture, kernel, query, seam }) {
+    const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`,
+      empty = (weights) => weights?.every((weight) => !Number.isFinite(1 / weight));
+    if (!/^\d{1,4}$/.test(seed)) return refuse("seed", seed, `a whole number from 0 to ${LAST_SEED}`);
+    if (targets !== "positions" && targets !== "kernel") return refuse("targets", targets, "positions or kernel");
+    if (empty(numbersOf(kernel, 9))) return refuse("kernel", kernel, "a kernel with a weight other than 0");
+    return this.view.problemOf({ picture, kernel, query, seam });
   }
 
   /** What a link needs to say to give this state, as text by name. */
@@ -149,7 +151,7 @@ export class DescentState {
 
   /** What descent is asked for or, once it is done, what came of it. */
   sentence() {
-    const { found: count, single, descent } = this;
+    const { found: count, single, descent, touched } = this;
     if (!descent.done)
       return single
         ? `Gradient descent trains the nine heads to imitate one filter: ${this.filter}.`
@@ -157,8 +159,8 @@ export class DescentState {
     if (single)
       return `One filter, with an error of ${(100 * Math.sqrt(descent.loss)).toPrecision(2)} %, and ${count} of 9 positions found: heads between the pixels can add up to it.`;
     return count === HEADS
-      ? "Every pixel of the kernel has found a head. Together the nine heads compute any 3 × 3 filter."
-      : `This start failed: ${count} of 9 positions found, so the filter is incomplete. Try a new start.`;
+      ? "All nine pixels have a head. Together the nine heads compute any 3 × 3 filter."
+      : `${touched ? "This run" : "This start"} failed: ${count} of 9 positions found, so the filter is incomplete. Try a new start.`;
   }
 
   /** The starts tried: "3 starts: 9, 9, 8 of 9". */

@@ -1,9 +1,10 @@
 /** Scene 2 of the stage: nine heads, moved by gradient descent, find the pixels of the kernel by themselves. */
 import { SHIFTS } from "./numbers.js";
+import { pair } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
 import { FILTERS, nameOfFilter } from "./heads-state.js";
 import { REACH } from "./layer-state.js";
-import { box, choice, element, labelled } from "./dom.js";
+import { choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
 import { leadBeams } from "./stage-beams.js";
 
@@ -11,7 +12,7 @@ const STEP_BUDGET = 8; // ms of a frame for steps
 const LONGEST_FRAME = 0.25; // seconds, at most, that a frame stands for: what was out of sight goes on where it was
 const PICTURE_PAUSE = 2; // times as long as the last picture took to the next one
 const DIMMED = 0.4; // of the photograph behind the trails
-const NOBODYS = "#d0d0d0"; // the frame of a position without a head
+const NOBODYS = "#000"; // the frame of a position without a head
 const LEMMA = "spans.html#lemma-3";
 const DESCENT_KEYS = [
   "The offsets around the output pixel, with nine discs where the heads look.",
@@ -72,7 +73,7 @@ export class DescentScene {
         this.stage.redraw();
       },
       drop: (head) => this.pulled && this.drop(head),
-      choose: (head) => this.stage.say(`Head ${head + 1} is chosen.`),
+      choose: (head) => this.stage.say(`Head ${head + 1} looks at the offset ${pair(this.state.centers[head])}.`),
       nudge: (head, by) => {
         this.state.move(
           head,
@@ -246,12 +247,12 @@ export class DescentScene {
   write() {
     const { state, stage } = this,
       { descent, view } = state;
-    this.number.textContent = state.found;
-    this.tally.textContent = state.tally();
-    this.words.textContent = state.sentence();
+    setText(this.number, `${state.found}`);
+    setText(this.tally, state.tally());
+    setText(this.words, state.sentence());
     this.lemma.hidden = !state.single;
     this.only.checked = state.single;
-    this.play.textContent = this.playText();
+    setText(this.play, this.playText());
     const kernel = nameOfFilter(view.kernel) ?? "your own";
     if (this.kernel.value !== kernel || !this.kernel.options.length)
       this.kernel.offer(
@@ -279,7 +280,7 @@ function drawTrail(canvas, trail, color, cell) {
     line = Math.max(2, cell / 18);
   Object.assign(context, { lineJoin: "round", lineCap: "round" });
   for (const [stroke, width] of [
-    ["#000", 2 * line],
+    ["#000", 1.6 * line],
     [color, line],
   ]) {
     context.beginPath();

@@ -10,13 +10,12 @@ export class Beams {
   /** `from`: [x, y] in px of this canvas' element, around a pixel `size` px wide; `ends`: for each head `{x, y, radius, color,
    *  weak}`; `block`: how many pixels of the picture are framed around it. */
   draw(from, size, ends, block) {
-    const { clientWidth, clientHeight } = this.canvas,
-      scale = Math.min(2, devicePixelRatio),
-      [width, height] = [clientWidth, clientHeight].map((x) => Math.round(x * scale));
+    const scale = Math.min(2, devicePixelRatio),
+      [width, height] = [this.box.width, this.box.height].map((x) => Math.round(x * scale));
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     const context = this.canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, clientWidth, clientHeight);
+    context.clearRect(0, 0, width, height);
     for (const end of ends) if (end.radius > 4 && !end.weak) drawCone(context, from, end);
     for (const end of ends) drawLine(context, from, end);
     for (const [side, color, width] of [

@@ -94,7 +94,8 @@ export class Plane {
    *  head; `frames`: their colours. */
   draw({ patch, kernel, centers, sigma, landed, frames = this.colors }) {
     this.centers = centers;
-    const side = Math.round(this.node.clientWidth * Math.min(2, devicePixelRatio)),
+    const { width } = this.box, // as it was measured: asked for between two discs, it would be laid out again for each
+      side = Math.round(width * Math.min(2, devicePixelRatio)),
       cell = side / SPAN;
     if (this.canvas.width !== side) Object.assign(this.canvas, { width: side, height: side });
     const context = this.canvas.getContext("2d");
@@ -108,8 +109,8 @@ export class Plane {
     context.drawImage(this.clouds, 0, 0, side, side);
     SHIFTS.forEach((delta, n) => drawPixel(context, delta, frames[n], cell, landed.includes(n)));
     this.discs.forEach((disc, head) => {
-      const [i, j] = centers[head].map((x) => (100 * (x + SPAN / 2)) / SPAN);
-      disc.style.translate = `${(j * this.node.clientWidth) / 100}px ${(i * this.node.clientWidth) / 100}px`;
+      const [y, x] = centers[head].map((offset) => ((offset + SPAN / 2) * width) / SPAN);
+      disc.style.translate = `${x}px ${y}px`;
       disc.classList.toggle("stage-chosen", head === this.chosen);
       disc.classList.toggle("stage-weightless", !kernel[head]);
     });

@@ -147,7 +147,8 @@ export class Stage {
 
   /** Where the picture and the plane are, in px of the beams' canvas. */
   measure() {
-    const { left, top } = this.set.getBoundingClientRect();
+    const { left, top, width, height } = this.set.getBoundingClientRect();
+    this.beams.box = { width, height };
     for (const part of [this.picture, this.plane]) {
       const { x, y, width, height } = part.node.getBoundingClientRect();
       part.box = { x: x - left, y: y - top, width, height };
