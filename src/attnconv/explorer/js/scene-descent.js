@@ -29,7 +29,7 @@ export class DescentScene {
     this.count = element("p", { class: "stage-count" }, this.number, " of 9 kernel positions found");
     this.tally = element("p", { class: "stage-tally" });
     this.words = element("span");
-    this.lemma = element("a", { href: LEMMA }, "Why: Lemma 3");
+    this.lemma = element("a", { href: LEMMA }, "Lemma 3: what all filters need");
     this.side = [this.count, this.tally];
     this.below = [element("p", { class: "stage-task" }, this.words, " ", this.lemma)];
     this.buildBar();
