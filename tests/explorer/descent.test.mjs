@@ -88,10 +88,13 @@ test("a head that is pulled stays within reach and starts anew; the start is not
   state.advance(RECIPE.steps);
   assert.equal(state.tally(), "1 start: 9 of 9");
   state.start(1);
+  state.advance(300);
+  assert.notEqual(state.weights[4], 0);
   state.move(4, [9, -9]);
   assert.deepEqual(state.centers[4], [3, -3]);
   state.drop(4);
-  assert.equal(state.descent.steps, 0);
+  assert.deepEqual([state.descent.steps, state.weights[4]], [0, 0]);
+  assert.ok(Math.abs(state.alphas[4] - RECIPE.alpha) < 1e-12);
   state.advance(RECIPE.steps);
   assert.equal(state.tally(), "1 start: 9 of 9");
 });

@@ -169,7 +169,7 @@ def test_one_kernel_is_imitated_from_between_the_pixels(stage):
     expected = run_node(ENDS, {"seed": 0, "kernel": SOBEL})
     assert count(page) == expected["found"] <= 3
     assert centers(page) == pytest.approx(expected["centers"], abs=0.02)
-    shown = re.search(r"error of ([\d.]+) %", page.locator(".stage-below").inner_text())[1]
+    shown = re.search(r"error of ([\d.]+)\s%", page.locator(".stage-below").inner_text())[1]
     assert float(shown) == pytest.approx(100 * expected["error"], rel=0.06)
     assert expected["error"] < 0.05
     page.get_by_label("Filter", exact=True).select_option("blur")
