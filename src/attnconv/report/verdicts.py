@@ -22,6 +22,7 @@ from .rules import Claim, Finding, finding, listed, over_runs
 from .tables import summary
 
 RULE = "rule, and the commit that fixed it before the runs"
+NAME = "name, for python -m attnconv check"
 SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
 
 
@@ -41,6 +42,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE.replace(":", ", small tier:"): small.sure,
                 "section of the paper": claim.place,
+                NAME: claim.name,
             }
             judged.append(row)
         else:
@@ -50,6 +52,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "paper tier": _why_not(paper),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 "section of the paper": claim.place,
+                NAME: claim.name,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
@@ -130,6 +133,7 @@ def freed_table(records: Records) -> Table:
             "result": answer.found,
             RULE: f"{claim.rule} ({claim.fixed})",
             SAMPLE: answer.sure,
+            NAME: claim.name,
         }
         rows.append(row)
     caption = (
