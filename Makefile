@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html
-	@inputs=$$($(INPUTS)); if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
+	@inputs="$$($(INPUTS)) $(ATTNCONV_REPOSITORY) $(ATTNCONV_BRANCH)"; if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
 		echo "== book: nothing changed since it was built"; \
 	else \
 		echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors" && \

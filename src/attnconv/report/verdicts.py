@@ -41,8 +41,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "figure or table, and runs": _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE.replace(":", ", small tier:"): small.sure,
-                "section of the paper": claim.place,
                 NAME: claim.name,
+                "section of the paper": claim.place,
             }
             judged.append(row)
         else:
@@ -51,8 +51,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
                 RULE: f"{claim.rule} ({claim.fixed})",
-                "section of the paper": claim.place,
                 NAME: claim.name,
+                "section of the paper": claim.place,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
