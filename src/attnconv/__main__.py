@@ -130,12 +130,13 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     model = load_model(given.model, given.tier, runs=given.runs)
     folder = model.record.folder
     found = compare(model, folder, load_dataset("cifar10", given.data_root))
-    print(
-        f"{folder.name}: {found.same_class} of {found.test_images} test images in the same class,"
-        f" largest gap of the logits {found.largest_gap:.1e} of the largest logit;"
-        f" {found.attention.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN;"
-        f" written to {folder / CONVERSION_FILE}"
-    )
+    for name, ours in {"shifts": found.attention, "softmax at every query": found.softmax}.items():
+        print(
+            f"{folder.name}, {name}: {ours.same_class} of {found.test_images} test images in the"
+            f" same class, largest gap of the logits {ours.largest_gap:.1e} of the largest logit;"
+            f" {ours.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN"
+        )
+    print(f"written to {folder / CONVERSION_FILE}")
     return 0
 
 

@@ -108,18 +108,24 @@ def _experiment(claim: Claim, tiers: tuple[str, ...]) -> NamedClaim:
 def _same_network(records: Records) -> list[Verdict]:
     for record in records.at("small").of("cnn"):
         if found := load_conversion(record):
-            same = f"{found.same_class} of {found.test_images} test images in the same class"
-            whole = found.same_class == found.test_images and not found.convolutions_left
-            measured = f"{same}, largest gap of the logits {found.largest_gap:.0e}"
-            return [Verdict("small", "holds" if whole else "fails", measured, record.name)]
-    return [Verdict("small", "not run", "no comparison is stored", "")]
+            ways = {"as shifts": found.attention, "with a softmax at every query": found.softmax}
+            same = all(each.same_class == found.test_images for each in ways.values())
+            measured = f"of {found.test_images} test images in the same class: "
+            measured += "; ".join(
+                f"{each.same_class} {name}, gap of the logits {each.largest_gap:.0e}"
+                for name, each in ways.items()
+            )
+            verdict = "holds" if same and not found.convolutions_left else "fails"
+            return [Verdict("small", verdict, measured, record.name)]
+    return [Verdict("small", "not run", "no comparison is stored")]
 
 
 SAME_NETWORK = NamedClaim(
     "same-network",
     "chapter 14",
     "a trained CNN, converted to attention, is the same classifier",
-    "every test image is put into the same class, and no convolution is left",
+    "every test image is put into the same class, whether one-hot heads are executed as shifts or"
+    " with a softmax at every query, and no convolution is left",
     _same_network,
     runs=(("cnn", "small"),),
 )
