@@ -1,11 +1,11 @@
-"""What is proved in `proofs/`, on its page: from each theorem's own comment and statement.
+"""The page of what is proved in `proofs/`, from each theorem's comment and statement.
 
 :::{machine-checked} lemma_1 lemma_1_padded
 :::
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
-ValueError for one that is not there. `{statement-graph}` draws all of them, each on a line of its
-own below what it rests on.
+ValueError for any other name. `{statement-graph}` draws all of them, each on its own line below the
+theorems that it uses.
 """
 
 import html
@@ -111,7 +111,7 @@ def graph(theorems: dict[str, dict[str, Any]]) -> str:
 
 
 def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
-    """How far to the right each mark is: right of what it uses, and of no line that passes by."""
+    """Return each mark's column: right of everything it uses, and clear of lines that pass by."""
     row = {name: number for number, name in enumerate(direct)}
     last = {used: row[name] for name, all_used in direct.items() for used in all_used}
     lanes: dict[str, int] = {}
@@ -125,7 +125,7 @@ def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list[str]:
-    """Those of `used` that no other of them uses."""
+    """Return those of `used` that no other of them uses."""
     return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
 
 

@@ -152,8 +152,8 @@ def image_grid(
 ) -> Figure:
     """Draw images, `columns` in a row (0: all, or two if there are four).
 
-    Images `(H, W, 3)` are in colour, from 0 to 1; images `(H, W)` are signed, from -`scale` to
-    `scale` (0: each on its own scale).
+    Images `(H, W, 3)` are in colour, from 0 to 1. Images `(H, W)` are signed and drawn from
+    -`scale` to `scale` (0: each on its own scale).
     """
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns

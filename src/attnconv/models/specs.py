@@ -215,7 +215,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """How an arm of chapter 15 starts from a CNN.
+    """The way in which an arm of chapter 15 starts from a CNN.
 
     The arm starts after a `share` of the CNN's training. `heads` start on the "grid" of the
     kernels' pixels or at "random" positions; with None the network remains a CNN. `freed` names the

@@ -1,4 +1,4 @@
-"""The paper's experimental claims, in its order, as rules over run records.
+"""The paper's experimental claims, in its order, as rules about run records.
 
 The rules were written before the runs. A judgement takes the runs of each model that the claim
 needs, `{name: [RunRecord, ...]}`, and returns what it found and a verdict: `reproduced`, `partly`,
@@ -54,7 +54,7 @@ for _model in TABLE_4:
 
 
 def as_printed(number: float, like: str) -> str:
-    """Return a number rounded as `like` is printed: 12,086,844 like "12.1M" is "12.1M"."""
+    """Return a number in the format of `like`: 12,086,844 like "12.1M" is "12.1M"."""
     unit = {"M": 1e6, "B": 1e9}[like[-1]]
     digits = len(like[:-1].partition(".")[2])
     return f"{number / unit:.{digits}f}{like[-1]}"
@@ -147,19 +147,19 @@ def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
 def by_layer(
     runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1
 ) -> list[float]:
-    """Return a measure of each layer's heads, mean over the runs of a model."""
+    """Return a measure of each layer's heads, averaged over the runs of a model."""
     return over_runs(
         [measure(heads) for heads in heads_of(record, moment)] for record in runs[model]
     )
 
 
 def start_and_end(runs: Runs, model: str, measure: Callable[[Heads], float]) -> list[list[float]]:
-    """Return a measure of each layer's heads, mean over the runs, before and after training."""
+    """Return a measure of each layer's heads before and after training, averaged over the runs."""
     return [by_layer(runs, model, measure, moment) for moment in (0, -1)]
 
 
 def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
-    """Return how many heads of each layer put half of their mass on one shift, also in words."""
+    """Return how many heads per layer put half of their mass on one shift, as numbers and text."""
     counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
     words = f"heads with a mean probability of at least {HALF} at one shift{over}, by layer"
     return counts, f"{words}: {listed(counts)}"
@@ -235,7 +235,7 @@ def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
 def mirrored(heads: Heads) -> Tensor:
     """Return how symmetric each head's map is about the query's column, `(N_h,)`.
 
-    It is the cosine of the map, less its mean, and its mirror image.
+    It is the cosine similarity of the map, minus its mean, and its mirror image.
     """
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)

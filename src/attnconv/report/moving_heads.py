@@ -1,6 +1,6 @@
-"""Do heads that may move stay on the grid of a convolution? Chapter 15's claims and tables.
+"""Claims and tables of chapter 15, on whether movable heads stay on the grid of a convolution.
 
-The rules were written before the runs. Their verdicts are words of their own.
+The rules were written before the runs. Each has its own words for its verdicts.
 """
 
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
 
 
 def arms_table(records: Records) -> Table:
-    """Return the accuracy of every arm at its start and end, and what its heads did, over seeds."""
+    """Return each arm's accuracy at start and end and the motion of its heads, over the seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
         "Test accuracy on CIFAR-10, mean over seeds ± standard deviation: of the CNN that an arm"
@@ -203,7 +203,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
 
 
 def growth_table(records: Records) -> Table:
-    """Return how the grid of each layer changed, of the networks whose heads were freed on one."""
+    """Return how the grid of each layer changed, for arms whose heads started on the grid."""
     rows = []
     for name, spec in ARMS.items():
         runs = records.at(TIER).of(name)

@@ -1,7 +1,7 @@
-"""The tables: one function each, with published beside measured values, and those beyond the paper.
+"""The tables of the paper, with published beside measured values, and tables beyond it.
 
-Numbers are computed or read from run records. `-` stands for what does not exist, a word for what
-has not been run.
+Numbers are computed or read from run records. `-` marks a value that does not exist; a word says
+that something has not been run.
 """
 
 import statistics
@@ -33,7 +33,7 @@ from .display import Table
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
     """Return the cost of a model of Table 4 for 32 x 32 images.
 
-    `heads`: how many each layer has, where a run pruned other heads than the paper.
+    `heads` is the number of heads in each layer, for a run that pruned other heads than the paper.
     """
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
@@ -44,7 +44,7 @@ def table_1(records: Records) -> Table:
 
 
 def table_4(records: Records) -> Table:
-    """Table 4: return accuracy, parameters and FLOPs of all models, appendix F's included."""
+    """Table 4: return accuracy, parameters and FLOPs of all models, including appendix F's."""
     return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
 
 
@@ -86,7 +86,7 @@ def _published(model: str) -> str:
 
 
 def summary(records: Records) -> Table:
-    """Return the README's table: accuracy as published and as measured in two tiers, and size."""
+    """Return the README's table: published accuracy, measured accuracy in two tiers, and size."""
     paper, small = records.at("paper"), records.at("small")
     rows = [
         {
@@ -188,7 +188,7 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
 
 
 def table_2(records: Records) -> Table:
-    """Table 2: return the parameters of the attention networks, as printed, planned and used."""
+    """Table 2: return the attention networks' parameters as printed, in the recipe, and as used."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = cast(SelfAttentionNet, build_model("sa-quadratic"))
     norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
@@ -229,7 +229,7 @@ KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-gene
 
 
 def tier_recipe() -> Table:
-    """Return the parameters in which the small tier's recipes differ from the paper tier's."""
+    """Return the parameters that differ between the recipes of the small and the paper tier."""
     recipes = {
         kind: [_recipe(model, tier) for tier in ("paper", "small")] for kind, model in KINDS.items()
     }
@@ -265,7 +265,7 @@ def _matters(kind: str, parameter: str) -> bool:
 
 
 def pilot_table() -> Table:
-    """Return the runs on held-out training images by which the small tier's recipe was chosen."""
+    """Return the runs on held-out training images that were used to choose the small recipe."""
     folders = sorted((REPOSITORY / "data" / "pilot").iterdir())
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
@@ -313,7 +313,7 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
 
 
 def table_3() -> Table:
-    """Table 3: return the types of positional encoding, each made here to show its shape."""
+    """Table 3: return the types of positional encoding, with the shape of an instance of each."""
     shifts = relative_shifts(4, 4)
     made = {
         "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
@@ -346,7 +346,8 @@ def table_3() -> Table:
 def lemma_1_table(record: RunRecord) -> Table:
     """Return how close each layer's heads come to Lemma 1, and the layer's residual of Lemma 3.
 
-    The residual is of attention that does not depend on the image; with content there is none.
+    The residual is defined for attention that does not depend on the image; content models have
+    none.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
@@ -376,7 +377,7 @@ def lemma_1_table(record: RunRecord) -> Table:
 
 
 def pruning_table(record: RunRecord) -> Table:
-    """Return what pruning degenerate heads removes and costs, from the record of a pruned run."""
+    """Return the heads that pruning removed and the accuracy it cost, from a record."""
     parent, parameters = record.parent, record.info.parameters
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
@@ -403,7 +404,7 @@ def pruning_table(record: RunRecord) -> Table:
 
 
 def model_cards(records: Records) -> Table:
-    """Return one line for each model whose weights are kept, with its accuracy and its file."""
+    """Return a row for each model with stored weights: its accuracy and its file."""
     models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
     caption = (
         "Models whose trained weights are kept, those of seed 0, with the accuracy of that seed and"
@@ -430,9 +431,9 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Return how each run went, on what hardware, and from which code.
+    """Return each run's result, its hardware and the commit of its code.
 
-    `notes.commands_of` has the commands that repeat the runs.
+    `display.commands_of` lists the commands that repeat the runs.
     """
     caption = "Run records. A commit with + had changes on top. Source: run.json of each."
     return Table.of(name, caption, [_record_row(record) for record in runs])

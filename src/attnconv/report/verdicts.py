@@ -26,7 +26,7 @@ SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of 
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
-    """Return the experimental claims that a tier has judged, and, folded, the others."""
+    """Return a table of the claims judged in a tier, and a folded table of the others."""
     judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
@@ -90,7 +90,7 @@ def _why_not(unjudged: Finding) -> str:
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims about the quadratic model alone, by the short runs and the long ones."""
+    """Return the claims about the quadratic model only, judged from short and from long runs."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -113,14 +113,14 @@ def long_run_table(records: Records) -> Table:
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
-    """Return a tier's result and verdict on the claim whose text begins so, for a sentence."""
+    """Return a tier's result and verdict, in words, on the claim whose text begins as given."""
     (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
     result = finding(claim, records.at(tier))
     return f"{result.found} ({result.verdict})"
 
 
 def freed_table(records: Records) -> Table:
-    """Return chapter 15's questions, answered by rules that were written before its runs."""
+    """Return chapter 15's questions with the answers of rules written before its runs."""
     rows = []
     for claim in moving_heads.CLAIMS:
         answer = finding(claim, records.at(TIER))
@@ -200,7 +200,7 @@ def readme_part(records: Records) -> str:
 
 
 def update_readme(records: Records, path: Path | None = None) -> bool:
-    """Write the part anew and return whether it changed; ValueError when the marks are missing."""
+    """Rewrite the part and return whether it changed; ValueError if the marks are missing."""
     path = path or README
     text = path.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)
@@ -216,5 +216,5 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
 
 
 def update_picture(path: Path | None = None) -> None:
-    """Draw the README's picture anew: Theorem 1 on a photograph."""
+    """Redraw the README's picture: Theorem 1 on a photograph."""
     write_file(path or PICTURE, png_of(draw_claim()))
