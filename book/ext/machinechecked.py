@@ -57,7 +57,7 @@ def _theorem(name: str) -> list[nodes.Node]:
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]
     full = nodes.admonition("", classes=["dropdown"])
-    full += nodes.title("", "In full, with what its section assumes")
+    full += nodes.title("", "In full, with the assumptions of its section")
     full += _coq(theorem["type"])
     return [
         heading,
