@@ -168,8 +168,8 @@ def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: st
     """Return a figure or table of a model's first run, or a note on how to create its record."""
     if runs := records.of(model):
         return draw(runs[0])
-    text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command makes the"
-    text += " record, with a GPU:" if records.tier == "paper" else " record:"
+    text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command creates the"
+    text += " record, on a GPU:" if records.tier == "paper" else " record:"
     return Note.of(text, records.command(model))
 
 
@@ -198,7 +198,7 @@ def missing_on_paper(records: Records, *models: str) -> Note | None:
     if not (missing := [model for model in models if not paper.of(model)]):
         return None
     text = (
-        "The paper tier (its sizes, 300 epochs, a GPU) is not run for"
-        f" {', '.join(missing)}; the command for one:"
+        "The paper tier (the paper's sizes, 300 epochs, a GPU) has not been run for"
+        f" {', '.join(missing)}. The command for the first:"
     )
     return Note.of(text, paper.command(missing[0]))

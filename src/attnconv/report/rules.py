@@ -131,11 +131,11 @@ def finding(claim: Claim, records: Records) -> Finding:
 
 
 def _by_seed(claim: Claim, runs: Runs) -> str:
-    """Return the verdict of each run by itself, where one model is asked and has several runs."""
+    """Return the verdict of each run, for a claim about one model with several runs."""
     if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
         return ""
     alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]
-    return f"; each seed alone: {', '.join(alone)}"
+    return f"; by seed: {', '.join(alone)}"
 
 
 def _sample(runs: Sequence[RunRecord]) -> str:

@@ -57,7 +57,7 @@ def answers_table(records: Records) -> Table:
             row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
         rows.append(row)
     caption = (
-        "Does attention catch up? One question per axis, answered by the rule on this page. Source:"
+        "Does attention catch up? One answer per axis, by the rule on this page. Source:"
         " the run records in data/runs."
     )
     return Table.of("scaling-answers", caption, rows, stacked=True)

@@ -55,7 +55,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     source = "Source: the rules in report/claims.py"
     caption = (
         f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each judged by a rule"
-        f" over the runs of a tier. {source} and the run records in data/runs."
+        f" from the runs of a tier. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
@@ -104,10 +104,10 @@ def long_run_table(records: Records) -> Table:
                 "sample, long runs": long.sure,
             }
             rows.append(row)
-    caption = "Verdicts on the same claims by the short runs and by the long ones."
+    caption = "Verdicts on the same claims from the short and from the long runs."
     if records.at("small-long").of("sa-quadratic"):
         apart = sum(row["short runs"] != row["long runs"] for row in rows)
-        caption += f" They disagree on {apart} of {len(rows)} claims."
+        caption += f" They differ for {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
     return Table.of("long-run", caption, rows, stacked=True)
 
@@ -133,7 +133,7 @@ def freed_table(records: Records) -> Table:
         }
         rows.append(row)
     caption = (
-        "What a trained CNN's heads do when they may move (chapter 15). Source: the rules in"
+        "How the heads of a trained CNN move once they are freed (chapter 15). Source: the rules in"
         " report/moving_heads.py and the run records in data/runs."
     )
     return Table.of("freed", caption, rows, stacked=True)
@@ -158,8 +158,8 @@ def trained_heads(records: Records) -> Note:
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
         " averaged over seeds: a head puts at least half of its attention there."
         f" {close or 'None'} of the {len(largest)} layers can express every 3 × 3 convolution, even"
-        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1 as"
-        " soon as one position is missed, however many are."
+        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1"
+        " for one that misses any position, no matter how many."
     )
 
 
@@ -173,7 +173,7 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
             "device": device,
             "runs": str(len(mine)),
             "epochs": str(sum(info.epochs_done for info in mine)),
-            "hours of the runs, several of which may have shared the machine": f"{hours:.2f}",
+            "hours (several runs may have shared the machine)": f"{hours:.2f}",
         }
         rows.append(row)
     caption = (
@@ -195,7 +195,7 @@ def readme_part(records: Records) -> str:
         count = sum(bool(mine.of(model)) for model in TABLE_4)
         state += f"{mine.name}: {count} of {len(TABLE_4)} rows run. "
         commands.append(mine.command("sa-quadratic"))
-    state += f"A row is repeated by `{commands[0]}`, or with a GPU by `{commands[1]}`."
+    state += f"To repeat a row, run `{commands[0]}`, or on a GPU `{commands[1]}`."
     return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state}\n\n{MARKS[1]}"
 
 
