@@ -55,6 +55,7 @@ ADDED_IN_SHARED_FILES = sum(
         "the payload of the explorer's stage": 15,
         "pictures of scikit-image": 21,
         "the worker's script, and the divisor of the CNN": 6,
+        "figures: summed attention of the heads, legends, crops, bands": 36,
     }.values()
 )
 
