@@ -56,15 +56,16 @@ def _theorem(name: str) -> list[nodes.Node]:
     for number, other in enumerate(theorem["theorems"]):
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]
-    full = nodes.admonition("", classes=["dropdown"])
-    full += nodes.title("", "In full, with the assumptions of its section")
-    full += _coq(theorem["type"])
+    stated = nodes.admonition("", classes=["dropdown"])
+    stated += nodes.title("", f"{name} as Coq reads it")
+    stated += _coq(theorem["statement"])
+    stated += nodes.paragraph("", "In full, with the assumptions of its section:")
+    stated += _coq(theorem["type"])
     return [
         heading,
         nodes.paragraph("", "", *_text(theorem["comment"])),
-        _coq(theorem["statement"]),
         nodes.paragraph("", "", *rests, nodes.Text(".")),
-        full,
+        stated,
     ]
 
 

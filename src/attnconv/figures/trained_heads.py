@@ -105,8 +105,7 @@ def _head_panels(
     crowded = encodings[0].num_heads > 9  # contours at 90 % would overlap
     columns = 2 if crowded else min(3, len(encodings))
     rows = -(-len(encodings) // columns)
-    side = 3.9 if crowded else 2.7
-    size = side * columns + 0.9, (side + 0.1) * rows + 0.6
+    size = 2.7 * columns + 0.9, 2.8 * rows + 0.6
     figure, axes = line_plots(rows, columns, *size, sharex=True, sharey=True)
     drawn = None
     for ax in axes.flat[len(encodings) :]:

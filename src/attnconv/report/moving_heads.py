@@ -163,7 +163,9 @@ def arms_table(records: Records) -> Table:
         " some head; the median distance moved, in pixels; the mass on a head's nearest pixel; the"
         " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )
-    return Table.of("arms", caption, rows)
+    return Table.of(
+        "arms", caption, rows, folded="The accuracies and the motion of the heads, by arm"
+    )
 
 
 def _arm_row(records: Records, name: str) -> dict[str, str]:

@@ -109,7 +109,8 @@ def long_run_table(records: Records) -> Table:
         apart = sum(row["short runs"] != row["long runs"] for row in rows)
         caption += f" They differ for {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
-    return Table.of("long-run", caption, rows, stacked=True)
+    folded = "The claims about the quadratic model, by the short and the long runs"
+    return Table.of("long-run", caption, rows, folded=folded, stacked=True)
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
@@ -136,7 +137,8 @@ def freed_table(records: Records) -> Table:
         "How the heads of a trained CNN move once they are freed (chapter 15). Source: the rules in"
         " report/moving_heads.py and the run records in data/runs."
     )
-    return Table.of("freed", caption, rows, stacked=True)
+    folded = f"All {len(rows)} questions, with answers, results, rules and samples"
+    return Table.of("freed", caption, rows, folded=folded, stacked=True)
 
 
 def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
