@@ -103,7 +103,7 @@ def _head_panels(
     encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
 ) -> Figure:
     crowded = encodings[0].num_heads > 9  # contours at 90 % would overlap
-    columns = 2 if crowded else min(3, len(encodings))
+    columns = min(3, len(encodings))
     rows = -(-len(encodings) // columns)
     size = 2.7 * columns + 0.9, 2.8 * rows + 0.6
     figure, axes = line_plots(rows, columns, *size, sharex=True, sharey=True)
