@@ -60,7 +60,7 @@ class LayerReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The measures of several layers by `inspect_attention`, printed as a table."""
+    """The measures of several layers from `inspect_attention`, which print as a table."""
 
     kernel_size: int
     layers: tuple[LayerReport, ...]
