@@ -57,6 +57,7 @@ ADDED_IN_SHARED_FILES = sum(
         "pictures of scikit-image": 21,
         "the worker's script, and the divisor of the CNN": 6,
         "the names of claims, and the command that checks them": 54,
+        "figures: summed attention of the heads, legends, crops, bands": 36,
     }.values()
 )
 

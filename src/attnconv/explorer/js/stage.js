@@ -38,7 +38,7 @@ export const SCENES = [
     static title = "A network of attention alone sees your picture";
   },
 ];
-const SAID_SECONDS = 0.7; // what is said waits so long for what follows it
+const SAID_SECONDS = 0.7; // a sentence is announced if none replaces it within this time
 
 export class Stage {
   constructor(root, data, host) {
