@@ -9,7 +9,7 @@ STEPPED = """
     lemma_1_outputs lemma_1 lemma_2 lemma_2_limit nearly_hard_heads theorem_1_gap theorem_1_alpha
     theorem_1_any_kernel theorem_1 sufficient necessary lemma_3
 """.split()  # noqa: SIM905
-WIDTH = 64  # characters in a line of a goal
+WIDTH = 50  # characters in a line of a goal
 MARK = "I\n     : True"  # what Coq answers between two goals, to `Check I`
 
 

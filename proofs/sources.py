@@ -40,9 +40,7 @@ def assumed(text: str, name: str) -> str:
             open_sections[-1].append(declared)
     kept: list[str] = []
     for declared in reversed([line for section in open_sections for line in section]):
-        if not declared.startswith("Let") or re.search(
-            rf"(?:\b|_){declared.split()[1]}\b", shown
-        ):
+        if not declared.startswith("Let") or re.search(rf"(?:\b|_){declared.split()[1]}\b", shown):
             kept.insert(0, declared)
             shown += declared
     return "\n".join(kept)

@@ -28,6 +28,8 @@ PROOFS = Path(__file__).parents[2] / "proofs"
 sys.path.insert(0, str(PROOFS))
 from sources import statement
 
+# Coq's names for the type of pixels and shifts
+PIXELS = r"(prod_eqType int_eqType int_eqType|pair_zmodType int_ZmodType int_ZmodType)"
 SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/vendor
 
 
@@ -115,7 +117,9 @@ class StepThrough(Beside):
         steps = steps_of(name)
         parts = parts_of(self.content, name, " ".join(step["sentence"] for step in steps))
         count = len(steps) - 1
-        said = f"The proof of <code>{name}</code>, step by step: {count} sentence{'s' * (count > 1)}"
+        said = (
+            f"The proof of <code>{name}</code>, step by step: {count} sentence{'s' * (count > 1)}"
+        )
         start = f'<details class="stepper" id="steps-{name}"><summary>{said}</summary><ol>'
         shown: list[nodes.Node] = [raw(start)]
         before, read, part = "", "", -1
@@ -135,20 +139,22 @@ def raw(text: str) -> nodes.raw:
 
 
 def goals_html(text: str, before: str) -> str:
-    """The current goal: what is known, where what was not known `before` is marked, and what is to
-    be shown; then what is to be shown after that."""
+    """The current goal: what is to be shown, and what is known, first and bold what was not known
+    `before`; then what is to be shown after that."""
+    text, before = (re.sub(PIXELS, "pixel", goals) for goals in (text, before))
     if "goal" not in text.partition("\n")[0] or text.startswith("No more"):
         return '<p class="done">Nothing is left to prove.</p>'
     first, *others = re.split(r"\n\s*goal \d+ is:\n", text)
     known, rule, wanted = first.partition("============================")
     if not rule:
         return '<p class="done">This case is proved.</p>' + "".join(map(_later, others))
-    old = set(_facts(before.partition("=====")[0]))
-    facts = "\n".join(
-        html.escape(fact) if fact in old else f"<b>{html.escape(fact)}</b>" for fact in _facts(known)
+    facts = [html.escape(fact) for fact in _facts(known)]
+    old = {html.escape(fact) for fact in _facts(before.partition("=====")[0])}
+    new = [f"<b>{fact}</b>" for fact in facts if fact not in old]
+    listed = "\n".join([*new, *(fact for fact in facts if fact in old)])
+    now = (
+        f"<p>To show</p><pre>{html.escape(_dedented(wanted))}</pre><p>Known</p><pre>{listed}</pre>"
     )
-    goal = html.escape(_dedented(wanted))
-    now = f"<p>Known</p><pre>{facts}</pre><p>To show</p><pre>{goal}</pre>"
     return now + "".join(map(_later, others))
 
 
@@ -158,11 +164,14 @@ def _later(goal: str) -> str:
 
 def _facts(known: str) -> list[str]:
     """Its variables and hypotheses, each with the lines it goes on in."""
-    return re.findall(r"\S.*(?:\n {4,}.*)*", "\n".join(known.splitlines()[1:]))
+    lines = known.splitlines()[1:]
+    return re.findall(r"\S.*(?:\n {3,}.*)*", "\n".join(lines))
 
 
 def _dedented(text: str) -> str:
-    return "\n".join(line[2:] if line.startswith("  ") else line for line in text.splitlines()).strip()
+    return "\n".join(
+        line[2:] if line.startswith("  ") else line for line in text.splitlines()
+    ).strip()
 
 
 def add_files(app, pagename, templatename, context, doctree):
