@@ -1,4 +1,4 @@
-"""What is left to prove after each sentence of some proofs, for the page that steps through them."""
+"""What is left to prove after each sentence of the proofs that the book steps through."""
 
 import re
 from collections.abc import Callable

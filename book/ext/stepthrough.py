@@ -24,10 +24,10 @@ from docutils.statemachine import StringList
 from machinechecked import find_theorem
 from sphinx.util.docutils import SphinxDirective
 
-PROOFS = Path(__file__).parents[2] / "proofs"
-sys.path.insert(0, str(PROOFS))
+sys.path.insert(0, str(Path(__file__).parents[2] / "proofs"))
 from sources import statement
 
+PROOFS = Path(__file__).parents[2] / "proofs"
 # Coq's names for the type of pixels and shifts
 PIXELS = r"(prod_eqType int_eqType int_eqType|pair_zmodType int_ZmodType int_ZmodType)"
 SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/vendor

@@ -26,11 +26,11 @@
       return make("button", { type: "button", textContent: text, onclick: () => show(number) });
     });
     script.append(...sentences);
-    list.tabIndex = 0; // it scrolls, so the keyboard must reach it
-    list.setAttribute("role", "group");
-    list.setAttribute("aria-label", `What is left to prove of ${name}`);
+    const state = make("div", { className: "state", tabIndex: 0 }, list); // it scrolls, so the keyboard must reach it
+    state.setAttribute("role", "group");
+    state.setAttribute("aria-label", `What is left to prove of ${name}`);
     const hint = make("span", { className: "hint", textContent: "or the arrow keys, or swipe" });
-    details.append(make("div", { className: "bar" }, back, next, place, hint), make("div", { className: "panel" }, script, list));
+    details.append(make("div", { className: "bar" }, back, next, place, hint), make("div", { className: "panel" }, script, state));
     details.classList.add("live");
 
     function show(number) {
@@ -44,7 +44,7 @@
       place.textContent = at ? `Sentence ${at} of ${last}` : "Before the proof";
       back.setAttribute("aria-disabled", at === 0); // not disabled: that would lose the focus
       next.setAttribute("aria-disabled", at === last);
-      list.scrollTop = 0;
+      state.scrollTop = 0;
       const { offsetTop, offsetHeight } = sentences[at];
       const above = offsetTop - script.offsetTop;
       const seen = script.clientHeight;
@@ -58,8 +58,8 @@
       show(to);
     });
     let touch = null;
-    list.addEventListener("touchstart", (event) => (touch = event.touches.length === 1 ? event.touches[0] : null), { passive: true });
-    list.addEventListener("touchend", (event) => {
+    state.addEventListener("touchstart", (event) => (touch = event.touches.length === 1 ? event.touches[0] : null), { passive: true });
+    state.addEventListener("touchend", (event) => {
       if (!touch) return;
       const x = event.changedTouches[0].clientX - touch.clientX;
       const y = event.changedTouches[0].clientY - touch.clientY;

@@ -7,7 +7,8 @@ import sys
 import pytest
 from helpers import ROOT
 
-sys.path[:0] = [str(ROOT / "book" / "ext"), str(ROOT / "proofs")]
+sys.path.insert(0, str(ROOT / "book" / "ext"))
+sys.path.insert(0, str(ROOT / "proofs"))
 import goals
 import machinechecked
 import stepthrough
@@ -40,7 +41,7 @@ def code(cell):
 
 def symbols():
     """Each row of the two tables: symbols, examples."""
-    tables = re.findall(r":::\{table\} (?:Symbols of|Names of).*?\n:::", PAGE, re.S)
+    tables = re.findall(r"^\| (?:symbol|name) \| meaning \| example \|$.*?^:::$", PAGE, re.M | re.S)
     rows = [row for table in tables for row in re.findall(r"^\| (`.*) \|$", table, re.M)]
     cells = [re.split(r" (?<!\\)\| ", row) for row in rows]
     assert len(tables) == 2 and all(len(row) == 3 for row in cells)
