@@ -24,10 +24,8 @@ from docutils.statemachine import StringList
 from machinechecked import find_theorem
 from sphinx.util.docutils import SphinxDirective
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "proofs"))
-from sources import statement
-
 PROOFS = Path(__file__).parents[2] / "proofs"
+sys.path.insert(0, str(PROOFS))
 # Coq's names for the type of pixels and shifts
 PIXELS = r"(prod_eqType int_eqType int_eqType|pair_zmodType int_ZmodType int_ZmodType)"
 SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/vendor
@@ -73,6 +71,8 @@ def steps_of(name: str) -> list[dict[str, str]]:
 
 def definition_of(name: str) -> str:
     """The text of a definition. ValueError where no file has it."""
+    from sources import statement  # of `proofs`: a book without them is built, too
+
     for path in sorted(PROOFS.glob("*.v")):
         if found := statement(path.read_text(), name):
             return found[2].strip()
