@@ -1,11 +1,11 @@
-"""What is proved in `proofs/`, on its page: from each theorem's own comment and statement.
+"""The page of what is proved in `proofs/`, from each theorem's comment and statement.
 
 :::{machine-checked} lemma_1 lemma_1_padded
 :::
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
-ValueError for one that is not there. `{statement-graph}` draws all of them, each on a line of its
-own below what it rests on, and narrowed to those around one at the address `#graph=lemma_1`.
+ValueError for any other name. `{statement-graph}` draws all of them, each on its own line below the
+theorems that it uses, and narrowed to those around one at the address `#graph=lemma_1`.
 """
 
 import html
@@ -57,15 +57,16 @@ def _theorem(name: str) -> list[nodes.Node]:
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]
     graph = nodes.reference("", "in the graph", refuri=f"#graph={name}", internal=True)
-    full = nodes.admonition("", classes=["dropdown"])
-    full += nodes.title("", "In full, as Coq prints it")
-    full += _coq(theorem["type"])
+    stated = nodes.admonition("", classes=["dropdown"])
+    stated += nodes.title("", f"{name} as Coq reads it")
+    stated += _coq("\n".join(filter(None, (theorem["section"], theorem["statement"]))))
+    stated += nodes.paragraph("", "", "In full, as Coq prints it:")
+    stated += _coq(theorem["type"])
     return [
         heading,
         nodes.paragraph("", "", *_text(theorem["comment"])),
-        _coq("\n".join(filter(None, (theorem["section"], theorem["statement"])))),
         nodes.paragraph("", "", *rests, nodes.Text(" ("), graph, nodes.Text(").")),
-        full,
+        stated,
     ]
 
 
@@ -118,7 +119,7 @@ def graph(theorems: dict[str, dict[str, Any]]) -> str:
 
 
 def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
-    """How far to the right each mark is: right of what it uses, and of no line that passes by."""
+    """Return each mark's column: right of everything it uses, and clear of lines that pass by."""
     row = {name: number for number, name in enumerate(direct)}
     last = {used: row[name] for name, all_used in direct.items() for used in all_used}
     lanes: dict[str, int] = {}
@@ -132,7 +133,7 @@ def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list[str]:
-    """Those of `used` that no other of them uses."""
+    """Return those of `used` that no other of them uses."""
     return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
 
 

@@ -18,7 +18,8 @@ MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
     *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
     *("picture", "descent", "client"),
-    *("stage-picture", "stage-plane", "stage-beams", "scene-heads", "stage", "mount"),
+    *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
+    *("descent-state", "scene-descent", "stage", "mount"),
 )
 # Those of the Web Worker, which runs networks.
 WORKER_MODULES = (

@@ -48,6 +48,7 @@ for _model in TABLE_4:
             "within {tolerance} of the published accuracy, after the last epoch, mean over the"
             " seeds",
             _model,
+            name=f"accuracy-of-{_model}",
             not_small=ABSOLUTE,
             shown="10-results#table-4",
         )
@@ -64,6 +65,7 @@ def as_printed(number: float, like: str) -> str:
     "Table 4",
     "parameters and FLOPs of the six models",
     "rounded as printed they are equal",
+    name="sizes-in-table-4",
     not_small=SIZE,
     shown="10-results#table-4",
 )

@@ -50,6 +50,7 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
         "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
         " nearest of some head (some leave: {some})",
         _arm,
+        name=f"heads-stay-{_arm}",
         fixed=_fixed(_arm),
     )
 
@@ -75,6 +76,7 @@ def _later_is_nearer(runs: Runs) -> Answer:
     "return: in the end at least {enough} of the nine pixels are the nearest of some head (some"
     " return: {more} more than at the start)",
     "random-freed",
+    name="random-heads-return",
 )
 def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
     start, end = (
@@ -92,13 +94,34 @@ def _compare(runs: Runs, better: str, worse: str, alike: str, enough: float = 0.
     return found, better if more >= enough else worse if more <= -enough else alike
 
 
-for _text, _ours, _other, _better, _worse in (
-    ("freedom helps a trained CNN", "freed-100", "grid-100", "helps", "harms"),
-    ("freed widths help a trained CNN", "freed-100", "places-100", "help", "harm"),
-    ("freedom helps from the start", "freed-0", "grid-0", "helps", "harms"),
-    ("the grid is needed", "grid-0", "random-freed", "needed", "in the way"),
-    ("heads at random places must be freed", "random-freed", "random-fixed", "must", "must not"),
-    ("being attention costs a trained CNN accuracy", "cnn-on", "grid-100", "costs", "gains"),
+for _name, _text, _ours, _other, _better, _worse in (
+    ("freedom-helps", "freedom helps a trained CNN", "freed-100", "grid-100", "helps", "harms"),
+    ("widths-help", "freed widths help a trained CNN", "freed-100", "places-100", "help", "harm"),
+    (
+        "freedom-helps-from-the-start",
+        "freedom helps from the start",
+        "freed-0",
+        "grid-0",
+        "helps",
+        "harms",
+    ),
+    ("grid-is-needed", "the grid is needed", "grid-0", "random-freed", "needed", "in the way"),
+    (
+        "random-heads-must-be-freed",
+        "heads at random places must be freed",
+        "random-freed",
+        "random-fixed",
+        "must",
+        "must not",
+    ),
+    (
+        "attention-costs-accuracy",
+        "being attention costs a trained CNN accuracy",
+        "cnn-on",
+        "grid-100",
+        "costs",
+        "gains",
+    ),
 ):
     CLAIMS.add(
         partial(_compare, better=_better, worse=_worse, alike="below the threshold"),
@@ -108,6 +131,7 @@ for _text, _ours, _other, _better, _worse in (
         " {worse}: less by as much; else {alike}",
         _ours,
         _other,
+        name=_name,
         fixed=_fixed(_ours, _other),
     )
 
@@ -119,6 +143,7 @@ for _text, _ours, _other, _better, _worse in (
     " of what it grows by where widths are too, mean over seeds (some grow: one at least)",
     "places-100",
     "freed-100",
+    name="grids-grow",
     fixed=_fixed("places-100"),
 )
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:

@@ -18,12 +18,14 @@ Judgement = Callable[..., Answer]
 class Claim:
     """A claim and the rule that judges it.
 
-    `place`: where the paper makes it. `text`: its words in short. `rule`: the rule in words.
-    `needs`: the models whose runs it takes. `judge`: the rule in code. `not_small`: why the rule
-    does not apply to small networks; "" if it does. `shown`: the chapter and the anchor where its
-    runs are shown. `fixed`: the commit that fixed the rule, before the first run that it judges.
+    `name`: a short name, unique among all claims, as in `python -m attnconv check`. `place`: where
+    the paper makes it. `text`: its words in short. `rule`: the rule in words. `needs`: the models
+    whose runs it takes. `judge`: the rule in code. `not_small`: why the rule does not apply to
+    small networks; "" if it does. `shown`: the chapter and the anchor where its runs are shown.
+    `fixed`: the commit that fixed the rule, before the first run that it judges.
     """
 
+    name: str
     place: str
     text: str
     rule: str
@@ -47,12 +49,13 @@ class Claims(list[Claim]):
         """Append a judgement as a claim.
 
         The thresholds are the default arguments of the judgement, and fill the gaps in the rule's
-        words, so that words and code cannot differ.
+        words, so that words and code cannot differ. The default `name` is that of the judgement.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
+        name = options.pop("name", "") or judge.__name__.strip("_").replace("_", "-")
         options = {"fixed": self.fixed} | options
-        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, **options))
+        self.append(Claim(name, place, text, rule.format(**thresholds), needs, judge, **options))
 
     def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
         """Return a decorator that adds a judgement as a claim; the arguments are those of `add`."""

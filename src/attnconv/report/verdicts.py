@@ -22,6 +22,7 @@ from .rules import Claim, Finding, finding, listed, over_runs
 from .tables import summary
 
 RULE = "rule, and the commit that fixed it before the runs"
+NAME = "name, for python -m attnconv check"
 SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
 
 
@@ -40,6 +41,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "figure or table, and runs": _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE.replace(":", ", small tier:"): small.sure,
+                NAME: claim.name,
                 "section of the paper": claim.place,
             }
             judged.append(row)
@@ -49,6 +51,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
                 RULE: f"{claim.rule} ({claim.fixed})",
+                NAME: claim.name,
                 "section of the paper": claim.place,
             }
             others.append(row)
@@ -130,6 +133,7 @@ def freed_table(records: Records) -> Table:
             "result": answer.found,
             RULE: f"{claim.rule} ({claim.fixed})",
             SAMPLE: answer.sure,
+            NAME: claim.name,
         }
         rows.append(row)
     caption = (

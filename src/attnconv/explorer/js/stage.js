@@ -10,6 +10,7 @@ import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
 import { Beams } from "./stage-beams.js";
 import { HeadsScene } from "./scene-heads.js";
+import { DescentScene } from "./scene-descent.js";
 
 /** A scene that is still to come: its place among the others, and a sentence. */
 class LaterScene {
@@ -31,10 +32,7 @@ class LaterScene {
 
 export const SCENES = [
   HeadsScene,
-  class extends LaterScene {
-    static id = "descent";
-    static title = "Nobody tells them where to look";
-  },
+  DescentScene,
   class extends LaterScene {
     static id = "network";
     static title = "A network of attention alone sees your picture";
@@ -149,7 +147,8 @@ export class Stage {
 
   /** Where the picture and the plane are, in px of the beams' canvas. */
   measure() {
-    const { left, top } = this.set.getBoundingClientRect();
+    const { left, top, width, height } = this.set.getBoundingClientRect();
+    this.beams.box = { width, height };
     for (const part of [this.picture, this.plane]) {
       const { x, y, width, height } = part.node.getBoundingClientRect();
       part.box = { x: x - left, y: y - top, width, height };
