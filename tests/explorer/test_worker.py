@@ -30,7 +30,8 @@ def page(payload):
         (pytest.fail if required else pytest.skip)("there is no Chromium: apt-get install chromium")
     start = f"""
     window.NetworkClient = NetworkClient;
-    window.client = new NetworkClient({json.dumps(script("worker"))});
+    window.script = {json.dumps(script("worker"))};
+    window.client = new NetworkClient(script);
     window.payload = {json.dumps(payload.data)};
     const bytes = () => new Uint8ClampedArray(8000).map((_, n) => n % 251);
     window.picture = () => ({{ width: 50, height: 40, data: bytes() }});
@@ -115,6 +116,22 @@ def test_a_worker_that_cannot_start_says_so_each_time(page):
       return [await ask(), await ask()];
     }""")
     assert messages == ["The networks cannot run in this browser; try another one."] * 2
+
+
+def test_closing_frees_the_script_with_a_worker_and_without(page):
+    found = page.evaluate("""async () => {
+      const gone = ({ url }) => fetch(url).then(() => false, () => true);
+      const running = new NetworkClient("");
+      const there = !(await gone(running));
+      running.close();
+      const { Worker } = window;
+      window.Worker = class { constructor() { throw new Error("refused"); } };
+      const refused = new NetworkClient("");
+      window.Worker = Worker;
+      refused.close();
+      return [there, await gone(running), await gone(refused)];
+    }""")
+    assert found == [True, True, True]
 
 
 def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
