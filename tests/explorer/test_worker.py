@@ -134,6 +134,23 @@ def test_closing_frees_the_script_with_a_worker_and_without(page):
     assert found == [True, True, True]
 
 
+def test_two_requests_for_a_network_fetch_it_once(page, payload):
+    """And one that failed can be asked for again."""
+    name = next(iter(payload.files))
+    asked = []
+    page.context.on("request", lambda request: asked.append(request.url))
+    found = page.evaluate("""async () => {
+      const [{ file, ...entry }] = payload.networks, another = new NetworkClient(script);
+      const missing = { ...entry, file: { ...file, crc32: 7, url: "no" } };
+      const first = await told(another.load(missing));
+      const loads = await Promise.all([1, 2].map(() => told(another.load({ file, ...entry }))));
+      another.close();
+      return [first, ...loads.map((reply) => reply === undefined)];
+    }""")
+    assert "the server answered 404" in found[0] and found[1:] == [True, True]
+    assert len([url for url in asked if url.endswith(name)]) == 1
+
+
 def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
     (entry,) = networks_payload([load_model("sa-quadratic").record]).data["networks"]
     start = f"""
