@@ -9,7 +9,8 @@ from playwright.sync_api import sync_playwright
 
 from attnconv import load_model
 from attnconv.explorer import script, source
-from attnconv.explorer.networks import networks_payload
+from attnconv.explorer.networks import add_networks
+from attnconv.explorer.payload import Payload
 
 pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -19,7 +20,7 @@ ADDRESS = "http://book.example/page/"
 @pytest.fixture(scope="module")
 def payload():
     """One network, whose weights lie beside the page."""
-    return networks_payload([load_model("sa-quadratic").record], place="files")
+    return add_networks(Payload("files"), [load_model("sa-quadratic").record])
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def test_two_requests_for_a_network_fetch_it_once(page, payload):
 
 
 def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
-    (entry,) = networks_payload([load_model("sa-quadratic").record]).data["networks"]
+    (entry,) = add_networks(Payload(), [load_model("sa-quadratic").record]).data["networks"]
     start = f"""
     window.client = new NetworkClient({json.dumps(script("worker"))});
     window.entry = {json.dumps(entry)};

@@ -6,7 +6,7 @@ import { normalised, reduced } from "./picture.js";
 const networks = new Map(); // by id: a network, or the promise of one
 const fetched = async ({ file, architecture }) => build(await load(file), architecture);
 
-/** By name. Their arguments are those of `networks_payload`: `input` has `{size, mean, std}`. */
+/** By name. Their arguments are those of `add_networks`: `input` has `{size, mean, std}`. */
 const TASKS = {
   /** `{id, file, architecture}`: gives nothing. */
   async load({ id, ...given }) {
