@@ -18,7 +18,9 @@ MODULES = (
     *("numbers", "text", "files", "models", "attention-state", "layer-state"),
     *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
     *("picture", "descent", "client"),
-    *("stage-picture", "stage-plane", "stage-beams", "scene-heads", "stage", "mount"),
+    *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
+    *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
+    *("scene-network", "stage", "mount"),
 )
 # Those of the Web Worker, which runs networks.
 WORKER_MODULES = (
@@ -51,7 +53,7 @@ def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # so that no text can end the element
-    style = source("explorer.css", *(["stage.css"] if view == "stage" else []))
+    style = source("explorer.css", *(["stage.css", "network.css"] if view == "stage" else []))
     return (
         f"<style>\n{style}</style>\n"
         f'<div data-explorer="{view}" class="{view}"><p>{html.escape(still)}</p></div>\n'

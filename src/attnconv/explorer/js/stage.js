@@ -10,6 +10,7 @@ import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
 import { Beams } from "./stage-beams.js";
 import { HeadsScene } from "./scene-heads.js";
+import { NetworkScene } from "./scene-network.js";
 
 /** A scene that is still to come: its place among the others, and a sentence. */
 class LaterScene {
@@ -35,10 +36,7 @@ export const SCENES = [
     static id = "descent";
     static title = "Nobody tells them where to look";
   },
-  class extends LaterScene {
-    static id = "network";
-    static title = "A network of attention alone sees your picture";
-  },
+  NetworkScene,
 ];
 const SAID_SECONDS = 0.7; // what is said waits so long for what follows it
 
@@ -49,7 +47,7 @@ export class Stage {
     this.picture = new StagePicture();
     this.plane = new Plane(data.colors.heads);
     this.beams = new Beams();
-    this.scenes = SCENES.map((Scene) => new Scene(this));
+    this.scenes = []; // made when they are first shown
     this.build();
     const sizes = new ResizeObserver(() => this.measure()),
       sight = new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting) && this.redraw(), {
@@ -104,7 +102,7 @@ export class Stage {
   show(n) {
     if (this.scene) this.scene.halt();
     this.at = n;
-    this.scene = this.scenes[n];
+    this.scene = this.scenes[n] ??= new SCENES[n](this);
     this.picture.on = {};
     this.plane.on = {};
     this.tabs.forEach((tab, other) => {
@@ -118,11 +116,12 @@ export class Stage {
     this.bar.replaceChildren(...this.scene.bar);
     this.scene.enter();
     this.tell();
-    this.redraw();
+    this.measure(); // scenes may place the picture differently
   }
 
   /** Take the state of a link, as text by name: which scene, and its state. */
-  open({ scene = this.data.scene ?? SCENES[0].id, ...wanted }) {
+  open({ scene: asked, ...wanted }) {
+    const scene = this.data.scene ?? asked ?? SCENES[0].id;
     const found = SCENES.findIndex(({ id }) => id === scene),
       known = found >= 0;
     this.show(Math.max(0, found));

@@ -1,0 +1,525 @@
+"""Scene 3 of the stage in a browser: networks, against torch; pictures of the visitor's own; what
+is damaged or malformed. Needs `make book`."""
+
+import base64
+import io
+import json
+import re
+from urllib.parse import parse_qs
+
+import pytest
+import torch
+from PIL import Image
+from playwright.sync_api import expect
+
+from attnconv import load_model
+from attnconv.data.cifar10 import CIFAR10_NORMALISATION
+from attnconv.layers.attention import ContentAttention, attention_probabilities
+from attnconv.models.cnn import as_free_attention
+
+PAGE = "book/explore.html"
+EMPTY = "_static/explorer/still.png"
+SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
+MODES = ("twin", "where", "what")
+BUTTONS = {
+    "twin": "One network, twice",
+    "where": "Heads by position",
+    "what": "Heads by content",
+}
+# Every box of the stage, but for bars and words that are meant to change within theirs.
+BOXES = """() => {
+  const moving = ".stage-said, .stage-note, .network-bar, .network-share, output, option, :is(.stage-plane, .stage-picture) *";
+  const nodes = [...document.querySelectorAll(".stage, .stage *, .bd-article h2, .bd-article p")].filter((node) => !node.matches(moving));
+  return JSON.stringify([scrollX, scrollY, document.documentElement.scrollHeight, ...nodes.map((node) => {
+    const { x, y, width, height } = node.getBoundingClientRect();
+    return [node.className || node.tagName, x, y, width, height];
+  })]);
+}"""
+SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
+  .filter((node) => node.checkVisibility() && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
+# What lies outside the box it belongs to.
+OVERFLOWING = """() => [...document.querySelectorAll(".network-content *, .network-own *, .network-sentence, .stage-bar *")]
+  .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 2))
+  .filter((node) => node.clientWidth && !node.matches("select, input, ul, .stage-stops, .stage-stops *"))
+  .map((node) => `${node.className || node.tagName}: ${node.textContent.slice(0, 30)}`)"""
+SEEN = """() => {
+  const canvas = document.querySelector(".network-seen");
+  return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
+}"""
+# The colour of the middle of each pixel of each head's map.
+MAPS = """() => [...document.querySelectorAll(".network-heads:not([hidden]) canvas")].map((canvas) => {
+  const { width } = canvas, { data } = canvas.getContext("2d").getImageData(0, 0, width, width), cell = width / 8;
+  const at = (k) => 4 * ((Math.floor(k / 8) + 0.5) * cell * width + ((k % 8) + 0.5) * cell);
+  return Array.from({ length: 64 }, (_, k) => [...data.subarray(at(k), at(k) + 3)]);
+})"""
+TRANSFER = """(given) => {
+  const transfer = new DataTransfer();
+  for (const { name, type, base64 } of given) {
+    transfer.items.add(new File([Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))], name, { type }));
+  }
+  return transfer;
+}"""
+
+
+def ready(page):
+    """Wait until the networks have answered."""
+    expect(page.locator(".network-content")).to_have_attribute("aria-busy", "false")
+    page.wait_for_function("new Promise((done) => requestAnimationFrame(() => done(true)))")
+
+
+@pytest.fixture
+def scene(visit):
+    """Opens the scene with the state of a link, at a size, and waits for the networks."""
+    visits = []
+
+    def open_scene(state="", size="desktop", path=PAGE, **options):
+        width, height = SIZES[size]
+        options |= {"viewport": {"width": width, "height": height}, "has_touch": size == "phone"}
+        address = f"{path}#scene=network{'&' if state else ''}{state}"
+        visits.append(visit(address, **options))
+        ready(visits[-1].page)
+        return visits[-1]
+
+    yield open_scene
+    assert not [problem for visited in visits for problem in visited.problems]
+
+
+def sentence(page):
+    return page.locator(".network-sentence").inner_text()
+
+
+def difference(page):
+    return float(re.search(r"at most (\S+)\.", sentence(page))[1].replace("−", "-"))
+
+
+def shares(page):
+    """The percentages of the ten classes, `(10, 2)`: of the CNN and of its twin."""
+    texts = page.locator(".network-share").all_inner_texts()
+    return torch.tensor([float(text.removesuffix(" %")) for text in texts]).view(10, 2)
+
+
+def switch(page, mode):
+    page.get_by_role("button", name=BUTTONS[mode]).click()
+    ready(page)
+
+
+def seen_image(page):
+    """The pixels that the networks take, as the input `(1, 3, 32, 32)` that torch takes."""
+    pixels = torch.tensor(page.evaluate(SEEN)).view(32, 32, 4)[..., :3].movedim(-1, 0) / 255
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in CIFAR10_NORMALISATION)
+    return ((pixels - mean) / std)[None]
+
+
+def picture(image, kind="PNG", **settings):
+    """A file as the browser is given it."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **settings)
+    name = f"mine.{kind.lower()}"
+    return {"name": name, "mimeType": f"image/{kind.lower()}", "buffer": buffer.getvalue()}
+
+
+def choose(page, file):
+    page.locator(".network-own input").set_input_files(files=[file])
+
+
+def noise(size=(60, 40), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(size[1], size[0], 3, generator=generator)
+    return Image.fromarray((255 * values).byte().numpy())
+
+
+# --- against torch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["chelsea", "horse"])
+@torch.no_grad()
+def test_the_bars_are_the_cnns_and_its_twins(scene, name):
+    page = scene(f"picture={name}&alpha=exact").page
+    assert difference(page) < 1e-4
+    assert torch.equal(*shares(page).T)
+    model, image = load_model("cnn").eval(), seen_image(page)
+    expected = 100 * model(image)[0].softmax(dim=0)
+    assert (shares(page)[:, 0] - expected).abs().max() < 0.51
+    page.locator(".stage-slider:not([hidden]) input").fill("22")
+    expect(page.locator(".network-sentence")).to_contain_text("At α = 1, ")
+    ready(page)
+    soft = as_free_attention(model, 1.0).eval()(image)[0]
+    assert (shares(page)[:, 1] - 100 * soft.softmax(dim=0)).abs().max() < 0.51
+    gap = (soft - model(image)[0]).abs().max().item()
+    assert difference(page) == pytest.approx(gap, rel=6e-3)
+
+
+@torch.no_grad()
+def maps_of(model, image):
+    """The maps of each layer, `(N_h, T, T)`, from the inputs of its attention."""
+    inputs = []
+    hooks = [
+        attention.register_forward_pre_hook(lambda _, X: inputs.append(X[0]))
+        for attention in model.attentions
+    ]
+    model(image)
+    for hook in hooks:
+        hook.remove()
+    for attention, X in zip(model.attentions, inputs, strict=True):
+        if isinstance(attention, ContentAttention):
+            yield attention.probabilities(X)[0].flatten(1, 2).flatten(2)
+        else:
+            yield attention_probabilities(attention, *X.shape[1:3]).flatten(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("where", "sa-quadratic"), ("what", "sa-learned-content")]
+)
+def test_the_maps_are_the_networks(scene, mode, name):
+    page = scene(f"mode={mode}&layer=3&query=2,5").page
+    maps = list(maps_of(load_model(name), seen_image(page)))
+    alike = [torch.special.entr(layer).sum(-1).mean(-1).exp() > 60 for layer in maps]
+    count = int(torch.stack(alike).sum())
+    counted = page.locator(".network-heads:visible > p").nth(1).inner_text()
+    assert counted.startswith(f"{count} of 54 heads" if count else "No head")
+    found = 255 - torch.tensor(page.evaluate(MAPS)).float()  # (N_h, T, 3), 0 for white
+    for head, map_ in enumerate(maps[2][:, 2 * 8 + 5]):
+        channel = found[head].sum(0).argmax()
+        strengths = found[head, :, channel] / found[head, :, channel].max()
+        assert (strengths - map_ / map_.max()).abs().max() < 0.03, head
+    notes = page.locator(".network-heads:visible li > span > span").all_inner_texts()
+    assert [bool(note) for note in notes] == alike[2].tolist()
+    accuracy = load_model(name).record.accuracy
+    expect(page.locator(".network-heads:visible > p").first).to_contain_text(f"{accuracy:.1%}"[:-1])
+
+
+def test_position_is_the_same_on_another_picture_and_content_is_not(scene):
+    page = scene("mode=where&layer=2").page
+    for mode, same in (("where", True), ("what", False)):
+        switch(page, mode)
+        maps = []
+        for name in ("chelsea", "horse"):
+            page.get_by_label("Picture", exact=True).select_option(name)
+            ready(page)
+            maps.append(page.evaluate(MAPS))
+        assert (maps[0] == maps[1]) == same, mode
+
+
+# --- movement -------------------------------------------------------------------------------------
+
+
+def test_on_entering_the_bars_come_together(visit):
+    visited = visit(EMPTY, reduced_motion="no-preference", viewport={"width": 1280, "height": 720})
+    page = visited.page
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)
+    page.goto(f"{PAGE}#scene=network")
+    differences = []
+    for _ in range(2000):  # the clock stands between the steps, while the worker computes
+        page.clock.run_for(50)
+        if "at most" in sentence(page) and difference(page) not in differences[-1:]:
+            differences.append(difference(page))
+        if "With exact heads" in sentence(page):
+            break
+    assert differences[0] > 1 and differences[-1] < 1e-4 and len(differences) >= 4
+    assert differences[-2] < differences[0]
+    page.clock.run_for(1500)
+    assert page.evaluate("location.hash") == "#scene=network", "what moves is not in the address"
+    expect(page.locator(".stage-said")).to_contain_text("With exact heads, the ten outputs")
+    assert not visited.problems
+
+
+# --- layout ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", SIZES)
+def test_all_is_in_one_view(scene, size, mode):
+    page = scene(f"mode={mode}&layer=2&alpha=1", size=size).page
+    for selector in (".stage-bar", ".stage-picture", ".network-content", ".network-own"):
+        box = page.locator(selector).bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= SIZES[size][1] + 0.5, selector
+    smallest = page.evaluate(SMALLEST_TEXT)
+    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
+    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+    assert not page.evaluate(OVERFLOWING)
+    if size == "phone":
+        targets = page.locator(":is(.network-own, .stage-bar) :is(button, select)").all()
+        boxes = [target.bounding_box() for target in targets]
+        assert min(min(box["width"], box["height"]) for box in boxes) >= 44
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_box_moves_through_any_interaction(scene, size):
+    page = scene("alpha=1", size=size).page
+    shared = ".stage, .stage-set, .stage-bar, .stage-picture, .network-own, .network-content"
+    first = None
+    for mode in MODES:
+        switch(page, mode)
+        boxes = page.evaluate(BOXES)
+
+        def unchanged(what, mode=mode, boxes=boxes):
+            ready(page)
+            pairs = zip(json.loads(boxes), json.loads(page.evaluate(BOXES)), strict=True)
+            moved = [pair for pair in pairs if pair[0] != pair[1]]
+            assert not moved, f"{mode}, {what}: {moved[:3]}"
+
+        box = page.locator(".stage-picture").bounding_box()
+        page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.1 * box["height"])
+        unchanged("hover")
+        for selector, keys in {
+            ".stage-pixels": ["ArrowUp", "ArrowLeft"],
+            ".stage-slider:not([hidden]) input": ["Home", "ArrowRight", "End"],
+        }.items():
+            for key in keys:
+                page.locator(selector).press(key)
+                unchanged(f"{key} on {selector}")
+        page.get_by_label("Picture", exact=True).select_option("horse")
+        unchanged("another picture")
+        choose(page, picture(noise()))
+        expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+        unchanged("the visitor's own picture")
+        choose(page, {"name": "a.txt", "mimeType": "text/plain", "buffer": b"no picture"})
+        expect(page.locator(".stage-note")).to_contain_text("is no picture")
+        unchanged("a file that is no picture")
+        places = [node.bounding_box() for node in page.locator(shared).all()]
+        assert places == (first := first or places), mode
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_barrier_is_found(scene, size, scheme):
+    visited = scene("alpha=1", size=size, color_scheme=scheme)
+    found = []
+    for mode in MODES:
+        switch(visited.page, mode)
+        found += visited.violations(f"{mode}, {scheme}")
+    assert not found, "\n".join(found)
+
+
+def test_few_tab_stops(scene):
+    page = scene("mode=where").page
+    page.locator(".stage-tabs [aria-selected=true]").focus()
+    stops = 0
+    while page.evaluate("document.activeElement.closest('.stage') !== null"):
+        stops += 1
+        page.keyboard.press("Tab")
+    assert 6 <= stops <= 15
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def state_of(page, **expected):
+    """Wait until the address says what is expected, and return all that it says."""
+    for name, value in expected.items():
+        page.wait_for_function(
+            "([name, value]) => new URLSearchParams(location.hash.slice(1)).get(name) === value",
+            arg=[name, value],
+        )
+    return {
+        name: values[0]
+        for name, values in parse_qs(page.evaluate("location.hash.slice(1)")).items()
+    }
+
+
+def test_a_link_gives_the_view_again(scene):
+    page = scene("alpha=exact").page
+    switch(page, "what")
+    page.get_by_label("Picture", exact=True).select_option("horse")
+    page.locator(".stage-slider:not([hidden]) input").fill("5")
+    for key in ("ArrowUp", "ArrowRight"):
+        page.locator(".stage-pixels").press(key)
+    ready(page)
+    state = state_of(page, mode="what", picture="horse", layer="5", query="2,5")
+    assert set(state) == {"scene", "mode", "picture", "layer", "query"}
+    expect(page.locator(".stage-said")).to_contain_text("Query pixel (2, 5).")
+    other = scene(
+        "&".join(f"{name}={value}" for name, value in state.items() if name != "scene")
+    ).page
+    assert other.evaluate(MAPS) == page.evaluate(MAPS) and sentence(other) == sentence(page)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("mode=toString", "This link says mode=toString; expected twin or where or what."),
+        ("alpha=0.1", "This link says alpha=0.1; expected a number from 0.5 to 746, or exact."),
+        ("alpha=", "This link says alpha=; expected a number from 0.5"),
+        ("mode=where&layer=1.5", "This link says layer=1.5; expected a whole number from 1 to 6."),
+        (
+            "mode=what&query=8,0",
+            "This link says query=8,0; expected a row and a column from 0 to 7.",
+        ),
+        ("picture=%3Cb%3E", "This link says picture=<b>; expected chelsea or horse."),
+        ("picture=own", "This link says picture=own; expected chelsea or horse."),
+    ],
+)
+def test_a_malformed_address_gives_the_usual_state_and_one_sentence(scene, state, expected):
+    page = scene(state).page
+    expect(page.locator(".stage-note")).to_contain_text(expected)
+    assert "With exact heads" in sentence(page)
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("chelsea")
+
+
+def test_a_stage_of_one_scene_stays_with_it(visit):
+    visited = visit("book/intro.html#scene=network")
+    expect(visited.page.locator(".stage-set")).to_have_attribute("data-scene", "heads")
+    assert not visited.problems
+
+
+# --- pictures of the visitor's own ----------------------------------------------------------------
+
+
+def test_the_networks_see_the_visitors_picture_which_stays_in_the_page(scene):
+    page = scene("alpha=exact").page
+    page.wait_for_function(
+        "performance.getEntriesByType('resource').filter(({ name }) => name.includes('weights')).length === 3"
+    )
+    for mode in MODES:
+        switch(page, mode)
+    asked = []
+    page.context.on("request", lambda request: asked.append(request.url))
+    mine = noise()
+    choose(page, picture(mine))
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+    for mode in MODES:
+        switch(page, mode)
+    expected = load_model("cnn").transform(mine)
+    assert (seen_image(page)[0] - expected).abs().max() < 0.03
+    assert not [url for url in asked if not url.startswith("blob:")]
+    assert "picture" not in state_of(page, mode="what")
+
+
+def test_a_picture_is_turned_as_its_exif_data_say(scene):
+    page = scene("alpha=exact").page
+    image = noise().resize((8, 8)).resize((120, 80))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    choose(page, picture(image, "JPEG", exif=exif, quality=95))
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+    ready(page)
+    expected = load_model("cnn").transform(image.transpose(Image.Transpose.ROTATE_270))
+    assert (seen_image(page)[0] - expected).abs().mean() < 0.1
+
+
+def test_of_an_animation_the_first_frame_is_taken(scene):
+    page = scene("alpha=exact").page
+    red, blue = (Image.new("RGB", (40, 40), colour) for colour in ("red", "blue"))
+    choose(page, picture(red, "GIF", save_all=True, append_images=[blue], duration=50, loop=0))
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+    ready(page)
+    assert page.evaluate(SEEN)[:4] == [255, 0, 0, 255]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (
+            ("a.txt", b"no picture"),
+            "“a.txt” is no picture that this browser can open; choose a PNG",
+        ),
+        (("empty.png", b""), "“empty.png” is no picture that this browser can open"),
+        (("half.png", b"\x89PNG\r\n\x1a\n"), "“half.png” is no picture that this browser can open"),
+        (
+            ("wide.png", (8001, 20)),
+            "This picture has 8001 × 20 pixels; the largest side may have 8000",
+        ),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_one_sentence(scene, file, expected):
+    page = scene("alpha=exact").page
+    name, content = file
+    given = picture(Image.new("RGB", content))["buffer"] if isinstance(content, tuple) else content
+    choose(page, {"name": name, "mimeType": "image/png", "buffer": given})
+    expect(page.locator(".stage-note")).to_contain_text(expected)
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("chelsea")
+    choose(page, picture(noise()))
+    expect(page.locator(".stage-note")).to_have_text("")
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+
+
+@pytest.mark.parametrize("way", ["drop", "paste"])
+def test_a_picture_is_dropped_or_pasted(scene, way):
+    page = scene("alpha=exact").page
+    file = picture(noise())
+    given = {"name": file["name"], "type": file["mimeType"]}
+    transfer = page.evaluate_handle(
+        TRANSFER, [given | {"base64": base64.b64encode(file["buffer"]).decode()}]
+    )
+    page.evaluate(
+        """([way, transfer]) => {
+          const target = document.querySelector(".stage-pixels"), options = { bubbles: true, cancelable: true };
+          if (way === "paste") document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, ...options }));
+          else for (const kind of ["dragover", "drop"]) target.dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, ...options }));
+        }""",
+        [way, transfer],
+    )
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+    assert not page.evaluate("document.querySelector('.stage').hasAttribute('data-drop')")
+
+
+def test_the_camera_takes_a_picture_or_says_that_it_cannot(scene):
+    page = scene("alpha=exact").page
+    page.evaluate("navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('denied'))")
+    page.get_by_role("button", name="Camera").click()
+    expect(page.locator(".stage-note")).to_contain_text(
+        "The camera cannot be used, or was not allowed; choose"
+    )
+    page.evaluate("""() => {
+      const canvas = document.createElement("canvas"), context = canvas.getContext("2d");
+      const paint = () => { context.fillStyle = "rgb(0 0 255)"; context.fillRect(0, 0, canvas.width, canvas.height); };
+      setInterval(paint, 30);
+      window.stream = canvas.captureStream();
+      navigator.mediaDevices.getUserMedia = async () => window.stream;
+    }""")
+    page.get_by_role("button", name="Camera").click()
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
+    ready(page)
+    red, _, blue, _ = page.evaluate(SEEN)[:4]
+    assert blue > 200 > 50 > red
+    assert page.evaluate("stream.getTracks().every(({ readyState }) => readyState === 'ended')")
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def test_weights_are_loaded_when_the_scene_is_entered(visit):
+    visited = visit(f"{PAGE}#alpha=1")
+    page, asked = visited.page, []
+    page.context.on("request", lambda request: asked.append(request.url))
+    count = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('weights')).length"
+    assert page.evaluate(count) == 0
+    page.get_by_role("tab").nth(2).click()
+    ready(page)
+    page.wait_for_function(f"{count} >= 0")
+    assert any("cnn--" in url for url in asked)
+    assert not visited.problems
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("damaged", "is damaged: it is not what this page was built with."),
+        ("missing", "could not be loaded: the server answered 404."),
+    ],
+)
+def test_weights_that_fail_say_so_and_the_others_work(visit, fault, expected):
+    visited = visit(EMPTY, viewport={"width": 1280, "height": 720})
+    page = visited.page
+
+    def spoil(route):
+        if fault == "missing":
+            return route.fulfill(status=404)
+        body = bytearray(route.fetch().body())
+        body[-1] ^= 1
+        return route.fulfill(body=bytes(body))
+
+    page.context.route("**/cnn--*weights.safetensors", spoil)
+    page.goto(f"{PAGE}#scene=network")
+    expect(page.locator(".network-sentence")).to_contain_text(expected)
+    assert not visited.violations(fault)
+    switch(page, "where")
+    assert "The network says cat" in sentence(page)
+    page.get_by_role("tab").first.click()
+    expect(page.locator(".stage-sum b")).to_have_text(re.compile(r"\d"))
+    page.context.unroute("**/cnn--*weights.safetensors")
+    page.get_by_role("tab").nth(2).click()
+    switch(page, "twin")
+    assert difference(page) < 1e-4, "entered again, the scene asks again"
