@@ -101,10 +101,9 @@ export class HeadsPanel {
 
   show(heads, query, grid, sentence) {
     this.count.textContent = sentence;
-    this.cells.forEach(({ canvas, note, node }, head) => {
+    this.cells.forEach(({ canvas, note }, head) => {
       const { map, uniform, largest } = heads?.[head] ?? {};
       note.textContent = uniform ? "all alike" : "";
-      node.classList.toggle("network-alike", Boolean(uniform));
       drawMap(canvas, map, uniform ? 3 * largest : largest, this.channels[head], query, grid);
     });
   }

@@ -298,11 +298,14 @@ export class NetworkScene {
       made = this.picture.made[mode];
     if (mode === "twin") return twinSentence(classes, made.cnn, made.twin);
     const { best, probabilities } = answerOf(made.logits);
-    const follows =
-      mode === "where"
-        ? "These heads know positions only: on another picture their clouds are the same."
-        : "These heads compare contents: on another picture their clouds are different ones.";
-    return `Layer ${layer} of ${this.state.layers}. ${follows} The network says ${classes[best]} (${percent(probabilities[best])}).`;
+    const by = {
+      where: "by position only, so the same on every picture",
+      what: "by what the pixels contain too, so they follow the picture",
+    }[mode];
+    return (
+      `Layer ${layer} of ${this.state.layers}. Point at a pixel: the clouds show where its nine heads look, ${by}.` +
+      ` The network says ${classes[best]} (${percent(probabilities[best])}).`
+    );
   }
 
   writeControls() {
