@@ -8,15 +8,14 @@ export class NetworkRuns {
     Object.assign(this, { scene, status: {} }); // by mode: {loaded} or {failure}, a sentence for the reader
   }
 
-  /** Load the weights of all networks, those that are shown first; again where that failed. */
+  /** Load the weights of all networks, before a picture is chosen; again where that failed. */
   load() {
     const { stage, state } = this.scene;
     if (!this.client) {
       this.client = new NetworkClient(stage.data.worker);
       stage.life.signal.addEventListener("abort", () => this.client.close());
     }
-    const others = Object.keys(MODES).filter((mode) => mode !== state.mode);
-    for (const mode of [state.mode, ...others]) this.loadOne(mode, state.entries[mode]);
+    for (const mode of Object.keys(MODES)) this.loadOne(mode, state.entries[mode]);
   }
 
   async loadOne(mode, entry) {

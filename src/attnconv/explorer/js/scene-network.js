@@ -106,7 +106,7 @@ export class NetworkScene {
     this.bar = [...this.modes, this.alpha.node, this.layer.node];
   }
 
-  /** Take the stage, and load the networks' weights: those that are shown first. */
+  /** Take the stage, and load the networks' weights. */
   enter() {
     const { picture } = this.stage;
     Object.assign(picture.on, {
