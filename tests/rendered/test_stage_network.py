@@ -225,6 +225,12 @@ def test_on_entering_the_bars_come_together(visit):
     assert not visited.problems
 
 
+def test_a_link_to_soft_heads_stays_there(scene):
+    page = scene("alpha=1", reduced_motion="no-preference").page
+    expect(page.locator(".network-sentence")).to_contain_text("At α = 1, ")
+    expect(page.locator(".stage-slider:not([hidden]) output")).to_have_text("α = 1")
+
+
 # --- layout ---------------------------------------------------------------------------------------
 
 
@@ -420,6 +426,7 @@ def test_of_an_animation_the_first_frame_is_taken(scene):
             "This picture has 8001 × 20 pixels; the largest side may have 8000",
         ),
     ],
+    ids=["text", "empty", "cut off", "too wide"],
 )
 def test_what_is_no_picture_is_refused_in_one_sentence(scene, file, expected):
     page = scene("alpha=exact").page

@@ -121,9 +121,9 @@ export class NetworkScene {
 
   /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one alpha starts to move. */
   open(wanted) {
+    this.halt();
     const problem = this.state.open(wanted);
     if (problem || !Object.keys(wanted).length) this.replay();
-    else this.halt();
     this.runs.compute();
     return problem;
   }

@@ -1,6 +1,6 @@
 /** The stage: one picture, one plane of offsets and one control bar, which its scenes share.
  *
- *  A scene is a class with a static `id` and `title`, made with the stage. It has nodes for the places beside and below the
+ *  A scene is a class with a static `id` and `title`, made with the stage when it is first shown. It has nodes for the places beside and below the
  *  picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)` takes a link's state
  *  as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()` stops what moves,
  *  `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`, `stage.say(sentence)` for
