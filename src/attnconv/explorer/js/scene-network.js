@@ -248,22 +248,31 @@ export class NetworkScene {
   drawPicture(heads, query) {
     const { picture } = this.stage,
       { canvas } = picture,
-      { width, height } = this.picture.canvas,
-      short = Math.min(width, height),
       side = Math.round(canvas.clientWidth * Math.min(2, devicePixelRatio));
-    Object.assign(canvas, { width: side, height: side });
+    if (canvas.width !== side || canvas.height !== side) Object.assign(canvas, { width: side, height: side });
     picture.size = [this.state.grid, this.state.grid];
     picture.pixel = this.state.query;
-    const context = canvas.getContext("2d");
-    context.imageSmoothingQuality = "high";
-    context.filter = heads ? "grayscale(1) contrast(0.7) brightness(1.15)" : "none";
-    context.drawImage(this.picture.canvas, (width - short) / 2, (height - short) / 2, short, short, 0, 0, side, side);
-    context.filter = "none";
+    canvas.getContext("2d").drawImage(this.square(side, Boolean(heads)), 0, 0);
     if (heads) drawClouds(canvas, heads, this.colors, query, this.state.grid);
     const keys = "Arrow keys move the query pixel, from which the heads look.";
     canvas.setAttribute("aria-label", `The picture: ${this.picture.label}. ${heads ? keys : ""}`);
     this.seen.setAttribute("aria-label", `${this.picture.label}, as the networks see it`);
     this.drawSeen();
+  }
+
+  /** The picture's middle square on a canvas of its own, which is kept; in grey where clouds are to be drawn on it. */
+  square(side, grey) {
+    const { picture, squared } = this,
+      { width, height } = picture.canvas,
+      short = Math.min(width, height);
+    if (squared?.picture === picture && squared.side === side && squared.grey === grey) return squared.canvas;
+    const canvas = element("canvas", { width: side, height: side }),
+      context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    if (grey) context.filter = "grayscale(1) contrast(0.7) brightness(1.15)";
+    context.drawImage(picture.canvas, (width - short) / 2, (height - short) / 2, short, short, 0, 0, side, side);
+    this.squared = { picture, side, grey, canvas };
+    return canvas;
   }
 
   /** The pixels that the networks take. */
