@@ -6,8 +6,6 @@ thread. For each network of scene 3: the median time from asking the worker, whi
 down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
 """
 
-# ruff: noqa: E501
-
 import shutil
 import statistics
 

@@ -41,7 +41,7 @@ export async function pictureFromFile(file) {
 export async function pictureFromCamera() {
   let stream;
   try {
-    stream = await navigator.mediaDevices.getUserMedia({ video: true });
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
     throw new Error("The camera cannot be used, or was not allowed; choose a file instead.");
   }
