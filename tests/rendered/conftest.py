@@ -10,9 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers import HTML
+from helpers.stage import PAGE, SIZES
 from playwright.sync_api import expect, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+EMPTY = "_static/explorer/still.png"  # where the clock is stopped before the stage is opened
 NO_BROWSER = (
     f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"
     " fonts-dejavu-core"
@@ -138,3 +140,25 @@ def visit(browser, server):
     yield open_page
     for visited in visits:
         visited.context.close()
+
+
+@pytest.fixture
+def stage(visit):
+    """Opens the stage with the state of a link, at a size, with movement and with a clock that is
+    moved on by hand."""
+    visits = []
+
+    def open_stage(state="", size="desktop", motion="no-preference", path=PAGE, **options):
+        width, height = SIZES[size]
+        options |= {"has_touch": size == "phone", "reduced_motion": motion}
+        visited = visit(EMPTY, viewport={"width": width, "height": height}, **options)
+        visits.append(visited)
+        visited.page.clock.install(time=0)
+        visited.page.clock.pause_at(1000)
+        visited.page.goto(path + (f"#{state}" if state else ""))
+        expect(visited.page.locator(".stage-bar")).to_be_visible()
+        visited.page.clock.run_for(50)
+        return visited
+
+    yield open_stage
+    assert not [problem for visited in visits for problem in visited.problems]

@@ -6,15 +6,13 @@ import re
 
 import pytest
 import torch
+from helpers.stage import BOXES, PAGE, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot
 from playwright.sync_api import expect
 from torch import nn
 
 from attnconv import conv_to_attention, hard_alpha
 from attnconv.data import load_photograph
 
-PAGE = "book/explore.html"
-EMPTY = "_static/explorer/still.png"  # where the clock is stopped before the stage is opened
-SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
 # What the picture, the plane and the bar measure at each size.
 MEASURES = {
     "desktop": ((720, 480), (400, 400), 72),
@@ -22,45 +20,6 @@ MEASURES = {
     "phone": ((390, 260), (280, 280), 104),
 }
 SOBEL = [[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]
-# Every box of the stage and of the text below it, but for what is meant to move and for words
-# within a line.
-BOXES = """() => {
-  const moving = ".stage-disc, .stage-disc *, .stage-seam, .stage-side, .stage-level, .stage-said, .stage-note, .stage-by, output, b, option";
-  const nodes = [...document.querySelectorAll(".stage, .stage *, .bd-article h2, .bd-article p")].filter((node) => !node.matches(moving));
-  return JSON.stringify([scrollX, scrollY, document.documentElement.scrollHeight, ...nodes.map((node) => {
-    const { x, y, width, height } = node.getBoundingClientRect();
-    return [node.className || node.tagName, x, y, width, height];
-  })]);
-}"""
-PIXELS = """() => {
-  const canvas = document.querySelector(".stage-pixels");
-  return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
-}"""
-SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
-  .filter((node) => node.checkVisibility() && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
-
-
-@pytest.fixture
-def stage(visit):
-    """Opens the stage with the state of a link, at a size, with movement and with a clock that is
-    moved on by hand."""
-    visits = []
-
-    def open_stage(state="", size="desktop", motion="no-preference", path=PAGE, **options):
-        width, height = SIZES[size]
-        options |= {"has_touch": size == "phone", "reduced_motion": motion}
-        visited = visit(EMPTY, viewport={"width": width, "height": height}, **options)
-        visits.append(visited)
-        visited.page.clock.install(time=0)
-        visited.page.clock.pause_at(1000)
-        visited.page.goto(path + (f"#{state}" if state else ""))
-        expect(visited.page.locator(".stage-bar")).to_be_visible()
-        visited.page.clock.run_for(50)
-        return visited
-
-    yield open_stage
-    assert not [problem for visited in visits for problem in visited.problems]
 
 
 def difference(page):
@@ -68,34 +27,6 @@ def difference(page):
     page.clock.run_for(100)
     text = page.locator(".stage-meter output").inner_text()
     return float(text.replace("−", "-"))
-
-
-def address(page):
-    page.clock.run_for(1000)
-    return page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
-
-
-def spot(page, selector, across, down):
-    """A place on the screen by its shares of an element's width and height."""
-    box = page.locator(selector).bounding_box()
-    return box["x"] + across * box["width"], box["y"] + down * box["height"]
-
-
-def disc(page, row, column):
-    """Where an offset of the plane is on the screen."""
-    return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
-
-
-def drag(page, start, *stops):
-    page.mouse.move(*start)
-    page.mouse.down()
-    for stop in stops:
-        page.mouse.move(*stop, steps=3)
-        page.clock.run_for(50)
-        yield
-    page.mouse.up()
-    page.clock.run_for(50)
-    yield
 
 
 def expected_difference(alpha, centers=None):

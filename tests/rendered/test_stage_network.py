@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 import torch
+from helpers.stage import PAGE, SIZES, SMALLEST_TEXT
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -17,9 +18,7 @@ from attnconv.data.cifar10 import CIFAR10_NORMALISATION
 from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.models.cnn import as_free_attention
 
-PAGE = "book/explore.html"
-EMPTY = "_static/explorer/still.png"
-SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
+EMPTY = "_static/explorer/still.png"  # where a page is before it opens the stage
 MODES = ("twin", "where", "what")
 BUTTONS = {
     "twin": "One network, twice",
@@ -35,9 +34,6 @@ BOXES = """() => {
     return [node.tagName, x, y, width, height];
   })]);
 }"""
-SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
-  .filter((node) => node.checkVisibility() && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
 # What lies outside the box it belongs to.
 OVERFLOWING = """() => [...document.querySelectorAll(".network-content *, .network-own *, .network-sentence, .stage-bar *")]
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 2))

@@ -15,21 +15,21 @@ PICTURE = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 @pytest.mark.parametrize("picture", [PICTURE, Image.fromarray(PICTURE), torch.as_tensor(PICTURE)])
 def test_it_normalises_as_the_data_set_does(picture):
     expected = Normaliser(*CIFAR10_NORMALISATION)(torch.as_tensor(PICTURE))
-    torch.testing.assert_close(picture_transform()(picture), expected)
+    torch.testing.assert_close(picture_transform(picture), expected)
 
 
 def test_larger_pictures_are_reduced_to_their_middle_square():
     wide = np.zeros((64, 192, 3), np.uint8)
     wide[:, 64:128] = 255  # the middle square is white
-    white = picture_transform()(wide)
+    white = picture_transform(wide)
     assert white.shape == (3, 32, 32) and white[:, :, 2:-2].std(dim=(1, 2)).max() < 1e-5
     grey = Image.fromarray(wide[:, :, 0])
-    torch.testing.assert_close(picture_transform()(grey), white)
+    torch.testing.assert_close(picture_transform(grey), white)
 
 
 def test_other_arrays_are_refused():
     with pytest.raises(ValueError, match=r"shape \(3, 32, 32\) and type float32, expected"):
-        picture_transform()(np.zeros((3, 32, 32), np.float32))
+        picture_transform(np.zeros((3, 32, 32), np.float32))
 
 
 def test_a_loaded_model_has_it_and_nothing_more_to_save():

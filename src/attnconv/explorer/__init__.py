@@ -19,6 +19,7 @@ MODULES = (
     *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
     *("picture", "descent", "client"),
     *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
+    *("descent-state", "scene-descent"),
     *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
     *("scene-network", "stage", "mount"),
 )

@@ -26,6 +26,10 @@ FIXED_LATER = "7346faa"
 PLACE = "chapter 15"
 
 
+def _fixed(*arms: str) -> str:
+    return FIXED_LATER if "places-100" in arms else CLAIMS.fixed
+
+
 def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
     (records,) = runs.values()
     count = mean(map(measured.mean_pixels_occupied, records))
@@ -46,7 +50,7 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
         "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
         " nearest of some head (some leave: {some})",
         _arm,
-        fixed=FIXED_LATER if _arm == "places-100" else CLAIMS.fixed,
+        fixed=_fixed(_arm),
     )
 
 
@@ -104,7 +108,7 @@ for _text, _ours, _other, _better, _worse in (
         " {worse}: less by as much; else {alike}",
         _ours,
         _other,
-        fixed=FIXED_LATER if "places-100" in (_ours, _other) else CLAIMS.fixed,
+        fixed=_fixed(_ours, _other),
     )
 
 
@@ -115,7 +119,7 @@ for _text, _ours, _other, _better, _worse in (
     " of what it grows by where widths are too, mean over seeds (some grow: one at least)",
     "places-100",
     "freed-100",
-    fixed=FIXED_LATER,
+    fixed=_fixed("places-100"),
 )
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
     alone, both = (

@@ -95,21 +95,23 @@ def load_model(
         raise DamagedFile(
             f"{record.folder / WEIGHTS_FILE} cannot be used: {error}; {MEND}"
         ) from None
-    model.record, model.transform = record, picture_transform()
+    model.record, model.transform = record, picture_transform
     return model.eval()
 
 
-def picture_transform() -> Callable[[Any], Tensor]:
-    """Return the image transform with which the networks for CIFAR-10 are trained and tested.
+def picture_transform(picture: Any) -> Tensor:
+    """Prepare an image as those of CIFAR-10 are prepared in training and testing.
 
-    The normalisation is that of the published code; CIFAR-10's true one reduces accuracy.
+    It takes a PIL image or a uint8 array `(H, W, 3)` of any size and returns `(3, 32, 32)`. The
+    normalisation is that of the published code; CIFAR-10's true one reduces accuracy. ValueError
+    for another shape or type.
     """
     from torchvision import transforms  # here, as importing it takes seconds
 
     size = DATASETS["cifar10"].image_size
     shape = [transforms.ToPILImage(), transforms.Resize(size), transforms.CenterCrop(size)]
     numbers = [transforms.ToTensor(), transforms.Normalize(*CIFAR10_NORMALISATION)]
-    return transforms.Compose([_as_array, *shape, *numbers])
+    return transforms.Compose([*shape, *numbers])(_as_array(picture))
 
 
 def _as_array(picture: Any) -> Any:

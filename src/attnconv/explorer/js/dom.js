@@ -24,6 +24,11 @@ export function dress(node, attributes, children) {
 
 export const box = (name, ...children) => element("div", { class: name }, ...children);
 
+/** Give an element a text, unless it has it: with each new text the page is laid out again. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
 /** A labelled control; named outright, since a name taken from around a list of choices would have the choices in it. */
 export function labelled(text, control) {
   control.setAttribute("aria-label", text);

@@ -1,5 +1,5 @@
 /** Scene 3, modes "where" and "what": the attention of a layer's heads, as clouds on the picture and one by one beside it. */
-import { box, element, framePixel } from "./dom.js";
+import { box, element, framePixel, setText } from "./dom.js";
 import { mapOf, percent } from "./network-state.js";
 import { inkOn } from "./stage-plane.js";
 
@@ -100,10 +100,10 @@ export class HeadsPanel {
   }
 
   show(heads, query, grid, sentence) {
-    this.count.textContent = sentence;
+    setText(this.count, sentence);
     this.cells.forEach(({ canvas, note }, head) => {
       const { map, uniform, largest } = heads?.[head] ?? {};
-      note.textContent = uniform ? "all alike" : "";
+      setText(note, uniform ? "all alike" : "");
       drawMap(canvas, map, uniform ? 3 * largest : largest, this.channels[head], query, grid);
     });
   }

@@ -1,5 +1,5 @@
 /** Scene 3, mode "twin": ten bars for the CNN and ten beside them for the same network computed by attention. */
-import { box, element } from "./dom.js";
+import { box, element, setText } from "./dom.js";
 import { answerOf, percent } from "./network-state.js";
 
 export class TwinPanel {
@@ -30,7 +30,7 @@ export class TwinPanel {
       answers.forEach((answer, side) => {
         const share = answer?.probabilities[row] ?? 0;
         bars[side].style.scale = `${share} 1`;
-        shares[side].textContent = answer ? percent(share) : "";
+        setText(shares[side], answer ? percent(share) : "");
       });
       node.classList.toggle("network-best", answers[0]?.best === row);
     });

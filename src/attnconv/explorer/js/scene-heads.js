@@ -17,7 +17,7 @@ import {
 } from "./heads-state.js";
 import { REACH } from "./layer-state.js";
 import { box, choice, element, labelled } from "./dom.js";
-import { SPAN } from "./stage-plane.js";
+import { leadBeams } from "./stage-beams.js";
 
 const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
 const HEAL_SECONDS = 0.5;
@@ -247,44 +247,23 @@ export class HeadsScene {
     stage.picture.canvas.setAttribute("aria-label", this.pictureLabel());
     const sigma = state.alpha >= EXACT ? 0 : 1 / Math.sqrt(2 * state.alpha),
       landed = SHIFTS.flatMap((delta, n) => (Math.hypot(...delta.map((x, axis) => x - state.centers[n][axis])) < 0.5 ? [n] : []));
-    stage.plane.draw({ patch: this.patch(query), kernel: state.kernel, centers: state.centers, sigma, landed });
-    this.drawBeams(query, made, sigma);
+    stage.plane.draw({ patch: state.layer.around(query, REACH), kernel: state.kernel, centers: state.centers, sigma, landed });
+    leadBeams(
+      stage,
+      query,
+      made.terms.map(({ center, weight }, head) => ({
+        center,
+        sigma: made.byConvolution ? 0 : sigma,
+        color: this.colors[head],
+        weak: !weight,
+      })),
+    );
     this.write(made, difference);
   }
 
   pictureLabel() {
     const { label } = this.stage.data.images[this.state.picture];
     return `The photograph ${label} filtered: by convolution left of the seam, by nine attention heads right of it. Arrow keys move the output pixel.`;
-  }
-
-  /** The photograph around a pixel, zero outside. */
-  patch([row, column]) {
-    const { layer } = this.state,
-      patch = new Float64Array(SPAN * SPAN * 3);
-    for (let i = 0; i < SPAN; i++)
-      for (let j = 0; j < SPAN; j++) {
-        const [r, c] = [row + i - REACH + 1, column + j - REACH + 1];
-        if (r < 0 || c < 0 || r >= layer.tall || c >= layer.wide) continue;
-        for (let channel = 0; channel < 3; channel++)
-          patch[(i * SPAN + j) * 3 + channel] = layer.padded[(r * layer.wide + c) * 3 + channel];
-      }
-    return patch;
-  }
-
-  drawBeams(query, { byConvolution, terms }, sigma) {
-    const { picture, plane, beams } = this.stage,
-      [height, width] = picture.size,
-      cell = picture.box.width / width,
-      pixel = plane.box.width / SPAN;
-    const from = [picture.box.x + (query[1] + 0.5) * cell, picture.box.y + ((query[0] + 0.5) / height) * picture.box.height];
-    const ends = terms.map(({ center: [i, j], weight }, head) => ({
-      x: plane.box.x + (j + SPAN / 2) * pixel,
-      y: plane.box.y + (i + SPAN / 2) * pixel,
-      radius: byConvolution ? 0 : sigma * pixel,
-      color: this.colors[head],
-      weak: !weight,
-    }));
-    beams.draw(from, cell, ends, 3);
   }
 
   write({ terms, sum, byConvolution }, difference) {

@@ -1,6 +1,6 @@
 /** Scene 3 of the stage: trained networks that see a picture, the visitor's own too. They run in a worker of the page. */
 import { pair } from "./text.js";
-import { canvasOf, box, choice, element, labelled } from "./dom.js";
+import { canvasOf, box, choice, element, labelled, setText } from "./dom.js";
 import { EXACT, SHARPEST, sharpness } from "./heads-state.js";
 import {
   MODES,
@@ -232,7 +232,7 @@ export class NetworkScene {
     if (mode === "twin") this.panels.twin.show(made.cnn, made.twin?.logits);
     else this.panels[mode].show(heads, query, grid, heads ? this.alikeSentence(made.alike) : "");
     this.content.setAttribute("aria-busy", String(this.runs.busy));
-    this.sentence.textContent = this.runs.status[mode].failure ?? (this.ready ? this.resultSentence() : this.waitingSentence());
+    setText(this.sentence, this.runs.status[mode].failure ?? (this.ready ? this.resultSentence() : this.waitingSentence()));
     this.writeControls();
     if (this.unsaid && this.runs.done && !this.motion) {
       this.unsaid = false;
@@ -322,10 +322,10 @@ export class NetworkScene {
     this.modes.forEach((button, n) => button.setAttribute("aria-pressed", String(Object.keys(MODES)[n] === mode)));
     this.alpha.node.hidden = mode !== "twin";
     this.layer.node.hidden = mode === "twin";
-    this.alpha.value.textContent = sharpness(alpha);
+    setText(this.alpha.value, sharpness(alpha));
     this.alpha.input.value = twinPositionFor(alpha);
     this.alpha.input.setAttribute("aria-valuetext", alpha >= EXACT ? "exact" : `alpha ${alpha.toPrecision(2)}`);
-    this.layer.value.textContent = layer;
+    setText(this.layer.value, `${layer}`);
     this.layer.input.value = layer;
     const names = Object.entries(this.pictures);
     if (this.select.value !== picture || this.select.options.length !== names.length)

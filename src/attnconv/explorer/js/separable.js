@@ -67,22 +67,25 @@ export class SeparableLayer {
     this.seen = new Float64Array(tall * wide * 3);
   }
 
-  /** The sum over the heads of value times average, from every pixel of the image, height x width x 3 numbers. */
-  attend(centers, alpha, values) {
+  /** The sum over the heads of value times average, from every pixel of the image, height x width x 3 numbers. `sharpness`: alpha,
+   *  or an alpha for each head. */
+  attend(centers, sharpness, values) {
     const { height, width, tall, wide } = this,
-      least = Math.exp(-CUT - alpha),
+      alphas = centers.map((_, head) => sharpness[head] ?? sharpness),
       known = new Map(),
       sum = new Float64Array(tall * wide * 3); // columns first
-    const rowsOf = (row) => {
-      if (!known.has(row)) {
-        average(axisWindows(row, alpha, tall), this.padded, this.byRows, tall, 3 * wide, least);
-        known.set(row, turned(this.byRows, tall, wide, new Float64Array(tall * wide * 3)));
+    const rowsOf = (row, alpha) => {
+      const key = `${row} ${alpha}`;
+      if (!known.has(key)) {
+        average(axisWindows(row, alpha, tall), this.padded, this.byRows, tall, 3 * wide, Math.exp(-CUT - alpha));
+        known.set(key, turned(this.byRows, tall, wide, new Float64Array(tall * wide * 3)));
       }
-      return known.get(row);
+      return known.get(key);
     };
     centers.forEach(([row, column], head) => {
       if (!values[head]) return;
-      average(axisWindows(column, alpha, wide), rowsOf(row), this.seen, wide, 3 * tall, least);
+      const alpha = alphas[head];
+      average(axisWindows(column, alpha, wide), rowsOf(row, alpha), this.seen, wide, 3 * tall, Math.exp(-CUT - alpha));
       for (let n = 0; n < sum.length; n++) sum[n] += values[head] * this.seen[n];
     });
     const output = new Float64Array(height * width * 3);
@@ -100,6 +103,20 @@ export class SeparableLayer {
       { length: height * width },
       (_, n) => padded[((Math.floor(n / width) + 1) * wide + (n % width) + 1) * 3 + channel],
     );
+  }
+
+  /** The image around a pixel, up to `reach` pixels from it and zero outside: (2 reach + 1)^2 x 3 numbers. */
+  around([row, column], reach) {
+    const span = 2 * reach + 1,
+      patch = new Float64Array(span * span * 3);
+    for (let i = 0; i < span; i++)
+      for (let j = 0; j < span; j++) {
+        const [r, c] = [row + i - reach + 1, column + j - reach + 1];
+        if (r < 0 || c < 0 || r >= this.tall || c >= this.wide) continue;
+        const from = (r * this.wide + c) * 3;
+        patch.set(this.padded.subarray(from, from + 3), (i * span + j) * 3);
+      }
+    return patch;
   }
 
   /** What a head sees from one pixel of the image, in its three channels. */

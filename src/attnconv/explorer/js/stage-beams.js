@@ -1,5 +1,6 @@
 /** What leads from the output pixel to where the heads look: a beam for each head, as wide as its cloud, which narrows to a line. */
 import { element } from "./dom.js";
+import { SPAN } from "./stage-plane.js";
 
 export class Beams {
   constructor() {
@@ -9,13 +10,12 @@ export class Beams {
   /** `from`: [x, y] in px of this canvas' element, around a pixel `size` px wide; `ends`: for each head `{x, y, radius, color,
    *  weak}`; `block`: how many pixels of the picture are framed around it. */
   draw(from, size, ends, block) {
-    const { clientWidth, clientHeight } = this.canvas,
-      scale = Math.min(2, devicePixelRatio),
-      [width, height] = [clientWidth, clientHeight].map((x) => Math.round(x * scale));
+    const scale = Math.min(2, devicePixelRatio),
+      [width, height] = [this.box.width, this.box.height].map((x) => Math.round(x * scale));
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     const context = this.canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, clientWidth, clientHeight);
+    context.clearRect(0, 0, width, height);
     for (const end of ends) if (end.radius > 4 && !end.weak) drawCone(context, from, end);
     for (const end of ends) drawLine(context, from, end);
     for (const [side, color, width] of [
@@ -29,6 +29,22 @@ export class Beams {
       context.strokeRect(from[0] - side / 2, from[1] - side / 2, side, side);
     }
   }
+}
+
+/** Beams of a stage from a pixel of its picture to the heads on its plane; `heads`: `{center, sigma, color, weak}`, in pixels. */
+export function leadBeams({ picture, plane, beams }, [row, column], heads) {
+  const [height, width] = picture.size,
+    cell = picture.box.width / width,
+    pixel = plane.box.width / SPAN;
+  const from = [picture.box.x + (column + 0.5) * cell, picture.box.y + ((row + 0.5) / height) * picture.box.height];
+  const ends = heads.map(({ center: [i, j], sigma, color, weak }) => ({
+    x: plane.box.x + (j + SPAN / 2) * pixel,
+    y: plane.box.y + (i + SPAN / 2) * pixel,
+    radius: sigma * pixel,
+    color,
+    weak,
+  }));
+  beams.draw(from, cell, ends, 3);
 }
 
 function drawCone(context, [x, y], end) {

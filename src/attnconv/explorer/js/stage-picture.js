@@ -1,6 +1,6 @@
 /** The picture of the stage: pixels drawn large, a pointer over them, and a seam between its two sides. */
 import { clamp } from "./text.js";
-import { box, element, pointing } from "./dom.js";
+import { box, element, pointing, setText } from "./dom.js";
 
 /** What a scene sets: `on.point(pixel, how)` with how = hover, touch or key, `on.pin(pixel)`, `on.leave()`, `on.seam(share)`. */
 export class StagePicture {
@@ -65,7 +65,7 @@ export class StagePicture {
     this.node.style.setProperty("--seam", share ?? 0.5);
     this.seam.style.setProperty("--strength", strength);
     this.sides.forEach((side, n) => {
-      side.textContent = names[n];
+      setText(side, names[n]);
       side.hidden = share === null;
     });
     this.seam.setAttribute("aria-valuenow", Math.round(100 * share));

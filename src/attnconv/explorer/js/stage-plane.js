@@ -90,10 +90,12 @@ export class Plane {
   }
 
   /** Draw the plane. `patch`: SPAN x SPAN x 3 numbers from 0 to 1 around the pixel; `kernel`: its nine weights; `centers` and
-   *  `sigma`, the standard deviation of each head's cloud, in pixels; `landed`: the heads that are on their pixel. */
-  draw({ patch, kernel, centers, sigma, landed }) {
+   *  `sigma`, the standard deviation of the heads' clouds or of each head's, in pixels; `landed`: the kernel's pixels that have their
+   *  head; `frames`: their colours. */
+  draw({ patch, kernel, centers, sigma, landed, frames = this.colors }) {
     this.centers = centers;
-    const side = Math.round(this.node.clientWidth * Math.min(2, devicePixelRatio)),
+    const { width } = this.box, // as it was measured: asked for between two discs, it would be laid out again for each
+      side = Math.round(width * Math.min(2, devicePixelRatio)),
       cell = side / SPAN;
     if (this.canvas.width !== side) Object.assign(this.canvas, { width: side, height: side });
     const context = this.canvas.getContext("2d");
@@ -105,10 +107,10 @@ export class Plane {
     this.drawClouds(sigma);
     context.imageSmoothingEnabled = true;
     context.drawImage(this.clouds, 0, 0, side, side);
-    SHIFTS.forEach((delta, n) => this.drawPixel(context, delta, n, kernel[n], cell, landed.includes(n)));
+    SHIFTS.forEach((delta, n) => drawPixel(context, delta, frames[n], cell, landed.includes(n)));
     this.discs.forEach((disc, head) => {
-      const [i, j] = centers[head].map((x) => (100 * (x + SPAN / 2)) / SPAN);
-      disc.style.translate = `${(j * this.node.clientWidth) / 100}px ${(i * this.node.clientWidth) / 100}px`;
+      const [y, x] = centers[head].map((offset) => ((offset + SPAN / 2) * width) / SPAN);
+      disc.style.translate = `${x}px ${y}px`;
       disc.classList.toggle("stage-chosen", head === this.chosen);
       disc.classList.toggle("stage-weightless", !kernel[head]);
     });
@@ -116,11 +118,12 @@ export class Plane {
 
   /** Each head's Gaussian in its colour, coarse and then stretched: it is smooth. */
   drawClouds(sigma) {
-    const context = this.clouds.getContext("2d"),
-      radius = Math.max(3 * sigma * CLOUDS, 1);
+    const context = this.clouds.getContext("2d");
     context.clearRect(0, 0, this.clouds.width, this.clouds.height);
-    if (sigma < 0.12) return;
     this.centers.forEach((center, head) => {
+      const own = sigma[head] ?? sigma,
+        radius = 3 * own * CLOUDS;
+      if (own < 0.12) return;
       const [y, x] = center.map((offset) => (offset + SPAN / 2) * CLOUDS),
         gradient = context.createRadialGradient(x, y, 0, x, y, radius);
       for (let n = 0; n <= 6; n++) {
@@ -137,21 +140,21 @@ export class Plane {
       context.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
     });
   }
+}
 
-  /** One pixel of the kernel: a frame in its head's colour, filled faintly when the head is there, and its weight. */
-  drawPixel(context, [i, j], n, weight, cell, landed) {
-    const [x, y] = [(j + REACH) * cell, (i + REACH) * cell],
-      line = Math.max(2, cell / 14);
-    for (const [color, width] of [
-      ["#fff", line + 2 * devicePixelRatio],
-      [this.colors[n], line],
-    ]) {
-      Object.assign(context, { strokeStyle: color, lineWidth: width });
-      context.strokeRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
-    }
-    if (landed) {
-      context.fillStyle = `${this.colors[n]}66`;
-      context.fillRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
-    }
+/** One pixel of the kernel: a frame in a colour, filled faintly when its head is there. */
+function drawPixel(context, [i, j], color, cell, landed) {
+  const [x, y] = [(j + REACH) * cell, (i + REACH) * cell],
+    line = Math.max(2, cell / 14);
+  for (const [stroke, width] of [
+    ["#fff", line + 2 * devicePixelRatio],
+    [color, line],
+  ]) {
+    Object.assign(context, { strokeStyle: stroke, lineWidth: width });
+    context.strokeRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
+  }
+  if (landed) {
+    context.fillStyle = `${color}66`;
+    context.fillRect(x + line, y + line, cell - 2 * line, cell - 2 * line);
   }
 }

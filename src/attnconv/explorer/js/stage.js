@@ -1,43 +1,19 @@
 /** The stage: one picture, one plane of offsets and one control bar, which its scenes share.
  *
- *  A scene is a class with a static `id` and `title`, made with the stage when it is first shown. It has nodes for the places beside and below the
- *  picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)` takes a link's state
- *  as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()` stops what moves,
- *  `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`, `stage.say(sentence)` for
- *  screen readers, and `stage.tell()` when its state has changed. */
+ *  A scene is a class with a static `id` and `title`, made with the stage when it is first shown. It has nodes for the places
+ *  beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)`
+ *  takes a link's state as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()`
+ *  stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`,
+ *  `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
 import { box, element } from "./dom.js";
 import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
 import { Beams } from "./stage-beams.js";
 import { HeadsScene } from "./scene-heads.js";
+import { DescentScene } from "./scene-descent.js";
 import { NetworkScene } from "./scene-network.js";
 
-/** A scene that is still to come: its place among the others, and a sentence. */
-class LaterScene {
-  constructor() {
-    this.side = this.bar = [];
-    this.below = [element("p", { class: "stage-later" }, "This scene is not here yet.")];
-  }
-  enter() {}
-  open() {
-    return "";
-  }
-  text() {
-    return {};
-  }
-  halt() {}
-  frame() {}
-  draw() {}
-}
-
-export const SCENES = [
-  HeadsScene,
-  class extends LaterScene {
-    static id = "descent";
-    static title = "Nobody tells them where to look";
-  },
-  NetworkScene,
-];
+export const SCENES = [HeadsScene, DescentScene, NetworkScene];
 const SAID_SECONDS = 0.7; // what is said waits so long for what follows it
 
 export class Stage {
@@ -148,7 +124,8 @@ export class Stage {
 
   /** Where the picture and the plane are, in px of the beams' canvas. */
   measure() {
-    const { left, top } = this.set.getBoundingClientRect();
+    const { left, top, width, height } = this.set.getBoundingClientRect();
+    this.beams.box = { width, height };
     for (const part of [this.picture, this.plane]) {
       const { x, y, width, height } = part.node.getBoundingClientRect();
       part.box = { x: x - left, y: y - top, width, height };

@@ -1,0 +1,52 @@
+"""The stage in a browser: its sizes, what is read of it, and the pointer on it."""
+
+PAGE = "book/explore.html"
+SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
+# Every box of the stage and of the text below it, but for what is meant to move and for words
+# within a line.
+BOXES = """() => {
+  const moving = ".stage-disc, .stage-disc *, .stage-seam, .stage-side, .stage-level, .stage-said, "
+    + ".stage-note, .stage-by, .stage-task *, output, b, option";
+  const nodes = document.querySelectorAll(".stage, .stage *, .bd-article h2, .bd-article p");
+  const boxes = [...nodes].filter((node) => !node.matches(moving)).map((node) => {
+    const { x, y, width, height } = node.getBoundingClientRect();
+    return [node.className || node.tagName, x, y, width, height];
+  });
+  return JSON.stringify([scrollX, scrollY, document.documentElement.scrollHeight, ...boxes]);
+}"""
+PIXELS = """() => {
+  const canvas = document.querySelector(".stage-pixels");
+  return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
+}"""
+SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
+  .filter((node) => node.checkVisibility()
+    && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
+
+
+def address(page):
+    page.clock.run_for(1000)
+    return page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+
+
+def spot(page, selector, across, down):
+    """A place on the screen by its shares of an element's width and height."""
+    box = page.locator(selector).bounding_box()
+    return box["x"] + across * box["width"], box["y"] + down * box["height"]
+
+
+def disc(page, row, column):
+    """Where an offset of the plane is on the screen."""
+    return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
+
+
+def drag(page, start, *stops):
+    page.mouse.move(*start)
+    page.mouse.down()
+    for stop in stops:
+        page.mouse.move(*stop, steps=3)
+        page.clock.run_for(50)
+        yield
+    page.mouse.up()
+    page.clock.run_for(50)
+    yield
