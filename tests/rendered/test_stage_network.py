@@ -1,30 +1,31 @@
-"""Scene 3 of the stage in a browser: networks, against torch; pictures of the visitor's own; what
-is damaged or malformed. Needs `make book`."""
+"""Scene 3 of the stage in a browser: networks, against torch; movement, layout, links; what is
+damaged or malformed. Needs `make book`."""
 
-import base64
-import io
 import json
 import re
-from urllib.parse import parse_qs
 
 import pytest
 import torch
+from helpers.network_scene import (
+    MODES,
+    choose,
+    difference,
+    noise,
+    picture,
+    ready,
+    seen_image,
+    sentence,
+    state_of,
+    switch,
+)
 from helpers.stage import PAGE, SIZES, SMALLEST_TEXT
-from PIL import Image
 from playwright.sync_api import expect
 
 from attnconv import load_model
-from attnconv.data.cifar10 import CIFAR10_NORMALISATION
 from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.models.cnn import as_free_attention
 
 EMPTY = "_static/explorer/still.png"  # where a page is before it opens the stage
-MODES = ("twin", "where", "what")
-BUTTONS = {
-    "twin": "One network, twice",
-    "where": "Heads by position",
-    "what": "Heads by content",
-}
 # Every box of the stage, but for bars and words that are meant to change within theirs.
 BOXES = """() => {
   const moving = ".stage-said, .stage-note, .network-bar, .network-share, output, option, :is(.stage-plane, .stage-picture) *";
@@ -39,90 +40,18 @@ OVERFLOWING = """() => [...document.querySelectorAll(".network-content *, .netwo
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 2))
   .filter((node) => node.clientWidth && !node.matches("select, input, ul, .stage-stops, .stage-stops *"))
   .map((node) => `${node.className || node.tagName}: ${node.textContent.slice(0, 30)}`)"""
-SEEN = """() => {
-  const canvas = document.querySelector(".network-seen");
-  return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
-}"""
 # The colour of the middle of each pixel of each head's map.
 MAPS = """() => [...document.querySelectorAll(".network-heads:not([hidden]) canvas")].map((canvas) => {
   const { width } = canvas, { data } = canvas.getContext("2d").getImageData(0, 0, width, width), cell = width / 8;
   const at = (k) => 4 * ((Math.floor(k / 8) + 0.5) * cell * width + ((k % 8) + 0.5) * cell);
   return Array.from({ length: 64 }, (_, k) => [...data.subarray(at(k), at(k) + 3)]);
 })"""
-TRANSFER = """(given) => {
-  const transfer = new DataTransfer();
-  for (const { name, type, base64 } of given) {
-    transfer.items.add(new File([Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))], name, { type }));
-  }
-  return transfer;
-}"""
-
-
-def ready(page):
-    """Wait until the networks have answered."""
-    expect(page.locator(".network-content")).to_have_attribute("aria-busy", "false")
-    page.wait_for_function("new Promise((done) => requestAnimationFrame(() => done(true)))")
-
-
-@pytest.fixture
-def scene(visit):
-    """Opens the scene with the state of a link, at a size, and waits for the networks."""
-    visits = []
-
-    def open_scene(state="", size="desktop", path=PAGE, **options):
-        width, height = SIZES[size]
-        options |= {"viewport": {"width": width, "height": height}, "has_touch": size == "phone"}
-        address = f"{path}#scene=network{'&' if state else ''}{state}"
-        visits.append(visit(address, **options))
-        ready(visits[-1].page)
-        return visits[-1]
-
-    yield open_scene
-    assert not [problem for visited in visits for problem in visited.problems]
-
-
-def sentence(page):
-    return page.locator(".network-sentence").inner_text()
-
-
-def difference(page):
-    return float(re.search(r"at most (\S+)\.", sentence(page))[1].replace("−", "-"))
 
 
 def shares(page):
     """The percentages of the ten classes, `(10, 2)`: of the CNN and of its twin."""
     texts = page.locator(".network-share").all_inner_texts()
     return torch.tensor([float(text.removesuffix(" %")) for text in texts]).view(10, 2)
-
-
-def switch(page, mode):
-    page.get_by_role("button", name=BUTTONS[mode]).click()
-    ready(page)
-
-
-def seen_image(page):
-    """The pixels that the networks take, as the input `(1, 3, 32, 32)` that torch takes."""
-    pixels = torch.tensor(page.evaluate(SEEN)).view(32, 32, 4)[..., :3].movedim(-1, 0) / 255
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in CIFAR10_NORMALISATION)
-    return ((pixels - mean) / std)[None]
-
-
-def picture(image, kind="PNG", **settings):
-    """A file as the browser is given it."""
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **settings)
-    name = f"mine.{kind.lower()}"
-    return {"name": name, "mimeType": f"image/{kind.lower()}", "buffer": buffer.getvalue()}
-
-
-def choose(page, file):
-    page.locator(".network-own input").set_input_files(files=[file])
-
-
-def noise(size=(60, 40), seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.rand(size[1], size[0], 3, generator=generator)
-    return Image.fromarray((255 * values).byte().numpy())
 
 
 # --- against torch --------------------------------------------------------------------------------
@@ -308,19 +237,6 @@ def test_few_tab_stops(scene):
 # --- links ----------------------------------------------------------------------------------------
 
 
-def state_of(page, **expected):
-    """Wait until the address says what is expected, and return all that it says."""
-    for name, value in expected.items():
-        page.wait_for_function(
-            "([name, value]) => new URLSearchParams(location.hash.slice(1)).get(name) === value",
-            arg=[name, value],
-        )
-    return {
-        name: values[0]
-        for name, values in parse_qs(page.evaluate("location.hash.slice(1)")).items()
-    }
-
-
 def test_a_link_gives_the_view_again(scene):
     page = scene("alpha=exact").page
     switch(page, "what")
@@ -364,120 +280,6 @@ def test_a_stage_of_one_scene_stays_with_it(visit):
     visited = visit("book/intro.html#scene=network")
     expect(visited.page.locator(".stage-set")).to_have_attribute("data-scene", "heads")
     assert not visited.problems
-
-
-# --- pictures of the visitor's own ----------------------------------------------------------------
-
-
-def test_the_networks_see_the_visitors_picture_which_stays_in_the_page(scene):
-    page = scene("alpha=exact").page
-    for mode in MODES:
-        switch(page, mode)
-    asked = []
-    page.context.on("request", lambda request: asked.append(request.url))
-    mine = noise()
-    choose(page, picture(mine))
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-    for mode in MODES:
-        switch(page, mode)
-    expected = load_model("cnn").transform(mine)
-    assert (seen_image(page)[0] - expected).abs().max() < 0.03
-    # Chromium asks for the icon anew whenever the address changes.
-    assert not [url for url in asked if not re.search("^blob:|favicon", url)]
-    assert "picture" not in state_of(page, mode="what")
-
-
-def test_a_picture_is_turned_as_its_exif_data_say(scene):
-    page = scene("alpha=exact").page
-    image = noise().resize((8, 8)).resize((120, 80))
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter
-    choose(page, picture(image, "JPEG", exif=exif, quality=95))
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-    ready(page)
-    expected = load_model("cnn").transform(image.transpose(Image.Transpose.ROTATE_270))
-    assert (seen_image(page)[0] - expected).abs().mean() < 0.1
-
-
-def test_of_an_animation_the_first_frame_is_taken(scene):
-    page = scene("alpha=exact").page
-    red, blue = (Image.new("RGB", (40, 40), colour) for colour in ("red", "blue"))
-    choose(page, picture(red, "GIF", save_all=True, append_images=[blue], duration=50, loop=0))
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-    ready(page)
-    assert page.evaluate(SEEN)[:4] == [255, 0, 0, 255]
-
-
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        (
-            ("a.txt", b"no picture"),
-            "“a.txt” is no picture that this browser can open; choose a PNG",
-        ),
-        (("empty.png", b""), "“empty.png” is no picture that this browser can open"),
-        (("half.png", b"\x89PNG\r\n\x1a\n"), "“half.png” is no picture that this browser can open"),
-        (
-            ("wide.png", (8001, 20)),
-            "This picture has 8001 × 20 pixels; the largest side may have 8000",
-        ),
-    ],
-    ids=["text", "empty", "cut off", "too wide"],
-)
-def test_what_is_no_picture_is_refused_in_one_sentence(scene, file, expected):
-    page = scene("alpha=exact").page
-    name, content = file
-    given = picture(Image.new("RGB", content))["buffer"] if isinstance(content, tuple) else content
-    choose(page, {"name": name, "mimeType": "image/png", "buffer": given})
-    expect(page.locator(".stage-note")).to_contain_text(expected)
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("chelsea")
-    choose(page, picture(noise()))
-    expect(page.locator(".stage-note")).to_have_text("")
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-
-
-@pytest.mark.parametrize("way", ["drop", "paste"])
-def test_a_picture_is_dropped_or_pasted(scene, way):
-    page = scene("alpha=exact").page
-    file = picture(noise())
-    given = {"name": file["name"], "type": file["mimeType"]}
-    transfer = page.evaluate_handle(
-        TRANSFER, [given | {"base64": base64.b64encode(file["buffer"]).decode()}]
-    )
-    page.evaluate(
-        """([way, transfer]) => {
-          const target = document.querySelector(".stage-pixels"), options = { bubbles: true, cancelable: true };
-          if (way === "paste") document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, ...options }));
-          else for (const kind of ["dragover", "drop"]) target.dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, ...options }));
-        }""",
-        [way, transfer],
-    )
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-    assert not page.evaluate("document.querySelector('.stage').hasAttribute('data-drop')")
-
-
-def test_the_camera_takes_a_picture_or_says_that_it_cannot(scene):
-    page = scene("alpha=exact").page
-    page.evaluate(
-        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('denied')); }"
-    )
-    page.get_by_role("button", name="Camera").click()
-    expect(page.locator(".stage-note")).to_contain_text(
-        "The camera cannot be used, or was not allowed; choose"
-    )
-    page.evaluate("""() => {
-      const canvas = document.createElement("canvas"), context = canvas.getContext("2d");
-      const paint = () => { context.fillStyle = "rgb(0 0 255)"; context.fillRect(0, 0, canvas.width, canvas.height); };
-      setInterval(paint, 30);
-      window.stream = canvas.captureStream();
-      navigator.mediaDevices.getUserMedia = async () => window.stream;
-    }""")
-    page.get_by_role("button", name="Camera").click()
-    expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
-    ready(page)
-    red, _, blue, _ = page.evaluate(SEEN)[:4]
-    assert blue > 200 > 50 > red
-    assert page.evaluate("stream.getTracks().every(({ readyState }) => readyState === 'ended')")
 
 
 # --- weights --------------------------------------------------------------------------------------
