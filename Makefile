@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+BIND ?= 127.0.0.1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 unexport MPLBACKEND
@@ -30,7 +31,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 book: $(READY) ## execute the notebooks (quick tier) and render the book to _build/html
-	@inputs=$$($(INPUTS)); if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
+	@inputs="$$($(INPUTS)) $(ATTNCONV_REPOSITORY) $(ATTNCONV_BRANCH)"; if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
 		echo "== book: nothing changed since it was built"; \
 	else \
 		echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors" && \
@@ -83,7 +84,7 @@ benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (a
 	@$(BIN)/python benchmarks/stage.py
 
 serve: book ## the book on http://127.0.0.1:8000
-	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000
+	@$(BIN)/python -m http.server --directory _build/html --bind $(BIND) 8000
 
 clean: ## remove what was built (not the environment)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

@@ -75,8 +75,7 @@ def measure(way, side, channels, repeats):
 
 
 def dense_gib(side):
-    """What the scores and probabilities of dense attention take in float32: two of 9 heads x pixels
-    x pixels."""
+    """Return the GiB of dense attention's scores and probabilities, 9 heads x pixels x pixels."""
     return 2 * 9 * (side + 2) ** 4 * 4 / 2**30
 
 

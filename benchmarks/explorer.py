@@ -1,5 +1,6 @@
-"""How long the explorer takes to follow the pointer, in headless Chromium: 6 layers of 9 heads, 16
-x 16 positions.
+"""The time that the explorer takes to follow the pointer, in headless Chromium.
+
+The model has 6 layers of 9 heads on 16 x 16 positions.
 
 For each encoding, with random numbers: the time of one move of the query, from the event to the new
 layout (script, styles and layout, all maps drawn), its median and 95th percentile, and the time

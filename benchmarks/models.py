@@ -92,7 +92,7 @@ def noise(count):
 
 
 def engine(name, device, batch_size, folder):
-    """What trains one batch, what classifies one, and the FLOPs of each per image."""
+    """Return functions that train on a batch and classify one, and the FLOPs of each per image."""
     places = {"runs": folder, "checkpoints": folder, "resume": False}
     parameters = RunParameters(
         model=name, dataset="cifar10", device=device, batch_size=batch_size, **places

@@ -1,4 +1,4 @@
-"""How long the explorer's networks and its gradient descent take in JavaScript, in node.
+"""The time that the explorer's networks and gradient descent take in JavaScript, in node.
 
 For each network: the median time of a forward pass, and the mean of the processor's time, which
 other work on the machine hardly changes; both in milliseconds. Then those of a step of gradient

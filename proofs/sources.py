@@ -1,4 +1,4 @@
-"""What the sources say, and what a page says of each theorem."""
+"""Facts from the Coq sources, and what a page says about each theorem."""
 
 import re
 from collections.abc import Sequence

@@ -82,7 +82,7 @@ class Explorer(SphinxDirective):
 
 
 class Stage(SphinxDirective):
-    """The stage. Its content describes the still, which stands in print and without scripts."""
+    """Insert the stage; the content describes the still shown in print and without scripts."""
 
     has_content = True
     option_spec: ClassVar = {"scene": directives.unchanged_required}

@@ -1,11 +1,11 @@
-"""What is proved in `proofs/`, on its page: from each theorem's own comment and statement.
+"""The page of what is proved in `proofs/`, from each theorem's comment and statement.
 
 :::{machine-checked} lemma_1 lemma_1_padded
 :::
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
-ValueError for one that is not there. `{statement-graph}` draws all of them, each on a line of its
-own below what it rests on.
+ValueError for any other name. `{statement-graph}` draws all of them, each on its own line below the
+theorems that it uses.
 """
 
 import html
@@ -56,15 +56,16 @@ def _theorem(name: str) -> list[nodes.Node]:
     for number, other in enumerate(theorem["theorems"]):
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]
-    full = nodes.admonition("", classes=["dropdown"])
-    full += nodes.title("", "In full, with what its section assumes")
-    full += _coq(theorem["type"])
+    stated = nodes.admonition("", classes=["dropdown"])
+    stated += nodes.title("", f"{name} as Coq reads it")
+    stated += _coq(theorem["statement"])
+    stated += nodes.paragraph("", "In full, with the assumptions of its section:")
+    stated += _coq(theorem["type"])
     return [
         heading,
         nodes.paragraph("", "", *_text(theorem["comment"])),
-        _coq(theorem["statement"]),
         nodes.paragraph("", "", *rests, nodes.Text(".")),
-        full,
+        stated,
     ]
 
 
@@ -111,7 +112,7 @@ def graph(theorems: dict[str, dict[str, Any]]) -> str:
 
 
 def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
-    """How far to the right each mark is: right of what it uses, and of no line that passes by."""
+    """Return each mark's column: right of everything it uses, and clear of lines that pass by."""
     row = {name: number for number, name in enumerate(direct)}
     last = {used: row[name] for name, all_used in direct.items() for used in all_used}
     lanes: dict[str, int] = {}
@@ -125,7 +126,7 @@ def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list[str]:
-    """Those of `used` that no other of them uses."""
+    """Return those of `used` that no other of them uses."""
     return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
 
 

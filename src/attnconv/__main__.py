@@ -44,7 +44,13 @@ def _parser() -> argparse.ArgumentParser:
     convert = commands.add_parser("convert", help=text)
     convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
     convert.add_argument("--tier", default="small")
-    for command in (runs, readme, convert):
+    text = "list the claims of the book, or judge some again and compare with the recorded verdicts"
+    check = commands.add_parser("check", help=text)
+    check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
+    check.add_argument("--all", action="store_true", help="judge all claims")
+    text = "record the verdicts as they are now in data/claims.json"
+    check.add_argument("--write", action="store_true", help=text)
+    for command in (runs, readme, convert, check):
         command.add_argument("--runs", default="", help="default: the repository's data/runs")
     convert.add_argument("--data_root", default=None, help="as --root of data")
     return parser
@@ -124,16 +130,39 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     model = load_model(given.model, given.tier, runs=given.runs)
     folder = model.record.folder
     found = compare(model, folder, load_dataset("cifar10", given.data_root))
-    print(
-        f"{folder.name}: {found.same_class} of {found.test_images} test images in the same class,"
-        f" largest gap of the logits {found.largest_gap:.1e} of the largest logit;"
-        f" {found.attention.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN;"
-        f" written to {folder / CONVERSION_FILE}"
-    )
+    for name, ours in {"shifts": found.attention, "softmax at every query": found.softmax}.items():
+        print(
+            f"{folder.name}, {name}: {ours.same_class} of {found.test_images} test images in the"
+            f" same class, largest gap of the logits {ours.largest_gap:.1e} of the largest logit;"
+            f" {ours.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN"
+        )
+    print(f"written to {folder / CONVERSION_FILE}")
     return 0
 
 
-COMMANDS = {"train": _train, "data": _data, "runs": _runs, "readme": _readme, "convert": _convert}
+def _check(given: argparse.Namespace, unknown: list[str]) -> int:
+    from .report import check
+    from .runs.select import Records
+
+    records = Records.read(given.runs)
+    if given.write:
+        check.write_recorded(records)
+        print(f"{check.CLAIMS_FILE}: the verdicts as they are now")
+    elif given.all or given.claims:
+        return 0 if check.judge_and_print([] if given.all else given.claims, records) else 1
+    else:
+        print("\n".join(f"{c.name:34}  {c.text} ({c.place})" for c in check.all_claims()))
+    return 0
+
+
+COMMANDS = {
+    "train": _train,
+    "data": _data,
+    "runs": _runs,
+    "readme": _readme,
+    "convert": _convert,
+    "check": _check,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

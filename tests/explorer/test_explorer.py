@@ -1,4 +1,4 @@
-"""What the explorer is given, in a page and in a notebook. Its JavaScript is tested in a browser,
+"""The data of the explorer, in a page and in a notebook. Its JavaScript is tested in a browser,
 in tests/rendered."""
 
 import base64

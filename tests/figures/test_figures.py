@@ -260,9 +260,28 @@ def test_heads_stand_where_their_centres_are(runs):
     assert np.allclose(dots, expected, atol=0.05)
 
 
+def test_the_darkness_behind_the_heads_is_the_sum_of_their_attention(runs):
+    record = runs["sa-quadratic"]
+    (drawn,) = (
+        each
+        for each in figures.figure_4(record).axes[2].collections
+        if each.get_cmap().name == "Greys"
+    )
+    maps = attention_probabilities(record.history.encodings()[2], 11, 11)[:, 5, 5]
+    assert np.allclose(drawn.get_array(), maps.sum(dim=0), atol=1e-5)
+    assert (*drawn.get_coordinates()[5, 5], *drawn.get_coordinates()[6, 6]) == (
+        -0.5,
+        -0.5,
+        0.5,
+        0.5,
+    )
+
+
 def test_figure_3_shows_the_fourth_layer_from_the_first_epoch_to_the_last(runs):
     figure = figures.figure_3(runs["sa-quadratic"])
-    assert [ax.get_title() for ax in figure.axes] == ["epoch 0", "epoch 1", "epoch 3"]
+    *panels, bar = figure.axes
+    assert [ax.get_title() for ax in panels] == ["epoch 0", "epoch 1", "epoch 3"]
+    assert "summed over the heads" in bar.get_ylabel()
     assert any(
         text.startswith("layer 4, paper tier: sa-quadratic--cifar10--seed0")
         for text in texts(figure)

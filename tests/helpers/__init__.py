@@ -1,4 +1,4 @@
-"""What tests share. No test imports another."""
+"""Code that tests share. No test imports another."""
 
 from pathlib import Path
 

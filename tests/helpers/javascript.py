@@ -13,7 +13,7 @@ FOLDER = ROOT / "src" / "attnconv" / "explorer" / "js"
 
 
 def find_node():
-    """The path of node; without it the test is skipped, or fails where it must run."""
+    """Return the path of node. Without it, skip the test, or fail where the test must run."""
     if not (node := shutil.which("node")):
         if os.environ.get("ATTNCONV_BROWSER") == "required":
             pytest.fail("there is no node, and the continuous integration needs it")
@@ -22,7 +22,7 @@ def find_node():
 
 
 def run_node(program, given):
-    """What a program returns for `given`, both as JSON. It imports modules as `from(name)`."""
+    """Run a program on `given` and return its result, both as JSON; `from(name)` imports."""
     body = f"""
     import {{ readFileSync }} from "node:fs";
     const from = (name) => import(`{FOLDER.as_uri()}/${{name}}.js`);

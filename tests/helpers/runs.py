@@ -13,7 +13,7 @@ from attnconv.runs.record import LARGEST_RECORD
 
 
 def check_record(record, model, epochs):
-    """That a run left a valid record."""
+    """Assert that a run left a valid record."""
     info = record.info
     assert info.status == "finished" and info.epochs_done == len(record.metrics) == epochs
     assert (

@@ -19,7 +19,7 @@ CIFAR10 = {
 
 
 def content_attention(heads=9, layers=6, size=16):
-    """What a record of a content model holds, at random."""
+    """Return random content of a content model's record."""
     queries = query_pixels(size, size)
 
     def maps(*shape):
@@ -41,7 +41,7 @@ def content_attention(heads=9, layers=6, size=16):
 
 
 def attention_of(model, seed=0, pooling=2):
-    """What a record of the model holds, of untrained heads at three moments."""
+    """Return the content of a model's record, with untrained heads at three moments."""
     torch.manual_seed(seed)
     if model == "sa-learned-content":
         return content_attention(size=32 // pooling)

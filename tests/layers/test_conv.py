@@ -65,8 +65,7 @@ def convolutions(draw):
 
 
 def scale_of(conv, x):
-    """What the terms of the sum add up to without their signs: rounding errors are relative to
-    this."""
+    """Return the sum of the terms' absolute values, the scale of rounding errors."""
     weights = {name: parameter.abs().double() for name, parameter in conv.named_parameters()}
     return torch.func.functional_call(conv, weights, x.abs().double()).abs().max().item() or 1.0
 
@@ -355,7 +354,7 @@ def test_trained_heads_have_the_gradients_of_equation_4(way):
 
 
 def test_soft_heads_are_the_convolution_of_an_averaged_image():
-    """What softness does: one average of the padded image, then the convolution."""
+    """Compute the effect of softness: one average of the padded image, then the convolution."""
     conv, x = nn.Conv2d(2, 3, 3).double(), torch.randn(1, 2, 9, 8).double()
     layer = conv_to_attention(conv, alpha=1.5)
     one = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha=1.5)

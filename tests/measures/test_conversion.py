@@ -5,14 +5,21 @@ import json
 import pytest
 import torch
 
-from attnconv import convert_network
+from attnconv import conv_to_attention, convert_network
+from attnconv.checks import largest_gap
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
-from attnconv.measures.conversion import CONVERSION_FILE, compare, load_conversion
+from attnconv.measures.conversion import (
+    CONVERSION_FILE,
+    compare,
+    load_conversion,
+    with_softmax_at_every_query,
+)
 from attnconv.models import build_model
 from attnconv.runs.record import RunInfo, RunRecord
 from attnconv.runs.weights import write_weights
 from attnconv.store import DamagedFile
+from attnconv.theory.grid import pixels
 
 
 @pytest.fixture
@@ -43,15 +50,17 @@ def test_the_same_network_twice(cnn, noise, tmp_path):
     write_weights(tmp_path, cnn, {})
     found = compare(cnn, tmp_path, noise)
     assert found == load_conversion(record_in(tmp_path))
-    assert found.same_class == found.same_class_mirrored == found.test_images == 140
-    assert 0 < found.largest_gap < 1e-4 and found.convolutions_left == 0
+    for ours in (found.attention, found.softmax):
+        assert ours.same_class == ours.same_class_mirrored == found.test_images == 140
+        assert 0 < ours.largest_gap < 1e-4
+    assert found.convolutions_left == 0
     assert found.cnn.seconds > 0 and found.attention.right == found.cnn.right
 
     X, recast = noise.normalise(noise.test_images), convert_network(cnn)
     with torch.no_grad():
         one, other = cnn(X), recast(X)
         both = one + cnn(X.flip(3))
-    assert found.largest_gap == pytest.approx(
+    assert found.attention.largest_gap == pytest.approx(
         ((one - other).abs().max() / one.abs().max()).item(), rel=0.5
     )
     first, second = one.sort(dim=1, descending=True).values[:, :2].unbind(dim=1)
@@ -73,7 +82,29 @@ def test_another_class_is_counted(cnn, noise, tmp_path, monkeypatch):
 
     monkeypatch.setattr("attnconv.measures.conversion.convert_network", other)
     found = compare(cnn, tmp_path, noise)
-    assert found.same_class < found.test_images and found.largest_gap > 0.1
+    for ours in (found.attention, found.softmax):
+        assert ours.same_class < found.test_images and ours.largest_gap > 0.1
+
+
+@pytest.mark.parametrize("alpha", [1.0, 30.0])
+@pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2}, {"groups": 2, "bias": False}])
+def test_a_softmax_at_every_query_is_the_layer(alpha, options):
+    """Against a loop over the queries, with scores from the distances to each head's target."""
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(4, 6, 3, dtype=torch.float64, **options)
+    layer = conv_to_attention(conv, alpha)
+    x = torch.randn(2, 4, 6, 7, dtype=torch.float64)
+    found = with_softmax_at_every_query(torch.nn.Sequential(layer))(x)
+    assert largest_gap(found, layer(x)) < 1e-12
+    padded = torch.nn.functional.pad(x, [options.get("padding", 0)] * 4)
+    keys = pixels(*padded.shape[2:]).double()
+    row, column = (layer.queries(axis, size) for axis, size in enumerate(padded.shape[2:]))
+    for i, j in ((0, 0), (found.shape[2] - 1, 1)):
+        targets = layer.encoding.centers + torch.tensor([row[i], column[j]])
+        A = (-alpha * torch.cdist(targets, keys).square()).softmax(dim=1)
+        by_hand = torch.einsum("hk,bck,hco->bo", A, padded.flatten(2), layer.value_matrices())
+        by_hand = by_hand if conv.bias is None else by_hand + conv.bias
+        assert largest_gap(found[:, :, i, j], by_hand) < 1e-12
 
 
 def test_what_is_not_there_or_of_other_weights(cnn, noise, tmp_path):
@@ -81,8 +112,8 @@ def test_what_is_not_there_or_of_other_weights(cnn, noise, tmp_path):
     write_weights(tmp_path, cnn, {})
     compare(cnn, tmp_path, noise)
     path, content = tmp_path / CONVERSION_FILE, (tmp_path / CONVERSION_FILE).read_text()
-    path.write_text(json.dumps(json.loads(content) | {"same_class": "all"}))
-    with pytest.raises(DamagedFile, match=r"conversion.json is damaged: same_class .*; repeat it"):
+    path.write_text(json.dumps(json.loads(content) | {"test_images": "all"}))
+    with pytest.raises(DamagedFile, match=r"conversion.json is damaged: test_images .*; repeat it"):
         load_conversion(record_in(tmp_path))
     path.write_text(content)
     torch.nn.init.ones_(cnn.classifier.weight)

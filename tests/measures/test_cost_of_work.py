@@ -1,4 +1,4 @@
-"""What a computation costs, of computations whose cost is known."""
+"""Measured costs of computations whose cost is known."""
 
 import torch
 from helpers.memory import run_alone

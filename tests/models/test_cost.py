@@ -60,7 +60,7 @@ def test_costs_of_table_1_and_4(name):
 
 
 def test_separable_attention_costs_an_eighth():
-    """What is executed beyond linear layers: H + W products instead of H * W, 32 instead of 256."""
+    """Beyond linear layers, H + W products are executed instead of H * W: 32 instead of 256."""
     cost = cost_of(build_model("sa-quadratic"))
     assert cost.flops_executed - cost.flops_paper == 6 * 9 * 256 * 32 * 400 * 2
     dense = cost_of(build_model("sa-generalized"))

@@ -1,5 +1,7 @@
 """One set of packages, locked in one place."""
 
+import json
+import re
 import tomllib
 from importlib import metadata
 
@@ -72,3 +74,17 @@ def test_jupyter_book_stays_below_2():
 
 def test_public_names():
     assert all(getattr(attnconv, name).__doc__ for name in attnconv.__all__)
+
+
+def test_the_containers_run_the_commands_of_the_readme():
+    readme, docker = ((ROOT / name).read_text() for name in ("README.md", "Dockerfile"))
+    steps = [line.split(maxsplit=1) for line in docker.splitlines() if line[:1].isupper()]
+    commands = [json.loads(rest) for word, rest in steps if word == "CMD"]
+    commands += [rest.split() for word, rest in steps if word == "RUN" and rest[:4] == "make"]
+    assert sorted(commands) == [["make", "book"], ["make", "serve", "BIND=0.0.0.0"]]
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert container["postCreateCommand"] == "make book"
+    assert "\nmake book " in readme and "`make serve`" in readme
+    [image] = [rest for word, rest in steps if word == "FROM"]
+    versions = {re.search(r"\d+\.\d+", name)[0] for name in (image, container["image"])}
+    assert versions <= {"3.11", "3.12"} and "Python 3.11 or 3.12" in readme

@@ -42,6 +42,7 @@ ADDED_SINCE = {
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
     *("figures/stage.py", "explorer/networks.py"),
+    *("report/check.py", "report/theory.py"),
     *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }
 # Lines added in files that are counted, by feature.
@@ -55,6 +56,8 @@ ADDED_IN_SHARED_FILES = sum(
         "the payload of the explorer's stage": 15,
         "pictures of scikit-image": 21,
         "the worker's script, and the divisor of the CNN": 6,
+        "the names of claims, and the command that checks them": 54,
+        "figures: summed attention of the heads, legends, crops, bands": 36,
     }.values()
 )
 

@@ -80,8 +80,7 @@ class Visit:
         self.page.evaluate(TYPESET)
 
     def violations(self, state):
-        """What axe-core finds in the page as it now is: a text for each element that breaks a rule,
-        headed by `state`."""
+        """Return a text, headed by `state`, for each element that breaks a rule of axe-core."""
         self.page.evaluate(FINISH_ANIMATIONS)
         rules = Axe().run(self.page, options=AXE_OPTIONS).response["violations"]
         return [

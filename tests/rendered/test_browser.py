@@ -24,8 +24,7 @@ SWITCH_THEME = """(theme) => {
 
 
 def wrong(visited):
-    """What is wrong with a page that was opened at the width of a phone: there, on a desktop in the
-    light, and in the dark."""
+    """Return the faults of a page on a phone, and on a desktop in the light and the dark theme."""
     width = visited.page.evaluate("document.documentElement.scrollWidth")
     found = (
         []

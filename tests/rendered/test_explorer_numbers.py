@@ -40,7 +40,7 @@ def javascript(browser):
 
 
 def random_snapshot(kind, heads, height, width):
-    """What a record holds of one layer at two moments, at random: the second is looked at."""
+    """Return random heads of one layer at two moments, of which the second is tested."""
     centers = 2 * torch.randn(2, heads, 2)
     # the farthest shift that can be the best
     centers[1, 0] = torch.tensor([height // 2, width // 2])

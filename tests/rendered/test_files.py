@@ -26,7 +26,7 @@ LOADED = {
 
 
 class Page(HTMLParser):
-    """What a page loads, links to and shows."""
+    """Everything that a page loads, links to and shows."""
 
     def __init__(self, path):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The stage in a browser: what is seen, what moves, and that nothing else does. Needs `make
+"""The stage in a browser: what it shows, what moves, and that nothing else moves. Needs `make
 book`."""
 
 import json

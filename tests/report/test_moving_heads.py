@@ -119,7 +119,7 @@ def test_some_leave(tmp_path):
 )
 def test_heads_return_or_do_not(tmp_path, ends, answer):
     write(tmp_path, "random-freed", start=0 * GRID, ends=ends)
-    assert verdict(tmp_path, "heads at random places return") == answer
+    assert verdict(tmp_path, "heads at random positions return") == answer
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_later_the_nearer(tmp_path, ways, answer):
         ("widths help a trained CNN", "freed-100", "places-100", ("help", "harm")),
         ("helps from the start", "freed-0", "grid-0", ("helps", "harms")),
         ("the grid is needed", "grid-0", "random-freed", ("needed", "in the way")),
-        ("random places must be freed", "random-freed", "random-fixed", ("must", "must not")),
+        ("random positions must be freed", "random-freed", "random-fixed", ("must", "must not")),
         ("being attention costs", "cnn-on", "grid-100", ("costs", "gains")),
     ],
 )

@@ -104,7 +104,7 @@ def test_tiers_are_kept_apart(tmp_path):
     assert repr(tier_note(records, "resnet18")).startswith(
         "Figures and tables show the quick tier; resnet18 on digits (Paper tier"
     )
-    assert "not run for sa-learned, resnet18;" in note and note.endswith(
+    assert "not been run for sa-learned, resnet18." in note and note.endswith(
         "--model sa-learned --dataset cifar10"
     )
     assert repr(tier_note(records, "sa-quadratic")) == "Figures and tables show the paper tier."
@@ -174,7 +174,7 @@ def test_a_note_is_html_that_can_be_copied_from():
     note = figure_or_note(Records([], {}), figures.figure_4, "sa-quadratic")
     assert (
         repr(note)
-        == "Paper tier, sa-quadratic on CIFAR-10: not run. This command makes the record, with a"
+        == "Paper tier, sa-quadratic on CIFAR-10: not run. This command creates the record, on a"
         " GPU:"
         " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
     )

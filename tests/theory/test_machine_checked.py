@@ -1,5 +1,7 @@
-"""What `proofs/` proves of real numbers and of any rounding, in numbers: each theorem's two sides,
-computed in plain torch from the definitions of its statement."""
+"""Numerical checks of the theorems in `proofs/`, for real numbers and any rounding.
+
+Both sides of each theorem are computed in plain torch from the definitions of its statement.
+"""
 
 import itertools
 import math

@@ -109,7 +109,7 @@ class Dataset:
         return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return images `(N, C, H, W)` and labels by name, as they are stored and fingerprinted."""
+        """Return images `(N, C, H, W)` and labels by name, in the form that is stored."""
         images = {
             name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
             for name in ("train_images", "test_images")

@@ -43,7 +43,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 def dataset_at_hand(name: str) -> Dataset | None:
     """Return a data set if it can be read immediately, else None.
 
-    This is true of digits, and of CIFAR-10 if `python -m attnconv data` has stored a decoded copy.
+    Digits always can; CIFAR-10 can if `python -m attnconv data` has stored a decoded copy.
     """
     if name != "cifar10":
         return load_dataset(name)

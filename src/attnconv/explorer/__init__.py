@@ -1,9 +1,9 @@
 """Attention and convolution, live: on a page of the book and in a notebook, by the same JavaScript.
 
-The modules in `js/` are joined to one script, each after those that it imports; no framework, no
-other file and no other host is needed. Letters in them are the paper's: H x W pixels, N_h heads, q
-query and k key pixel, delta = k - q. A pixel is [row, column], from 0; an image or a map is one
-array of H * W numbers, row by row. Layers and heads are counted from 1 where they are shown.
+The modules in `js/` are joined into one script, each after the modules that it imports. The script
+needs no framework, no other file and no other host. Its letters are the paper's: H x W pixels, N_h
+heads, q query and k key pixel, delta = k - q. A pixel is [row, column], from 0; an image or a map
+is an array of H * W numbers in row-major order. Displayed layers and heads are numbered from 1.
 """
 
 import html
@@ -31,7 +31,7 @@ WORKER_MODULES = (
 
 
 def source(*names: str) -> str:
-    """Return the text of files of this folder, one after the other."""
+    """Return the concatenated text of files in this folder."""
     folder = resources.files(__name__)
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
@@ -39,7 +39,8 @@ def source(*names: str) -> str:
 def script(host: str = "") -> str:
     """Return modules as one script, without imports, and a host: "page", "widget" or "worker".
 
-    The worker's is no module, since Chromium starts no module in a page that was opened as a file.
+    The worker's script is not a module, because Chromium does not start a module worker in a page
+    that was opened as a file.
     """
     names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
@@ -50,7 +51,7 @@ def script(host: str = "") -> str:
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
     """Return a view as HTML that needs no kernel: "attention", "convolution", "pixel" or "stage".
 
-    `data`: of a `payload.Payload`. `still`: the text shown where no script runs.
+    `data` is that of a `payload.Payload`; `still` is the text shown where scripts do not run.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # so that no text can end the element

@@ -1,4 +1,4 @@
-"""Write the attention of a model as one HTML file, which needs no other file and no network."""
+"""Write the attention of a model as one HTML file that needs no other file and no network."""
 
 import html
 from pathlib import Path
@@ -37,11 +37,11 @@ def save_html(
 ) -> Path:
     """Write an attention report as one HTML file and return its path.
 
-    The file holds the table and the explorer's view of the mean maps, kept in half precision, and
-    works offline: about `2.7 N_h T^2` bytes for each layer of T tokens. `image` `(H', W')` or
-    `(H', W', 3)`, from 0 to 1, is shown behind the queries; give it if the report is of one image.
-    Layers of one size are a model of the view. FileNotFoundError if the folder of `path` does not
-    exist; ValueError for a report without layers.
+    The file contains the table and the explorer's view of the mean maps, stored in half precision,
+    and works offline. It takes about `2.7 N_h T^2` bytes for each layer of T tokens. `image`
+    `(H', W')` or `(H', W', 3)`, from 0 to 1, is shown behind the queries; pass it if the report is
+    about a single image. Layers of equal size are shown as one model. FileNotFoundError if the
+    folder of `path` does not exist; ValueError for a report without layers.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -61,7 +61,7 @@ def save_html(
 
 
 def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payload:
-    """Return the payload of the view "attention" for a report, a model for each size of layers."""
+    """Return the payload of the view "attention" for a report, with a model per layer size."""
     if not report.layers:
         raise ValueError(
             "got a report without layers, expected at least one; see inspect_attention"

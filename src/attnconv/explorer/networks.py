@@ -1,7 +1,7 @@
-"""The trained networks that a page runs: weights, architectures and what their numbers mean.
+"""The trained networks that a page runs: their weights, architectures, classes and input format.
 
-JavaScript computes the forward passes (`js/networks.js`). Whatever it must know about a network is
-written here, read from the network itself.
+JavaScript computes the forward passes (`js/networks.js`). Everything that it needs to know about a
+network is collected here from the network itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,10 +39,10 @@ ENCODINGS = {
 def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
     """Add trained networks for CIFAR-10 to a payload, with their weights in half precision.
 
-    `data["networks"]` holds each record's id, model, label, source, test accuracy, `architecture`
-    and file of weights, which is loaded on request. `data["classes"]` are the names of the logits,
-    `data["input"]` the pixels a side of an input and the mean and std of each channel. ValueError
-    for a network that the page cannot run, FileNotFoundError where no weights were kept.
+    `data["networks"]` contains each record's id, model, label, source, test accuracy,
+    `architecture` and weights file, which is loaded on request. `data["classes"]` are the names of
+    the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of each channel.
+    ValueError for a network that the page cannot run, FileNotFoundError if no weights were kept.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
@@ -93,9 +93,10 @@ def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
 
 
 def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
-    """Return what the forward pass of a network must know beside its weights.
+    """Return what the forward pass of a network needs besides its weights.
 
-    A network of self-attention has `layers`, a `SmallCNN` has `steps`. ValueError for another one.
+    A self-attention network has `layers`, a `SmallCNN` has `steps`. ValueError for any other
+    network.
     """
     if isinstance(model, SelfAttentionNet):
         layers = [_layer(cast(Block, block)) for block in model.blocks]

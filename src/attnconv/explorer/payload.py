@@ -1,7 +1,7 @@
 """The data of the explorer's views: pictures, models by name, and files of numbers, in JSON.
 
-A file is a safetensors file. Small ones go into the page (`base64`), others lie beside it (`url`);
-each has its CRC-32, so that a damaged one is noticed. The numbers are those of run records.
+The files are safetensors files. Small ones are embedded in the page (`base64`), the others lie
+beside it (`url`). Each has a CRC-32, which reveals damage. The numbers are those of run records.
 Letters: L layers, N_h heads, Q query pixels.
 """
 
@@ -43,8 +43,8 @@ MEAN = "mean"
 class Payload:
     """The data of a view, and the files that lie beside its page.
 
-    `data`: for the view. `files`: those that its addresses name, to be written to the folder
-    `place` beside the page; with no place all files go into `data`.
+    `data` is what the view reads. `files` are the files to which it refers, to be written to the
+    folder `place` beside the page; without a place, all files are embedded in `data`.
     """
 
     place: str | None = None
@@ -61,7 +61,8 @@ class Payload:
     ) -> dict[str, Any]:
         """Add tensors as a file and return what the page needs to know to read it.
 
-        `on_request`: a file beside the page however small, loaded when the reader asks for it.
+        With `on_request`, the file lies beside the page, however small it is, and is loaded only
+        when the reader asks for it.
         """
         on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
         content = safetensors.torch.save(on_cpu)
@@ -142,7 +143,7 @@ def _content_entry(
 
 
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
-    """Return a model's scores for one normalised image `(1, C, H', W')`, a file for each layer.
+    """Return a model's scores for one normalised image `(1, C, H', W')`, in one file per layer.
 
     Every pixel is a query: `queries` `(Q, 2)`, and the scores' parts `content` `(N_h, Q, H, W)`,
     `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`.
@@ -195,8 +196,8 @@ def attention_payload(
 ) -> Payload:
     """Return the payload of the view "attention": runs of self-attention models.
 
-    Maps of a run with content are its record's, for its few query pixels; those of a run whose
-    trained model is among `models`, by name, are computed here for every query pixel.
+    The maps of a content model come from its record, for a few query pixels. If `models` contains
+    the trained model of a run, by name, its maps are computed here for every query pixel.
     """
     payload, entries = Payload(place), []
     for record in records:
@@ -241,7 +242,7 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 
 
 def convolution_payload() -> Payload:
-    """Return the payload of the view "convolution": photographs in grey, reduced, and a digit."""
+    """Return the payload of the view "convolution": reduced grey photographs and a digit."""
     payload = Payload()
     names = [
         payload.picture(name, name, load_photograph(name, (64, 96)).mean(dim=-1))
@@ -261,7 +262,8 @@ def pixel_payload() -> Payload:
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
     """Return the payload of the stage: photographs in colour, 80 x 120 pixels.
 
-    `scene`: one scene alone, without the switch between scenes and without an address.
+    With a `scene`, the stage shows only that scene, without the switch between scenes and without
+    keeping its state in the address.
     """
     payload = Payload(place)
     payload.data["stage"] = [

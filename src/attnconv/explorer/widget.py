@@ -21,9 +21,9 @@ STATES = {
 class Explorer(anywidget.AnyWidget):
     """A view in a notebook; `explore` and `explore_maps` make one.
 
-    `state`: text by name, the same as in the address of the book's page, such as
-    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting it changes the view; what the reader
-    chooses is read from it. A query that follows the pointer is told when it rests.
+    `state` maps names to text, as in the address of the book's page, for example
+    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting it changes the view, and the reader's
+    choices appear in it. A query that follows the pointer is reported when the pointer rests.
     """
 
     _esm = script("widget")
@@ -57,7 +57,7 @@ def _text(value: Any) -> str:
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
     """Show the heads of trained models, from their run records.
 
-    `state`: see `Explorer`. ValueError for no records, or for one without attention.
+    `state`: see `Explorer`. ValueError if there are no records, or if one is without attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:

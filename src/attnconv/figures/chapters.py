@@ -1,10 +1,11 @@
 """Figures of the chapters that are not in the paper: images, maps, networks, and lines."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -152,8 +153,8 @@ def image_grid(
 ) -> Figure:
     """Draw images, `columns` in a row (0: all, or two if there are four).
 
-    Images `(H, W, 3)` are in colour, from 0 to 1; images `(H, W)` are signed, from -`scale` to
-    `scale` (0: each on its own scale).
+    Images `(H, W, 3)` are in colour, from 0 to 1. Images `(H, W)` are signed and drawn from
+    -`scale` to `scale` (0: each on its own scale).
     """
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
@@ -178,7 +179,7 @@ def image_grid(
 
 
 def claim() -> Figure:
-    """Draw Theorem 1 on a photograph: a Sobel filter by convolution, by nine heads, and the gap.
+    """Draw Theorem 1 on a photograph: a Sobel filter by convolution and by nine heads.
 
     The rings show the pixels to which the heads attend from one query pixel, enlarged six-fold.
     """
@@ -192,8 +193,8 @@ def claim() -> Figure:
     difference, scale = by_attention - by_conv, float(by_conv.abs().max())
     # rounding depends on the processor and is not drawn, so the picture is always the same
     size = "rounding" if difference.abs().max() < 1e-12 * scale else "more than rounding"
-    titles = ["one query, nine heads", "by convolution", "by self-attention", f"difference: {size}"]
-    figure = image_grid([image, by_conv, by_attention, difference], titles, scale=scale)
+    titles = ["one query, nine heads", "by convolution", f"by self-attention (difference: {size})"]
+    figure = image_grid([image, by_conv, by_attention], titles, scale=scale)
     ax = figure.axes[0]
     for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):
         ax.plot(column, row, "o", ms=6, mfc="none", mec=head_color(head), mew=1.8)
@@ -245,16 +246,17 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
 
 
 def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
-    """Draw grids `(K_1, K_2)` with a number from 0 to 1 in the cell of each shift.
+    """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each shift.
 
-    The numbers are residuals of Lemma 3, or shares of heads. `columns` grids in a row (0: all).
+    All grids share a colour scale from 0 to the largest number. `columns` grids in a row (0: all).
     """
-    options = {"cell": (2.3, 2.5), "limits": (0, 1), "fontsize": 9}
+    largest = max(float(grid.max()) for grid in values)
+    options = {"cell": (2.3, 2.5), "limits": (0, largest), "fontsize": 9}
     figure, images = map_grid(values, titles, columns, **options)
     for image, grid in zip(images, values, strict=True):
         for (i, j), value in np.ndenumerate(grid.numpy()):
             text = f"{value:.0e}" if value < 0.01 else f"{value:.2f}"
-            style = {"fontsize": 7, "color": "white" if value < 0.5 else "black"}
+            style = {"fontsize": 7, "color": "white" if value < largest / 2 else "black"}
             image.axes.text(j, i, text, ha="center", va="center", **style)
     return finish(figure)
 
@@ -283,19 +285,22 @@ def alpha_curves(
 
 
 def curves(
-    series: dict[str, Sequence[float]],
+    series: Mapping[str, Any],
     xlabel: str,
     ylabel: str,
     x: Sequence[float] | None = None,
     log: str = "",
+    ordered: bool = False,
 ) -> Figure:
     """Draw lines by name against a common x, by default 1, 2, ...
 
-    `log` names the axes ("x", "y" or "xy") that are logarithmic.
+    Values `(seeds, n)` are drawn as their mean with a band of their range. `log` names the axes
+    ("x", "y" or "xy") that are logarithmic. The colours of `ordered` lines run from dark to light.
     """
     figure, ax = line_plot(6, 3.2)
     for number, (name, values) in enumerate(series.items()):
-        style = {"color": head_color(number), "linestyle": DASHES[number % 4], "label": name}
+        color = colormaps["viridis"](0.9 * number / len(series)) if ordered else head_color(number)
+        style = {"color": color, "linestyle": DASHES[number % 4], "label": name}
         draw_line(ax, range(1, len(values) + 1) if x is None else x, values, **style)
     scales = {f"{axis}scale": "log" if axis in log else "linear" for axis in "xy"}
     ax.set(xlabel=xlabel, ylabel=ylabel, **scales)

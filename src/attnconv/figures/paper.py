@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from ..theory.expressivity import shift_targets
 from ..theory.grid import shift_set
 from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
 
+NEAR = 5  # pixels of a map on each side of the query, in Figure 1
 State = Callable[[str], str]  # the reason why a model has no record, by its name
 #: The models in Figure 2.
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
@@ -33,6 +35,7 @@ def figure_1(
 ) -> Figure:
     """Figure 1: draw an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
+    The maps show the pixels around the query that the dashed frame in the image encloses.
     `probabilities`: `(N_h, H, W, H, W)`, by default those of nine quadratic heads at the shifts of
     a 3 x 3 kernel. The default image is a photograph, the default query its centre.
     """
@@ -43,7 +46,7 @@ def figure_1(
         encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=2.0)
         probabilities = attention_probabilities(encoding, height, width)
     heads = len(probabilities)
-    ax, right = beside(8, 4)
+    ax, right = beside(8, 3.4)
     ax.imshow(image.numpy().clip(0, 1))
     maps = probabilities[:, query[0], query[1]]  # (N_h, H, W)
     for head in range(heads):
@@ -53,10 +56,14 @@ def figure_1(
     ax.set_title(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )
+    top, left = (max(place - NEAR, 0) for place in query)
+    maps = maps[:, top : query[0] + NEAR + 1, left : query[1] + NEAR + 1]
+    frame = Rectangle((left - 0.5, top - 0.5), maps.shape[2], maps.shape[1], fill=False, ls="--")
+    ax.add_patch(frame)
     bare(ax)
     rows = int(np.ceil(np.sqrt(heads)))
     axes = right.subplots(rows, -(-heads // rows), squeeze=False)
-    draw_maps(axes, maps, query=query)
+    draw_maps(axes, maps, query=(query[0] - top, query[1] - left))
     for head in range(heads):
         axes.flat[head].spines[:].set(color=head_color(head), linewidth=2)
     return finish(right.figure)
@@ -122,7 +129,12 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
 def _sources(records: Sequence[RunRecord]) -> str:
     if len(records) == 1:
         return records[0].source
-    return textwrap.fill(", ".join(record.name for record in records), 110)
+    seeds: dict[str, list[str]] = {}
+    for record in records:
+        name, _, seed = record.name.rpartition("--seed")
+        seeds.setdefault(name, []).append(seed)
+    runs = (f"{name}, seed{'s'[: len(each) - 1]} {', '.join(each)}" for name, each in seeds.items())
+    return textwrap.fill("; ".join(runs), 110)
 
 
 def figure_11(

@@ -6,7 +6,9 @@ from typing import cast
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MultipleLocator
 from torch import Tensor
@@ -42,6 +44,7 @@ from .style import (
 
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
+INK = "#B00020"  # of the query and the kernel, no head's colour
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
@@ -56,10 +59,11 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
     """Figure 3: draw the heads of one layer at several steps of training.
 
-    `layer`: from 1; by default the fourth of six. Contours enclose 50 % (solid) and 90 % (dotted)
-    of the softmax mass of each head on 11 x 11 pixels around the query (grey square). The mark at
-    its centre is a dot, a square if one pixel has over 90 % of the mass, a cross if the head is too
-    flat for a contour, or a ring on the frame if the centre lies outside.
+    `layer`: from 1; by default the fourth of six. The darkness of a pixel is the sum of the heads'
+    attention. Contours enclose 50 % (solid) and 90 % (dotted) of the softmax mass of each head on
+    11 x 11 pixels around the query. The mark at its centre is a dot, a square if one pixel has over
+    90 % of the mass, a cross if the head is too flat for a contour, or a ring on the frame if the
+    centre lies outside.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -99,16 +103,30 @@ def _head_panels(
     encodings: Sequence[PositionEncoding], titles: Sequence[str], source: str
 ) -> Figure:
     crowded = encodings[0].num_heads > 9  # contours at 90 % would overlap
-    columns = 2 if crowded else min(3, len(encodings))
+    columns = min(3, len(encodings))
     rows = -(-len(encodings) // columns)
-    side = 3.9 if crowded else 2.7
-    size = side * columns, (side + 0.3) * rows + 0.5
+    size = 2.7 * columns + 0.9, 2.8 * rows + 0.6
     figure, axes = line_plots(rows, columns, *size, sharex=True, sharey=True)
+    drawn = None
     for ax in axes.flat[len(encodings) :]:
         ax.set_axis_off()
     for ax, encoding, title in zip(axes.flat, encodings, titles, strict=False):
-        _draw_heads(ax, encoding, shares=(0.5,) if crowded else (0.5, 0.9))
+        drawn = _draw_heads(ax, encoding, shares=(0.5,) if crowded else (0.5, 0.9))
         ax.set_title(title, fontsize=9)
+    assert drawn, "there is at least one panel"
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.6, aspect=30, extend="max")
+    bar.set_label("attention on a pixel, summed over the heads", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    marks = [
+        Line2D([], [], color=INK, lw=1.4, label="query"),
+        Line2D([], [], color=INK, ls="--", lw=1.4, label="3 × 3 kernel"),
+        Line2D([], [], color="0.4", marker="o", ms=4, ls="", label="centre of a head"),
+        *(
+            Line2D([], [], color="0.4", ls=style, lw=1, label=f"{100 * share:.0f} % of a head")
+            for share, style in list(SHARE_STYLES.items())[: 1 if crowded else 2]
+        ),
+    ]
+    figure.legend(handles=marks, loc="outside upper center", ncols=5, fontsize=8, frameon=False)
     for ax in axes[:, 0]:
         ax.set_ylabel(r"row shift $\delta_1$", fontsize=8)
     for ax in axes.flat[max(0, len(encodings) - columns) : len(encodings)]:
@@ -117,8 +135,8 @@ def _head_panels(
     return finish(figure, source)
 
 
-def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> None:
-    """Draw contours of each head that enclose these shares of its mass, and mark its centre."""
+def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> QuadMesh:
+    """Draw the sum of the heads' attention, and contours that enclose these shares of each head."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     centers = cast(Tensor, encoding.centers).tolist()
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
@@ -126,22 +144,30 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
         on_pixels = encoding.scores(_mesh(torch.arange(-5, 6))).flatten(1)
         on_fine = encoding.scores(_mesh(fine))
     norm = on_pixels.logsumexp(dim=1)
+    summed = (on_pixels - norm[:, None]).exp().sum(dim=0).reshape(11, 11).numpy()
+    edges = np.arange(-5.5, 6)
+    style = {"cmap": "Greys", "vmin": 0, "vmax": 1, "zorder": 0.5}
+    drawn = ax.pcolormesh(edges, edges, summed, edgecolors="face", lw=0.1, **style)
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
         density, mass = (on_fine[head] - norm[head]).numpy(), log_mass.exp().numpy()
         levels = {share: np.log(max(mass_threshold(mass, share), 1e-300)) for share in shares}
         seen = {s: level for s, level in levels.items() if density.min() < level <= density.max()}
         for share, level in seen.items():
             style = {"colors": [head_color(head)], "linestyles": SHARE_STYLES[share]}
-            ax.contour(fine, fine, density, levels=[level], linewidths=1.4, **style)
+            ax.contour(fine, fine, density, levels=[level], linewidths=0.9, alpha=0.8, **style)
         # one pixel; a blob; too flat for a contour
         form = "s" if mass.max() > 0.9 else "o" if seen else "x"
         _mark_centre(ax, head, encoding.num_heads, centers[head], form)
-    ax.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="0.8", edgecolor="black", zorder=0.5))
+    for half, dashes in ((0.5, "-"), (1.5, "--")):  # the query, and the kernel around it
+        outline = Rectangle((-half, -half), 2 * half, 2 * half, fill=False, color=INK, ls=dashes)
+        ax.add_patch(outline)
+        outline.set(lw=1.4, zorder=3)
     ticks = range(-4, 5, 2)
     ax.set(xlim=(-HALF_WINDOW, HALF_WINDOW), ylim=(HALF_WINDOW, -HALF_WINDOW), aspect="equal")
     ax.set(xticks=ticks, yticks=ticks)
     ax.tick_params(labelsize=6)
-    ax.grid(color="0.9", lw=0.5)
+    ax.grid(visible=False)
+    return drawn
 
 
 def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:

@@ -135,7 +135,7 @@ class PositionAttention(nn.Module):
 
     @property
     def _drops(self) -> bool:
-        """Whether dropout is active, which needs whole maps because factors cannot express it."""
+        """Return whether dropout is active. It needs whole maps: factors cannot express it."""
         return self.training and self.dropout.p > 0
 
     def forward(self, X: Tensor) -> Tensor:

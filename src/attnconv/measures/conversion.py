@@ -3,6 +3,7 @@
 The result is stored with the record of the CNN's run.
 """
 
+import copy
 import hashlib
 import time
 from pathlib import Path
@@ -12,11 +13,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
+from ..checks import largest_gap
 from ..data import Batches, Dataset
-from ..layers.conv import convert_network
+from ..layers.conv import ConvAsAttention, convert_network, pad_image
 from ..runs.record import RunRecord, provenance
 from ..runs.weights import WEIGHTS_FILE
 from ..store import DamagedFile, write_file
+from ..theory.encodings import quadratic_target
+from ..theory.theorem1 import quadratic_scores
 from .accuracy import logits_by_batch
 
 CONVERSION_FILE = "conversion.json"
@@ -35,28 +39,42 @@ class Answers(BaseModel):
     seconds: float  # for the images without mirror images
 
 
+class Converted(Answers):
+    """The answers of a network of attention, compared with those of the CNN.
+
+    `largest_gap`: between the logits, relative to the largest logit of the CNN.
+    """
+
+    same_class: int
+    same_class_mirrored: int
+    largest_gap: float
+
+
 class Conversion(BaseModel):
-    """The answers of the trained CNN of a run, and of its conversion to attention."""
+    """The answers of the trained CNN of a run, and of its conversion to attention.
+
+    `attention` executes one-hot heads as shifts of the image, `softmax` computes the scores and the
+    softmax of every head at every query. `smallest_margin`: between the two largest logits of an
+    image, for the CNN, relative to the largest logit.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     weights_sha256: str
-    dataset: dict[str, Any]  # name, fingerprint
+    dataset: dict[str, Any]  # name, fingerprint of the test images
     test_images: int
     convolutions_left: int
-    same_class: int  # fingerprint of the test images
-    same_class_mirrored: int
-    largest_gap: float  # between the logits, relative to the largest logit
-    smallest_margin: float  # between an image's two largest logits, for the CNN, likewise
+    smallest_margin: float
     cnn: Answers
-    attention: Answers
+    attention: Converted
+    softmax: Converted
     git_commit: str | None
     versions: dict[str, str]
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """Return the test accuracies of both networks, without and with mirror images."""
+        """Return the test accuracies of the CNN and of attention, also with mirror images."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,
@@ -64,6 +82,39 @@ class Conversion(BaseModel):
             "attention, mirrored": self.attention.right_mirrored,
         }
         return {name: count / self.test_images for name, count in right.items()}
+
+
+class SoftmaxAtEveryQuery(nn.Module):
+    """A converted layer executed as the paper writes it, equation (4), with a dense softmax.
+
+    All scores between a query and the pixels of the padded image enter the softmax, and all
+    probabilities are multiplied, the zeros as well.
+    """
+
+    def __init__(self, layer: ConvAsAttention):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, encoding = self.layer, self.layer.encoding
+        x = pad_image(x, layer.padding, layer.padding_mode)
+        height, width = x.shape[2:]
+        scores = quadratic_scores(quadratic_target(encoding.centers, encoding.alpha), height, width)
+        scores = scores.unflatten(1, (height, width))
+        rows, columns = (list(layer.queries(axis, x.shape[2 + axis])) for axis in (0, 1))
+        A = scores[:, rows][:, :, columns].softmax(dim=-1)  # (N_h, rows, columns, T)
+        averages = torch.einsum("hijk,bck->bhcij", A, x.flatten(2))
+        output = torch.einsum("bhcij,hco->boij", averages, layer.value_matrices())
+        return output if layer.bias is None else output + layer.bias.view(-1, 1, 1)
+
+
+def with_softmax_at_every_query(network: nn.Module) -> nn.Module:
+    """Return a copy of a converted network of 2D layers that takes no shortcut."""
+    network = copy.deepcopy(network)
+    layers = [(name, m) for name, m in network.named_modules() if isinstance(m, ConvAsAttention)]
+    for name, layer in layers:
+        network.set_submodule(name, SoftmaxAtEveryQuery(layer))
+    return network
 
 
 def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
@@ -74,34 +125,43 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
     images = Batches(dataset, dataset.test_images, dataset.test_labels)
-    logits, seconds = zip(*(_logits(network, images) for network in (model, recast)), strict=True)
-    mirrored = [
-        plain + _logits(network, images, mirrored=True)[0]
-        for network, plain in zip((model, recast), logits, strict=True)
-    ]
-    right, right_mirrored = (
-        [int((values.argmax(dim=1) == images.labels).sum()) for values in each]
-        for each in (logits, mirrored)
-    )
-    answers = [
-        Answers(right=plain, right_mirrored=both, seconds=round(took, 3))
-        for plain, both, took in zip(right, right_mirrored, seconds, strict=True)
-    ]
+    cnn, cnn_logits = _answers(model, images)
     found = Conversion(
         weights_sha256=_sha256(folder),
         dataset={"name": dataset.name, "fingerprint": dataset.fingerprint},
         test_images=len(images),
         convolutions_left=sum(isinstance(module, convolution) for module in recast.modules()),
-        same_class=_same_class(*logits),
-        same_class_mirrored=_same_class(*mirrored),
-        largest_gap=((logits[1] - logits[0]).abs().max() / logits[0].abs().max()).item(),
-        smallest_margin=(-logits[0].topk(2).values.diff().max() / logits[0].abs().max()).item(),
-        cnn=answers[0],
-        attention=answers[1],
+        smallest_margin=(
+            -cnn_logits[0].topk(2).values.diff().max() / cnn_logits[0].abs().max()
+        ).item(),
+        cnn=cnn,
+        attention=_compared(recast, images, cnn_logits),
+        softmax=_compared(with_softmax_at_every_query(recast), images, cnn_logits),
         **provenance(torch.device("cpu"), processes=1),
     )
     write_file(folder / CONVERSION_FILE, (found.model_dump_json(indent=2) + "\n").encode())
     return found
+
+
+def _answers(model: nn.Module, images: Batches) -> tuple[Answers, tuple[Tensor, Tensor]]:
+    """Return a network's answers, and its logits without and with mirror images."""
+    plain, seconds = _logits(model, images)
+    both = plain + _logits(model, images, mirrored=True)[0]
+    right, right_mirrored = (int((Y.argmax(dim=1) == images.labels).sum()) for Y in (plain, both))
+    answers = Answers(right=right, right_mirrored=right_mirrored, seconds=round(seconds, 3))
+    return answers, (plain, both)
+
+
+def _compared(model: nn.Module, images: Batches, cnn: tuple[Tensor, Tensor]) -> Converted:
+    """Return a converted network's answers, compared with the logits of the CNN."""
+    answers, logits = _answers(model, images)
+    same = [_same_class(ours, theirs) for ours, theirs in zip(logits, cnn, strict=True)]
+    return Converted(
+        **answers.model_dump(),
+        same_class=same[0],
+        same_class_mirrored=same[1],
+        largest_gap=largest_gap(logits[0], cnn[0]),
+    )
 
 
 def _logits(model: nn.Module, images: Batches, mirrored: bool = False) -> tuple[Tensor, float]:

@@ -61,7 +61,7 @@ class Heads:
 
     @property
     def alone(self) -> Tensor:
-        """Whether each head is the only one of the layer with its best shift, `(N_h,)`."""
+        """Return whether no other head of the layer has the same best shift, `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property

@@ -60,7 +60,7 @@ class LayerReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The measures of several layers by `inspect_attention`, printed as a table."""
+    """The measures of several layers from `inspect_attention`, which print as a table."""
 
     kernel_size: int
     layers: tuple[LayerReport, ...]
@@ -133,12 +133,12 @@ def inspect_attention(
 
     `model`: a vision transformer of timm, a network of `build_model`, or attention maps: a tensor
     `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, query then key, or a sequence of such
-    layers, which may differ in size. `images` `(B, C, H', W')` are what the model takes; a network
-    of ours whose attention depends on positions only needs none. `layers` chooses attention layers
-    by number, from 0; None takes all. See `LayerReport` for the measures, all in float64; time and
-    memory grow with B times the square of the tokens, and a few images suffice.
+    layers, which may differ in size. `images` `(B, C, H', W')` are the model's input; networks of
+    `build_model` whose attention depends only on positions need none. `layers` chooses attention
+    layers by number, from 0; None takes all. See `LayerReport` for the measures, all in float64;
+    time and memory grow with B times the square of the tokens, and a few images suffice.
 
-    ValueError for missing images, maps of a wrong shape or that are not probabilities, a kernel
+    ValueError for missing images, maps that have a wrong shape or are not probabilities, a kernel
     larger than a layer's grid, or an unknown layer; TypeError for attention that cannot be read.
     """
     chosen = chosen_layers(_attention(model, images), layers)
@@ -201,9 +201,9 @@ def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
     the image, as in Lemma 3, and the matrix C nearest to A among those whose entries depend on the
     shift k - q only: each entry is the mean of A over all images and pairs of pixels with that
     shift. It is 0 for a head that attends to one offset of the kernel, and also for uniform
-    attention, a convolution with the largest kernel; it is near 1 where attention follows the
-    image. Other softmax heads that depend on positions only are a little off, since the border
-    renormalises them. `maps` `(B, N_h, H, W, H, W)`.
+    attention, which is a convolution with the largest kernel. It is near 1 where attention follows
+    the image. Other softmax heads that depend only on positions deviate a little, because the
+    border renormalises them. `maps` `(B, N_h, H, W, H, W)`.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))

@@ -28,7 +28,7 @@ def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Fit a growth factor to a grid of heads by least squares.
 
     `centers` `(..., N_h, 2)`, `start` `(N_h, 2)`. Returns the factor and the share of the squared
-    distances moved that it explains (1: all; NaN if nothing moved), each `(...)`.
+    displacements that it explains (1: all of it; NaN if nothing moved), each `(...)`.
     """
     factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
     left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))

@@ -22,7 +22,7 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One way in which networks approach the paper's, with all else as in the small tier."""
+    """A property in which networks approach the paper's; all others are those of the small tier."""
 
     name: str
     question: str

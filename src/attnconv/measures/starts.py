@@ -108,7 +108,7 @@ def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
 
 
 def share_that_stayed(record: RunRecord) -> float:
-    """Return the share of heads whose best offset, by position only, equals the initial one."""
+    """Return the share of heads whose position bias alone still favours the initial offset."""
     same = [
         (now.shifts == then.shifts).all(dim=1)
         for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)

@@ -215,7 +215,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """How an arm of chapter 15 starts from a CNN.
+    """The way in which an arm of chapter 15 starts from a CNN.
 
     The arm starts after a `share` of the CNN's training. `heads` start on the "grid" of the
     kernels' pixels or at "random" positions; with None the network remains a CNN. `freed` names the
@@ -363,8 +363,8 @@ ARMS = {
     "grid-100": _arm("grid fixed, trained CNN", Start(1.0, "grid", FIXED), ("#000000", ":")),
     "freed-0": _arm("freed before training", Start(0.0, "grid", FREED), ("#56B4E9", "-")),
     "freed-25": _arm("freed at 25 % of training", Start(0.25, "grid", FREED), ("#0072B2", "--")),
-    "freed-50": _arm("freed at 50 % of training", Start(0.5, "grid", FREED), ("#0072B2", "-.")),
-    "freed-100": _arm("freed after training", Start(1.0, "grid", FREED), ("#0072B2", "-")),
+    "freed-50": _arm("freed at 50 % of training", Start(0.5, "grid", FREED), ("#CC79A7", "-.")),
+    "freed-100": _arm("freed after training", Start(1.0, "grid", FREED), ("#882255", "-")),
     "places-100": _arm(
         "freed after training, alphas fixed", Start(1.0, "grid", PLACES), ("#009E73", ":")
     ),

@@ -1,4 +1,4 @@
-"""The paper's experimental claims, in its order, as rules over run records.
+"""The paper's experimental claims, in its order, as rules about run records.
 
 The rules were written before the runs. A judgement takes the runs of each model that the claim
 needs, `{name: [RunRecord, ...]}`, and returns what it found and a verdict: `reproduced`, `partly`,
@@ -21,9 +21,9 @@ from .tables import cost_in_table
 
 # The rules were fixed in this commit, before the first run of the small tier.
 CLAIMS = Claims(fixed="c8838a4")
-# which a smaller one, trained for less, cannot have
-ABSOLUTE = "an accuracy of the paper's network"
-SIZE = "a size of the paper's networks, which needs no run"
+# a smaller network with less training cannot reach it
+ABSOLUTE = "the claim is about the accuracy of the paper's network"
+SIZE = "the claim is about the size of the paper's networks and needs no run"
 TOLERANCE = 0.005  # of accuracies: half a percentage point
 HALF = 0.5  # of a head's mass, on one shift
 
@@ -45,16 +45,17 @@ for _model in TABLE_4:
             _published_accuracy,
             "Table 4",
             f"{MODELS[_model].label}: accuracy {_published:.3f}",
-            "within {tolerance} of the published accuracy, after the last epoch, mean over the"
-            " seeds",
+            "the accuracy after the last epoch, averaged over the seeds, is within {tolerance} of"
+            " the published one",
             _model,
+            name=f"accuracy-of-{_model}",
             not_small=ABSOLUTE,
             shown="10-results#table-4",
         )
 
 
 def as_printed(number: float, like: str) -> str:
-    """Return a number rounded as `like` is printed: 12,086,844 like "12.1M" is "12.1M"."""
+    """Return a number in the format of `like`: 12,086,844 like "12.1M" is "12.1M"."""
     unit = {"M": 1e6, "B": 1e9}[like[-1]]
     digits = len(like[:-1].partition(".")[2])
     return f"{number / unit:.{digits}f}{like[-1]}"
@@ -63,7 +64,8 @@ def as_printed(number: float, like: str) -> str:
 @CLAIMS.claim(
     "Table 4",
     "parameters and FLOPs of the six models",
-    "rounded as printed they are equal",
+    "they are equal when rounded as in the paper",
+    name="sizes-in-table-4",
     not_small=SIZE,
     shown="10-results#table-4",
 )
@@ -74,14 +76,14 @@ def _sizes(runs: Runs) -> Answer:
             cost = cost_in_table(model)
             equal += [as_printed(cost.parameters, published.parameters) == published.parameters]
             equal += [as_printed(cost.flops_paper, published.flops) == published.flops]
-    found = f"{sum(equal)} of {len(equal)} printed numbers are ours, rounded alike"
+    found = f"{sum(equal)} of {len(equal)} printed numbers equal ours, rounded alike"
     return found, grade(sum(equal) / len(equal), 1.0, 0.5)
 
 
 @CLAIMS.claim(
     "4.1, Figure 2",
     "ResNet18 is faster to converge",
-    "it reaches accuracy {level} in an earlier epoch than the quadratic model",
+    "ResNet18 reaches an accuracy of {level} in an earlier epoch than the quadratic model",
     "resnet18",
     "sa-quadratic",
     shown="10-results#fig-2",
@@ -105,7 +107,7 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
 @CLAIMS.claim(
     "4.1, Table 1",
     "self-attention with the quadratic encoding is as accurate as ResNet18",
-    "not more than {tolerance} below it",
+    "the quadratic model is at most {tolerance} less accurate",
     "resnet18",
     "sa-quadratic",
     shown="17-scaling#fig-scaling",
@@ -118,7 +120,7 @@ def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
 @CLAIMS.claim(
     "Section 3",
     "the quadratic encoding performs similarly to the learned one, or better",
-    "not more than {tolerance} below it",
+    "the quadratic model is at most {tolerance} less accurate",
     "sa-quadratic",
     "sa-learned",
     shown="10-results#table-4-small",
@@ -131,7 +133,7 @@ def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
 @CLAIMS.claim(
     "4.1",
     "with content, attention is harder to train",
-    "more than {tolerance} below the learned encoding without content",
+    "it is more than {tolerance} less accurate than the learned encoding without content",
     "sa-learned",
     "sa-learned-content",
     shown="10-results#table-4-small",
@@ -147,29 +149,29 @@ def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
 def by_layer(
     runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1
 ) -> list[float]:
-    """Return a measure of each layer's heads, mean over the runs of a model."""
+    """Return a measure of each layer's heads, averaged over the runs of a model."""
     return over_runs(
         [measure(heads) for heads in heads_of(record, moment)] for record in runs[model]
     )
 
 
 def start_and_end(runs: Runs, model: str, measure: Callable[[Heads], float]) -> list[list[float]]:
-    """Return a measure of each layer's heads, mean over the runs, before and after training."""
+    """Return a measure of each layer's heads before and after training, averaged over the runs."""
     return [by_layer(runs, model, measure, moment) for moment in (0, -1)]
 
 
 def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
-    """Return how many heads of each layer put half of their mass on one shift, also in words."""
+    """Return how many heads per layer put half of their mass on one shift, as numbers and text."""
     counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
-    words = f"heads with a mean probability of at least {HALF} at one shift{over}, by layer"
+    words = f"heads with a mean probability of at least {HALF} on one shift{over}, by layer"
     return counts, f"{words}: {listed(counts)}"
 
 
 @CLAIMS.claim(
     "4.2, Figure 3",
     "the heads of layer 4 attend to single pixels that form a grid around the query",
-    "at least {enough} of 9 heads put half of their mass on one shift of up to {reach} pixels that"
-    " no other head has (partly: {some})",
+    "at least {enough} of 9 heads put at least half of their mass on one shift of up to {reach}"
+    " pixels that is the best shift of no other head (partly: {some})",
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-3",
 )
@@ -179,29 +181,29 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3)
         return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
 
     share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
-    return f"in layer 4, {share:.0%} of the heads do", grade(share, enough / 9, some / 9)
+    return f"{share:.0%} of the heads of layer 4 do so", grade(share, enough / 9, some / 9)
 
 
 @CLAIMS.claim(
     "4.2, Figure 4",
     "layers 1 and 2 are local, layers 3 to 6 also look further",
-    "each of layers 3 to 6 looks further, averaged over its heads, than layers 1 and 2 and than at"
-    " the start (partly: half)",
+    "the mean distance of each of layers 3 to 6, averaged over its heads, is larger than those of"
+    " layers 1 and 2 and larger than before training (partly: that of at least half of them)",
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-4",
 )
 def _deeper_is_further(runs: Runs) -> Answer:
     start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
     further = [now > max(*end[:2], then) for now, then in zip(end[2:], start[2:], strict=True)]
-    found = f"mean distance looked, by layer: {listed(end, 2)} tokens"
-    return f"{found}; at the start {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
+    found = f"mean attention distance by layer: {listed(end, 2)} tokens"
+    return f"{found}; before training {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
 
 
 @CLAIMS.claim(
     "4.2, Figure 14",
     "16 heads do not overlap",
-    "on average over the layers {enough} % of the heads, and more than at the start, have a best"
-    " shift of their own (partly: {some} %)",
+    "averaged over the layers, at least {enough} % of the heads, and more than before training,"
+    " have a best shift that no other head has (partly: {some} %)",
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )
@@ -211,8 +213,8 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
 
     start, end = map(mean, start_and_end(runs, "sa-quadratic-16", alone))
     found = (
-        f"{end:.0%} of the heads, averaged over the layers, have a best shift that no other has; at"
-        f" the start {start:.0%}"
+        f"averaged over the layers, {end:.0%} of the heads have a best shift that no other head"
+        f" has; before training {start:.0%}"
     )
     return found, grade(end, enough / 100, some / 100) if end > start else "differs"
 
@@ -221,8 +223,8 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     "4.3, Figure 5",
     "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
     " pixels",
-    "half of their mass on one shift put at least {many} heads of layer 1, {many} of layer 2, and"
-    " {few} of layer 3 and fewer there than in both (partly: one of the three)",
+    "at least {many} heads of layer 1, {many} of layer 2, and {few} of layer 3, but fewer than in"
+    " both others, put at least half of their mass on one shift (partly: one of the three holds)",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -235,7 +237,7 @@ def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
 def mirrored(heads: Heads) -> Tensor:
     """Return how symmetric each head's map is about the query's column, `(N_h,)`.
 
-    It is the cosine of the map, less its mean, and its mirror image.
+    It is the cosine similarity of the map, minus its mean, and its mirror image.
     """
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)
@@ -247,8 +249,8 @@ def mirrored(heads: Heads) -> Tensor:
 @CLAIMS.claim(
     "4.3, Figure 5",
     "other heads attend to horizontally symmetric, not localised patterns",
-    "{enough} heads more than at the start put less than half on one shift and are mirrored, cosine"
-    " {cosine} less the mean (partly: {some})",
+    "{enough} more heads than before training put less than half on one shift and are symmetric:"
+    " cosine similarity {cosine} with the mirror image, minus the mean (partly: {some})",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -257,27 +259,27 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
     start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))
-    found = f"{end:.1f} heads of all layers; at the start {start:.1f}"
+    found = f"{end:.1f} heads in all layers; before training {start:.1f}"
     return found, grade(end - start, enough, some)
 
 
 @CLAIMS.claim(
     "4.3, Figures 6, 7",
-    "with content, some heads of layers 2 and 3 attend to one shift whatever image and query",
-    f"in both layers a head gives one shift a mean probability of {HALF} (partly: in one)",
+    "with content, some heads of layers 2 and 3 attend to one shift for any image and query",
+    f"in both layers a head gives one shift a mean probability of at least {HALF} (partly: in one)",
     "sa-learned-content",
     shown="13-learned-encodings#fig-6",
 )
 def _constant_shift(runs: Runs) -> Answer:
-    counts, found = on_one_pixel(runs, "sa-learned-content", ", over images and queries")
+    counts, found = on_one_pixel(runs, "sa-learned-content", ", averaged over images and queries")
     return found, grade((counts[1] >= 1) + (counts[2] >= 1), 2, 1)
 
 
 @CLAIMS.claim(
     "4.3, Figures 8 to 10",
     "other heads use the content",
-    "at least {enough} heads move {mass} of their mass between single images, total variation from"
-    " their mean map (partly: {some})",
+    "for at least {enough} heads, the mean total variation between the maps of single images and"
+    " their mean is at least {mass} (partly: {some})",
     "sa-learned-content",
     shown="13-learned-encodings#fig-8",
 )
@@ -290,8 +292,8 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
         apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2
         counts.append(int((apart >= mass).sum()))
         heads, images = apart.numel(), len(maps)
-    found = f"{listed([mean(counts)])} of {heads} heads move at least {mass} of their mass"
-    return f"{found} between {images} test images", grade(mean(counts), enough, some)
+    found = f"{listed([mean(counts)])} of {heads} heads have a total variation of at least {mass}"
+    return f"{found} over {images} test images", grade(mean(counts), enough, some)
 
 
 # --- appendices E and F: the generalised encoding, pruning, sixteen heads -------------------------
@@ -300,8 +302,8 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
 @CLAIMS.claim(
     "Appendix E, Figure 12",
     "heads of the generalised encoding become non-isotropic, especially in high layers",
-    "a layer's median ratio of axes reaches {ratio}, and layers 4 to 6 exceed layers 1 to 3"
-    " (partly: the first alone)",
+    "the median axis ratio of a layer reaches {ratio}, and the mean over layers 4 to 6 exceeds that"
+    " over layers 1 to 3 (partly: only the first)",
     "sa-generalized",
     shown="12-beyond-isotropic#fig-12",
 )
@@ -312,14 +314,14 @@ def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
         by_run.append([(axis[:, 0] / axis[:, 1]).median().item() for axis in axes])
     ratios = over_runs(by_run)
     reached, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
-    found = f"median ratio of a head's axes, by layer: {listed(ratios)}"
+    found = f"median axis ratio of the heads, by layer: {listed(ratios)}"
     return found, grade(reached * (1 + above), 2, 1)
 
 
 @CLAIMS.claim(
     "Appendix E",
     "non-isotropic heads bring no improvement",
-    "not more than {tolerance} above the quadratic model",
+    "the generalised model is at most {tolerance} more accurate than the quadratic one",
     "sa-quadratic",
     "sa-generalized",
     shown="10-results#table-4-small",
@@ -336,7 +338,7 @@ def _mean_of_parents(runs: Runs, name: str) -> float:
 @CLAIMS.claim(
     "Appendix E",
     "pruning initially hurts",
-    "the accuracy just after it is lower than before",
+    "the accuracy just after pruning is lower than before",
     "sa-generalized-pruned",
     shown="10-results#fig-13",
 )
@@ -349,20 +351,20 @@ def _pruning_hurts(runs: Runs) -> Answer:
 @CLAIMS.claim(
     "Appendix E, Figure 13",
     "the pruned model recovers the accuracy of the unpruned one",
-    "not more than {tolerance} below its parent",
+    "it is at most {tolerance} less accurate than its parent",
     "sa-generalized-pruned",
     shown="10-results#fig-13",
 )
 def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     before = _mean_of_parents(runs, "test_accuracy")
     change = minus(accuracy(runs["sa-generalized-pruned"]), before)
-    return f"at the end {change:+.4f} from before pruning", verdict(change >= -tolerance)
+    return f"final accuracy {change:+.4f} relative to before pruning", verdict(change >= -tolerance)
 
 
 @CLAIMS.claim(
     "Appendix E",
     "pruning reduces size and cost by a fourth",
-    "by {percent} % or more",
+    "both decrease by at least {percent} %",
     not_small=SIZE,
     shown="10-results#table-4",
 )
@@ -370,8 +372,8 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
     found = (
-        f"{saved[0]:.1%} of the parameters, {saved[1]:.1%} of the FLOPs as published, for the"
-        " paper's own heads"
+        f"for the heads left in the paper, {saved[0]:.1%} of the parameters and {saved[1]:.1%} of"
+        " the FLOPs as published"
     )
     return found, verdict(min(saved) >= percent / 100)
 
@@ -379,7 +381,7 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
 @CLAIMS.claim(
     "Appendix F, Figure 14",
     "with 16 heads, local ones are more frequent in the first layers",
-    "more heads with half of their mass on one shift in layers 1 to 3 than in 4 to 6",
+    "more heads with half of their mass on one shift in layers 1 to 3 than in layers 4 to 6",
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )

@@ -1,4 +1,4 @@
-"""How tables, notes and sets of pictures are shown in a page and in a notebook."""
+"""The display of tables, notes and sets of pictures in pages and notebooks."""
 
 import base64
 import html
@@ -35,9 +35,9 @@ Cell = str | tuple[str | Link, ...]
 class Table:
     """Cells of text under a header: HTML in a page, Markdown elsewhere.
 
-    `name`: its anchor in a page. `caption`: ends with the source of the numbers. `folded`: a line
-    that opens the table in a page, where few readers need it; "" shows the table. `stacked`: its
-    cells hold sentences, which a page sets one below another on a narrow screen.
+    `name` is its anchor in a page; `caption` ends with the source of the numbers. `folded` is the
+    label under which a page folds a table that few readers need; "" shows the table. With
+    `stacked`, for cells that hold sentences, a narrow screen shows them one below another.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Table:
     def of(
         cls, name: str, caption: str, rows: Sequence[Mapping[str, Cell]], **options: Any
     ) -> "Table":
-        """Make a table of rows that name their cells; `-` stands where a row lacks a cell."""
+        """Make a table from rows that map column names to cells; a missing cell becomes `-`."""
         header = list(dict.fromkeys(column for row in rows for column in row))
         cells = [[row.get(column, "-") for column in header] for row in rows]
         return cls(name, caption, header, cells, **options)
@@ -76,7 +76,7 @@ class Table:
         return f'<tr><th scope="row">{first}</th>{cells}</tr>'
 
     def markdown(self) -> str:
-        """Return the table in Markdown, its caption below."""
+        """Return the table in Markdown, with its caption below."""
         rows = [[text_of(cell) for cell in row] for row in self.rows]
         lines = [self.header, ["---"] * len(self.header), *rows]
         return "".join("| " + " | ".join(line) + " |\n" for line in lines) + f"\n{self.caption}\n"
@@ -99,7 +99,8 @@ def _cell_html(cell: Cell) -> str:
 def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidgets.VBox:
     """Return a slider over pictures drawn beforehand, which also works in a page without a kernel.
 
-    `pictures`: by the slider's value. The name and the value are a picture's alternative text.
+    `pictures` maps the slider's values to pictures. The alternative text of a picture consists of
+    `name` and the value.
     """
     shown = [
         ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()
@@ -117,7 +118,7 @@ def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidget
 
 
 def png_of(figure: Figure) -> bytes:
-    """Return a figure as a PNG file, the same bytes for the same figure."""
+    """Return a figure as a PNG file; equal figures give equal bytes."""
     content = io.BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
@@ -131,9 +132,9 @@ def _image(alt: str, figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences, each with a command to copy or none: HTML in a page, text elsewhere.
+    """Sentences, some with a command to copy: HTML in a page, text elsewhere.
 
-    `anchor`: what precedes a sentence in the name that a page links to; "" for no such name.
+    `anchor` is the prefix of each sentence's name, to which pages link; "" for no name.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -141,7 +142,7 @@ class Note:
 
     @classmethod
     def of(cls, text: str, command: str = "") -> "Note":
-        """Make a note of one sentence."""
+        """Make a note from a single sentence."""
         return cls(((text, command),))
 
     def _repr_html_(self) -> str:
@@ -159,21 +160,21 @@ class Note:
 
 
 def commands_of(runs: Sequence[RunRecord]) -> Note:
-    """Note the command that repeats each run, where the page can be linked to as `run-NAME`."""
+    """Note the command that repeats each run, with the anchor `run-NAME`."""
     return Note(tuple((record.name, command_of(record)) for record in runs), anchor="run-")
 
 
 def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: str) -> Any:
-    """Draw a figure or table of a model's first run, or note how to make the missing record."""
+    """Return a figure or table of a model's first run, or a note on how to create its record."""
     if runs := records.of(model):
         return draw(runs[0])
-    text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command makes the"
-    text += " record, with a GPU:" if records.tier == "paper" else " record:"
+    text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command creates the"
+    text += " record, on a GPU:" if records.tier == "paper" else " record:"
     return Note.of(text, records.command(model))
 
 
 def tier_note(records: Records, *models: str) -> Note:
-    """Note which tier a chapter shows for these models, and how the paper tier would be run."""
+    """Note which tier a chapter shows for these models, and how to run the paper tier."""
     tier = records.tier if any(map(records.of, models)) else "quick"
     text = f"Figures and tables show the {tier} tier"
     text += "".join(
@@ -192,12 +193,12 @@ def tier_note(records: Records, *models: str) -> Note:
 
 
 def missing_on_paper(records: Records, *models: str) -> Note | None:
-    """Note which models the paper tier has not been run for, and the command; None if it has."""
+    """Note which models have not been run in the paper tier, and the command; None if all have."""
     paper = records.at("paper")
     if not (missing := [model for model in models if not paper.of(model)]):
         return None
     text = (
-        "The paper tier (its sizes, 300 epochs, a GPU) is not run for"
-        f" {', '.join(missing)}; the command for one:"
+        "The paper tier (the paper's sizes, 300 epochs, a GPU) has not been run for"
+        f" {', '.join(missing)}. The command for the first:"
     )
     return Note.of(text, paper.command(missing[0]))

@@ -1,6 +1,6 @@
-"""Do heads that may move stay on the grid of a convolution? Chapter 15's claims and tables.
+"""Claims and tables of chapter 15, on whether movable heads stay on the grid of a convolution.
 
-The rules were written before the runs. Their verdicts are words of their own.
+The rules were written before the runs. Each has its own words for its verdicts.
 """
 
 from collections.abc import Sequence
@@ -47,18 +47,19 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
         _heads_stay,
         PLACE,
         f"{ARMS[_arm].label}: the heads stay on the grid",
-        "stay: on average over layers and seeds at least {stay} of the nine pixels are still the"
-        " nearest of some head (some leave: {some})",
+        "stay: averaged over layers and seeds, at least {stay} of the nine pixels are still the"
+        " nearest pixel of some head (some leave: {some})",
         _arm,
+        name=f"heads-stay-{_arm}",
         fixed=_fixed(_arm),
     )
 
 
 @CLAIMS.claim(
     PLACE,
-    "the later a network is freed, the nearer its heads stay",
-    "reproduced: the median distance moved, mean over layers and seeds, falls from each relax time"
-    " to the next (partly: from the first to the last)",
+    "the later a network is freed, the less its heads move",
+    "reproduced: the median distance moved, averaged over layers and seeds, decreases from each"
+    " relax time to the next (partly: only from the first to the last)",
     *("freed-0", "freed-25", "freed-50", "freed-100"),
 )
 def _later_is_nearer(runs: Runs) -> Answer:
@@ -71,10 +72,11 @@ def _later_is_nearer(runs: Runs) -> Answer:
 
 @CLAIMS.claim(
     PLACE,
-    "heads at random places return to the grid",
-    "return: in the end at least {enough} of the nine pixels are the nearest of some head (some"
-    " return: {more} more than at the start)",
+    "heads at random positions return to the grid",
+    "return: after training, at least {enough} of the nine pixels are the nearest pixel of some"
+    " head (some return: at least {more} more than before training)",
     "random-freed",
+    name="random-heads-return",
 )
 def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
     start, end = (
@@ -82,7 +84,7 @@ def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Answer:
         for moment in (0, -1)
     )
     some = "some return" if end >= start + more else "do not return"
-    return f"{end:.2f} of 9 pixels, at the start {start:.2f}", "return" if end >= enough else some
+    return f"{end:.2f} of 9 pixels, initially {start:.2f}", "return" if end >= enough else some
 
 
 def _compare(runs: Runs, better: str, worse: str, alike: str, enough: float = 0.01) -> Answer:
@@ -92,22 +94,44 @@ def _compare(runs: Runs, better: str, worse: str, alike: str, enough: float = 0.
     return found, better if more >= enough else worse if more <= -enough else alike
 
 
-for _text, _ours, _other, _better, _worse in (
-    ("freedom helps a trained CNN", "freed-100", "grid-100", "helps", "harms"),
-    ("freed widths help a trained CNN", "freed-100", "places-100", "help", "harm"),
-    ("freedom helps from the start", "freed-0", "grid-0", "helps", "harms"),
-    ("the grid is needed", "grid-0", "random-freed", "needed", "in the way"),
-    ("heads at random places must be freed", "random-freed", "random-fixed", "must", "must not"),
-    ("being attention costs a trained CNN accuracy", "cnn-on", "grid-100", "costs", "gains"),
+for _name, _text, _ours, _other, _better, _worse in (
+    ("freedom-helps", "freedom helps a trained CNN", "freed-100", "grid-100", "helps", "harms"),
+    ("widths-help", "freed widths help a trained CNN", "freed-100", "places-100", "help", "harm"),
+    (
+        "freedom-helps-from-the-start",
+        "freedom helps from the start",
+        "freed-0",
+        "grid-0",
+        "helps",
+        "harms",
+    ),
+    ("grid-is-needed", "the grid is needed", "grid-0", "random-freed", "needed", "in the way"),
+    (
+        "random-heads-must-be-freed",
+        "heads at random positions must be freed",
+        "random-freed",
+        "random-fixed",
+        "must",
+        "must not",
+    ),
+    (
+        "attention-costs-accuracy",
+        "being attention costs a trained CNN accuracy",
+        "cnn-on",
+        "grid-100",
+        "costs",
+        "gains",
+    ),
 ):
     CLAIMS.add(
         partial(_compare, better=_better, worse=_worse, alike="below the threshold"),
         PLACE,
         _text,
-        f"{{better}}: {_ours} is more accurate than {_other} by {{enough}}, mean over the seeds;"
-        " {worse}: less by as much; else {alike}",
+        f"{{better}}: averaged over the seeds, {_ours} is at least {{enough}} more accurate than"
+        f" {_other}; {{worse}}: at least {{enough}} less accurate; otherwise: {{alike}}",
         _ours,
         _other,
+        name=_name,
         fixed=_fixed(_ours, _other),
     )
 
@@ -115,10 +139,11 @@ for _text, _ours, _other, _better, _worse in (
 @CLAIMS.claim(
     PLACE,
     "grids grow without wider heads",
-    "grow: where places alone are freed, each of the last {last} layers grows by at least {share}"
-    " of what it grows by where widths are too, mean over seeds (some grow: one at least)",
+    "grow: with only positions freed, each of the last {last} layers grows by at least {share} of"
+    " its growth with freed widths too, mean over seeds (some grow: at least one does)",
     "places-100",
     "freed-100",
+    name="grids-grow",
     fixed=_fixed("places-100"),
 )
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
@@ -139,8 +164,8 @@ def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
 @CLAIMS.claim(
     PLACE,
     "a freed CNN is no longer a 3 × 3 convolution",
-    "no more: with the nearest convolutions of the same kernel sizes in place of its layers it"
-    " loses {much} of its accuracy (partly: {some})",
+    "no more: its accuracy drops by at least {much} if each layer is replaced by the nearest"
+    " convolution of the same kernel size (partly: {some})",
     "freed-100",
 )
 def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer:
@@ -156,18 +181,20 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
 
 
 def arms_table(records: Records) -> Table:
-    """Return the accuracy of every arm at its start and end, and what its heads did, over seeds."""
+    """Return each arm's accuracy at start and end and the motion of its heads, over the seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Test accuracy on CIFAR-10, mean over seeds ± standard deviation: of the CNN that an arm"
-        " started from (0.1, chance, after 0 epochs), once converted to soft attention, at the end,"
-        " and with the nearest convolution of the same kernel size in place of each layer, batch"
-        " statistics unchanged. Mean over the 3 × 3 layers and the seeds: how many of the nine"
-        " pixels are the nearest of some head; the median distance that heads moved, in pixels; the"
-        " mass on a head's nearest pixel; the largest residual of Lemma 3, on 15 × 15 pixels."
-        " Source: the run records in data/runs."
+        "Final accuracies and motion of the heads. Accuracies are on the CIFAR-10 test set, mean"
+        " over seeds ± standard deviation: of the CNN from which the arm started (0.1, chance,"
+        " after 0 epochs), of its conversion to soft attention, of the trained arm, and of the arm"
+        " with each layer's nearest convolution of the same kernel size, batch statistics"
+        " unchanged. Mean over 3 × 3 layers and seeds: the pixels, of nine, that are nearest to"
+        " some head; the median distance moved, in pixels; the mass on a head's nearest pixel; the"
+        " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )
-    return Table.of("arms", caption, rows)
+    return Table.of(
+        "arms", caption, rows, folded="The accuracies and the motion of the heads, by arm"
+    )
 
 
 def _arm_row(records: Records, name: str) -> dict[str, str]:
@@ -207,17 +234,17 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
 
 
 def growth_table(records: Records) -> Table:
-    """Return how the grid of each layer changed, of the networks whose heads were freed on one."""
+    """Return how the grid of each layer changed, for arms whose heads started on the grid."""
     rows = []
     for name, spec in ARMS.items():
         runs = records.at(TIER).of(name)
         if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
             rows.append({"network": spec.label} | _growth(runs))
     caption = (
-        "How the grid of each 3 × 3 layer changed, mean over seeds: the factor by which it grew,"
-        " the share of the heads' squared distances that this factor explains, and how many"
-        " different pixels, inside the kernel or not, are the nearest of some head. The layers see"
-        " 31, 15, 15, 7, 7 and 3 pixels a side. Source: the run records in data/runs."
+        "Growth of the grid of each 3 × 3 layer, mean over seeds: the factor, the share of the"
+        " heads' squared displacements that it explains, and how many different pixels, inside the"
+        " kernel or not, are nearest to some head. The inputs of the layers have sides of 31, 15,"
+        " 15, 7, 7 and 3 pixels. Source: the run records in data/runs."
     )
     return Table.of("growth", caption, rows)
 

@@ -1,4 +1,4 @@
-"""Claims, the rules that judge them by run records, and the words of verdicts."""
+"""Claims, the rules that judge them from run records, and the words for verdicts."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +18,14 @@ Judgement = Callable[..., Answer]
 class Claim:
     """A claim and the rule that judges it.
 
-    `place`: where the paper makes it. `text`: its words in short. `rule`: the rule in words.
-    `needs`: the models whose runs it takes. `judge`: the rule in code. `not_small`: why the rule
+    `name`: a short name, unique among all claims, for `python -m attnconv check`. `place`: the
+    section of the paper that makes it. `text`: the claim in short. `rule`: the rule in words.
+    `needs`: the models whose runs it uses. `judge`: the rule in code. `not_small`: why the rule
     does not apply to small networks; "" if it does. `shown`: the chapter and the anchor where its
-    runs are shown. `fixed`: the commit that fixed the rule, before the first run that it judges.
+    runs are shown. `fixed`: the commit that fixed the rule, before the first run it judges.
     """
 
+    name: str
     place: str
     text: str
     rule: str
@@ -35,7 +37,7 @@ class Claim:
 
 
 class Claims(list[Claim]):
-    """Claims in the order in which they are written down, whose rules one commit fixed."""
+    """A list of claims whose rules were fixed by one commit."""
 
     def __init__(self, fixed: str):
         super().__init__()
@@ -46,13 +48,14 @@ class Claims(list[Claim]):
     ) -> None:
         """Append a judgement as a claim.
 
-        The thresholds are the default arguments of the judgement, and fill the gaps in the rule's
-        words, so that words and code cannot differ.
+        The thresholds are the default arguments of the judgement. They also fill the placeholders
+        in the rule's text, so that text and code cannot differ. The default `name` is that of the judgement.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
+        name = options.pop("name", "") or judge.__name__.strip("_").replace("_", "-")
         options = {"fixed": self.fixed} | options
-        self.append(Claim(place, text, rule.format(**thresholds), needs, judge, **options))
+        self.append(Claim(name, place, text, rule.format(**thresholds), needs, judge, **options))
 
     def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
         """Return a decorator that adds a judgement as a claim; the arguments are those of `add`."""
@@ -65,41 +68,41 @@ class Claims(list[Claim]):
 
 
 def accuracy(runs: Sequence[RunRecord]) -> float:
-    """Return the mean test accuracy of some runs after their last epoch."""
+    """Return the mean test accuracy of runs after their last epoch."""
     return Accuracy.of(runs).last
 
 
 def gained(runs: Runs, ours: str, other: str) -> float:
-    """Return how much more accurate one model is than another, mean over the seeds of each."""
+    """Return the difference between two models' test accuracies, each averaged over its seeds."""
     return minus(accuracy(runs[ours]), accuracy(runs[other]))
 
 
 def minus(ours: float, other: float) -> float:
-    """Return a difference of accuracies, which are multiples of 1e-4, free of rounding errors.
+    """Return a difference of accuracies, rounded to multiples of 1e-4 to remove rounding errors.
 
-    So 0.943 is within 0.005 of 0.938.
+    For example, 0.943 is within 0.005 of 0.938.
     """
     return round(ours - other, 6)
 
 
 def verdict(holds: bool) -> str:
-    """Return the verdict of a rule that holds or does not."""
+    """Return the verdict of a rule that either holds or does not."""
     return "reproduced" if holds else "differs"
 
 
 def grade(amount: float, enough: float, some: float) -> str:
-    """Return the verdict of an amount: `enough` reproduces the claim, `some` does so partly."""
+    """Return the verdict for an amount: from `enough` on reproduced, from `some` on partly."""
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
-    """Return numbers as text; whole ones, as of a single run, have no digits after the point."""
+    """Return numbers as text, without decimals if all are whole, as for a single run."""
     digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
-    """Return the mean over the runs, layer by layer."""
+    """Return each layer's mean over the runs."""
     return [mean(layer) for layer in zip(*by_run, strict=True)]
 
 
@@ -113,12 +116,12 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """True if there were runs to judge by."""
+        """Return whether there were runs to judge the claim."""
         return self.verdict not in ("not run", "not asked")
 
 
 def finding(claim: Claim, records: Records) -> Finding:
-    """Judge a claim by one tier's records."""
+    """Judge a claim from the records of one tier."""
     if records.tier != "paper" and claim.not_small:
         return Finding(claim.not_small, "-", "not asked")
     runs = {model: records.of(model) for model in claim.needs}
@@ -131,11 +134,11 @@ def finding(claim: Claim, records: Records) -> Finding:
 
 
 def _by_seed(claim: Claim, runs: Runs) -> str:
-    """Return the verdict of each run by itself, where one model is asked and has several runs."""
+    """Return the verdict of each run, for a claim about one model with several runs."""
     if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
         return ""
     alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]
-    return f"; each seed alone: {', '.join(alone)}"
+    return f"; by seed: {', '.join(alone)}"
 
 
 def _sample(runs: Sequence[RunRecord]) -> str:

@@ -1,4 +1,4 @@
-"""The chapter on scaling: its table, its answers and its prediction."""
+"""The tables of the chapter on scaling: settings, answers and prediction."""
 
 from ..measures.accuracy import Accuracy
 from ..measures.scaling import (
@@ -45,7 +45,7 @@ def settings_table(records: Records) -> Table:
 
 
 def answers_table(records: Records) -> Table:
-    """Answer the question of each axis by the rule."""
+    """Answer the question of each axis with the rule."""
     found, rows = answers(records), []
     for axis in AXES:
         answer = found[axis.name]
@@ -57,7 +57,7 @@ def answers_table(records: Records) -> Table:
             row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
         rows.append(row)
     caption = (
-        "Does attention catch up? One question per axis, answered by the rule on this page. Source:"
+        "Does attention catch up? One answer per axis, by the rule on this page. Source:"
         " the run records in data/runs."
     )
     return Table.of("scaling-answers", caption, rows, stacked=True)

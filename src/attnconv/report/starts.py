@@ -1,4 +1,4 @@
-"""The chapter on vision transformers that start as a convolution: its tables."""
+"""The tables of the chapter on vision transformers that start as a convolution."""
 
 from ..measures.accuracy import Accuracy
 from ..measures.starts import NOT_RUN, RULES, TIERS, answers
@@ -10,7 +10,7 @@ from .display import Table
 
 
 def tier_label(tier: str) -> str:
-    """Return what a tier of the chapter is: its training images and epochs."""
+    """Return a label for a tier of the chapter: its training images and epochs."""
     recipe = ALL_TIERS[tier].recipe
     return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
 
@@ -33,7 +33,7 @@ def starts_table(records: Records) -> Table:
 
 
 def start_answers_table(records: Records) -> Table:
-    """Answer the questions of the chapter by their rules."""
+    """Answer the questions of the chapter with their rules."""
     rows = []
     for name, answer in answers(records).items():
         rule, _, tier = name.partition(", ")

@@ -1,7 +1,7 @@
-"""The tables: one function each, with published beside measured values, and those beyond the paper.
+"""The tables of the paper, with published beside measured values, and tables beyond it.
 
-Numbers are computed or read from run records. `-` stands for what does not exist, a word for what
-has not been run.
+Numbers are computed or read from run records. `-` marks a value that does not exist; a word says
+that something has not been run.
 """
 
 import statistics
@@ -33,7 +33,7 @@ from .display import Table
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
     """Return the cost of a model of Table 4 for 32 x 32 images.
 
-    `heads`: how many each layer has, where a run pruned other heads than the paper.
+    `heads` is the number of heads in each layer, for a run that pruned other heads than the paper.
     """
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
@@ -44,16 +44,16 @@ def table_1(records: Records) -> Table:
 
 
 def table_4(records: Records) -> Table:
-    """Table 4: return accuracy, parameters and FLOPs of all models, appendix F's included."""
+    """Table 4: return accuracy, parameters and FLOPs of all models, including appendix F's."""
     return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
     caption = (
         f"{name}. {what}, published and measured: after the last epoch, mean over the seeds ±"
-        " standard deviation. Best: of all epochs. In brackets: as printed. All FLOPs count every"
-        " product. Source: the paper; the run records in data/runs; the replication of Varma and"
-        " Prabhu (2020), one seed; cost_of."
+        " standard deviation; best: in the best epoch. Numbers in brackets are as printed. All"
+        " FLOPs count every product. Source: the paper; the run records in data/runs; the"
+        " replication of Varma and Prabhu (2020), one seed; cost_of."
     )
     rows = [_accuracy_row(model, records) for model in models]
     return Table.of(name.lower().replace(" ", "-"), caption, rows)
@@ -86,7 +86,7 @@ def _published(model: str) -> str:
 
 
 def summary(records: Records) -> Table:
-    """Return the README's table: accuracy as published and as measured in two tiers, and size."""
+    """Return the README's table: published accuracy, measured accuracy in two tiers, and size."""
     paper, small = records.at("paper"), records.at("small")
     rows = [
         {
@@ -134,8 +134,8 @@ def small_table(records: Records) -> Table:
             rows.append(_small_row(long, model))
     caption = (
         "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ±"
-        " standard deviation; FLOPs for one image, as the paper counts them and with every product;"
-        " minutes for one run. Source: the run records in data/runs."
+        " standard deviation. FLOPs are for one image, counted as in the paper and with every"
+        " product. Minutes are for one run. Source: the run records in data/runs."
     )
     return Table.of("table-4-small", caption, rows)
 
@@ -177,9 +177,9 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
         for record in runs
     ]
     caption = (
-        "Quick tier: test accuracy on scikit-learn's digits after a few epochs, one seed. It shows"
-        " that the seven models run and learn; it says nothing about the paper's numbers. Source:"
-        f" trained here, on {runs[0].info.hardware['device']}."
+        "Quick tier: all seven models run and learn. Test accuracy on scikit-learn's digits after a"
+        " few epochs, one seed; these numbers say nothing about the paper's. Source: trained during"
+        f" the build, on {runs[0].info.hardware['device']}."
     )
     return Table.of("quick-results", caption, rows)
 
@@ -188,7 +188,7 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
 
 
 def table_2(records: Records) -> Table:
-    """Table 2: return the parameters of the attention networks, as printed, planned and used."""
+    """Table 2: return the attention networks' parameters as printed, in the recipe, and as used."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = cast(SelfAttentionNet, build_model("sa-quadratic"))
     norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
@@ -205,9 +205,7 @@ def table_2(records: Records) -> Table:
         ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
         used = [_used(record, label, parameter) for record in columns.values()]
         rows.append([label, printed, ours, *used])
-    used = (
-        "the run records; - stands for what no record holds." if columns else "no run record yet."
-    )
+    used = "the run records (-: not recorded)." if columns else "no run record yet."
     caption = (
         "Table 2. Parameters of the self-attention networks. Source: the paper;"
         f" models.specs.PAPER_RECIPE, the model itself; {used}"
@@ -229,7 +227,7 @@ KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-gene
 
 
 def tier_recipe() -> Table:
-    """Return the parameters in which the small tier's recipes differ from the paper tier's."""
+    """Return the parameters that differ between the recipes of the small and the paper tier."""
     recipes = {
         kind: [_recipe(model, tier) for tier in ("paper", "small")] for kind, model in KINDS.items()
     }
@@ -244,7 +242,7 @@ def tier_recipe() -> Table:
             if name != "tier" and paper != small:
                 rows.append([name, ", ".join(alike), paper, small])
     caption = (
-        "Where the small tier's recipe differs from the paper's. Source: PAPER_RECIPE and"
+        "Differences between the small tier's recipe and the paper's. Source: PAPER_RECIPE and"
         " SMALL_RECIPE of models.specs."
     )
     header = ["parameter", "applies to", "paper tier", "small tier"]
@@ -265,13 +263,13 @@ def _matters(kind: str, parameter: str) -> bool:
 
 
 def pilot_table() -> Table:
-    """Return the runs on held-out training images by which the small tier's recipe was chosen."""
+    """Return the runs on held-out training images that were used to choose the small recipe."""
     folders = sorted((REPOSITORY / "data" / "pilot").iterdir())
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
         "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
-        " learning rate falls to zero over the epochs of a run. Minutes are those of one thread,"
-        " with several runs on two cores. Source: the records in data/pilot."
+        " learning rate decreases to zero over the epochs of a run. Minutes are for one thread,"
+        " with several runs sharing two cores. Source: the records in data/pilot."
     )
     return Table.of("pilot", caption, rows)
 
@@ -299,7 +297,7 @@ def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
 
 # --- Table 3 --------------------------------------------------------------------------------------
 
-#: Who: the input; sinusoids, learned, quadratic, relative as in Table 3; how it is made here.
+#: Author: the input; sinusoids, learned, quadratic, relative as in Table 3; its classes here.
 ENCODING_USERS: dict[str, tuple[str, ...]] = {
     "Vaswani et al. (2017)": ("text", "x---", "sinusoidal_encoding"),
     "Radford et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
@@ -313,11 +311,11 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
 
 
 def table_3() -> Table:
-    """Table 3: return the types of positional encoding, each made here to show its shape."""
+    """Table 3: return the types of positional encoding, with the shape of an instance of each."""
     shifts = relative_shifts(4, 4)
     made = {
         "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
-        # r_delta: the vector of the shift, not of the place
+        # r_delta: the vector of the shift, not of the position
         "sinusoidal_encoding of shifts": encodings.sinusoidal_encoding(11, dim=8)[
             axis_shifts(6) + 5
         ],
@@ -331,10 +329,10 @@ def table_3() -> Table:
         kinds = zip(("sinusoids", "learned", "quadratic", "relative"), marks, strict=True)
         row = {"model": user, "applied to": what}
         row |= {kind: "yes" if mark == "x" else "-" for kind, mark in kinds}
-        rows.append(row | {"made here by encodings": "; ".join(shapes)})
+        rows.append(row | {"implemented in encodings as": "; ".join(shapes)})
     caption = (
         "Table 3. Types of positional encoding. The last column is computed: the shape of the"
-        " encoding for six words or for 4 × 4 pixels, between all pairs where it is relative."
+        " encoding for six words or 4 × 4 pixels; relative encodings are between all pairs."
         " Source: the paper."
     )
     return Table.of("table-3", caption, rows)
@@ -346,7 +344,8 @@ def table_3() -> Table:
 def lemma_1_table(record: RunRecord) -> Table:
     """Return how close each layer's heads come to Lemma 1, and the layer's residual of Lemma 3.
 
-    The residual is of attention that does not depend on the image; with content there is none.
+    The residual is defined for attention that does not depend on the image; content models have
+    none.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
@@ -365,18 +364,18 @@ def lemma_1_table(record: RunRecord) -> Table:
             row["largest residual of Lemma 3"] = residuals[number]
         rows.append(row)
     caption = (
-        "How close each layer is to Lemmas 1 and 3. Mass: a head's mean probability of its best"
-        " shift (of those up to half the image), over the queries that have it inside the image. A"
-        " shift of the 3 × 3 kernel counts if some head has at least half of its mass there."
-        " Effective pixels: of the map from the middle pixel; with content, of its mean over 100"
-        " test images, which blurs. Residual: over the queries whose kernel lies inside the image."
-        f" Source: {record.source}."
+        "How close each layer is to Lemmas 1 and 3. Mass is a head's mean probability of its best"
+        " shift, among shifts of up to half the image, over the queries for which it lies inside"
+        " the image. A shift of the 3 × 3 kernel counts if some head has at least half of its mass"
+        " there. Effective pixels are those of the map of the middle query; with content, of its"
+        " mean over 100 test images, which is blurred. The residual is over the queries whose"
+        f" kernel lies inside the image. Source: {record.source}."
     )
     return Table.of(f"lemma-1-{record.name}", caption, rows)
 
 
 def pruning_table(record: RunRecord) -> Table:
-    """Return what pruning degenerate heads removes and costs, from the record of a pruned run."""
+    """Return the heads that pruning removed and the accuracy it cost, from a record."""
     parent, parameters = record.parent, record.info.parameters
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
@@ -391,10 +390,10 @@ def pruning_table(record: RunRecord) -> Table:
     ):
         rows.append([name, f"{old:,}", f"{new:,}", f"{new:,} ({new / old - 1:+.1%})"])
     caption = (
-        f"Pruning heads with a condition number above {parent['max_condition']:g} or a largest"
-        f" eigenvalue below {parent['min_eigenvalue']:g}; heads removed per layer:"
-        f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}."
-        f" Source: {record.source}."
+        f"The effect of pruning heads with a condition number above {parent['max_condition']:g} or"
+        f" a largest eigenvalue below {parent['min_eigenvalue']:g}. Heads removed per layer:"
+        f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}. Source:"
+        f" {record.source}."
     )
     after = f"after {record.info.epochs_done} more epochs"
     return Table(
@@ -403,11 +402,11 @@ def pruning_table(record: RunRecord) -> Table:
 
 
 def model_cards(records: Records) -> Table:
-    """Return one line for each model whose weights are kept, with its accuracy and its file."""
+    """Return a row for each model with stored weights: its accuracy and its file."""
     models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
     caption = (
-        "Models whose trained weights are kept, those of seed 0, with the accuracy of that seed and"
-        " over all seeds. Source: the run records in data/runs."
+        "Models with stored weights. The weights are those of seed 0; the accuracies are those of"
+        " this seed and over all seeds. Source: the run records in data/runs."
     )
     return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
 
@@ -430,11 +429,11 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Return how each run went, on what hardware, and from which code.
+    """Return each run's result, its hardware and the commit of its code.
 
-    `notes.commands_of` has the commands that repeat the runs.
+    `display.commands_of` lists the commands that repeat the runs.
     """
-    caption = "Run records. A commit with + had changes on top. Source: run.json of each."
+    caption = "Run records. A + marks uncommitted changes. Source: run.json of each record."
     return Table.of(name, caption, [_record_row(record) for record in runs])
 
 

@@ -22,11 +22,12 @@ from .rules import Claim, Finding, finding, listed, over_runs
 from .tables import summary
 
 RULE = "rule, and the commit that fixed it before the runs"
+NAME = "name, for python -m attnconv check"
 SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
-    """Return the experimental claims that a tier has judged, and, folded, the others."""
+    """Return a table of the claims judged in a tier, and a folded table of the others."""
     judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
@@ -40,6 +41,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "figure or table, and runs": _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE.replace(":", ", small tier:"): small.sure,
+                NAME: claim.name,
                 "section of the paper": claim.place,
             }
             judged.append(row)
@@ -49,13 +51,14 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
                 RULE: f"{claim.rule} ({claim.fixed})",
+                NAME: claim.name,
                 "section of the paper": claim.place,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
     caption = (
         f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each judged by a rule"
-        f" over the runs of a tier. {source} and the run records in data/runs."
+        f" from the runs of a tier. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules, and which runs are missing"
@@ -90,7 +93,7 @@ def _why_not(unjudged: Finding) -> str:
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims about the quadratic model alone, by the short runs and the long ones."""
+    """Return the claims about the quadratic model only, judged from short and from long runs."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -104,23 +107,24 @@ def long_run_table(records: Records) -> Table:
                 "sample, long runs": long.sure,
             }
             rows.append(row)
-    caption = "Verdicts on the same claims by the short runs and by the long ones."
+    caption = "Verdicts on the same claims from the short and from the long runs."
     if records.at("small-long").of("sa-quadratic"):
         apart = sum(row["short runs"] != row["long runs"] for row in rows)
-        caption += f" They disagree on {apart} of {len(rows)} claims."
+        caption += f" They differ for {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
-    return Table.of("long-run", caption, rows, stacked=True)
+    folded = "The claims about the quadratic model, by the short and the long runs"
+    return Table.of("long-run", caption, rows, folded=folded, stacked=True)
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
-    """Return a tier's result and verdict on the claim whose text begins so, for a sentence."""
+    """Return a tier's result and verdict, in words, on the claim whose text begins as given."""
     (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
     result = finding(claim, records.at(tier))
     return f"{result.found} ({result.verdict})"
 
 
 def freed_table(records: Records) -> Table:
-    """Return chapter 15's questions, answered by rules that were written before its runs."""
+    """Return chapter 15's questions with the answers of rules written before its runs."""
     rows = []
     for claim in moving_heads.CLAIMS:
         answer = finding(claim, records.at(TIER))
@@ -130,13 +134,15 @@ def freed_table(records: Records) -> Table:
             "result": answer.found,
             RULE: f"{claim.rule} ({claim.fixed})",
             SAMPLE: answer.sure,
+            NAME: claim.name,
         }
         rows.append(row)
     caption = (
-        "What a trained CNN's heads do when they may move (chapter 15). Source: the rules in"
+        "How the heads of a trained CNN move once they are freed (chapter 15). Source: the rules in"
         " report/moving_heads.py and the run records in data/runs."
     )
-    return Table.of("freed", caption, rows, stacked=True)
+    folded = f"All {len(rows)} questions, with answers, results, rules and samples"
+    return Table.of("freed", caption, rows, folded=folded, stacked=True)
 
 
 def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
@@ -158,8 +164,8 @@ def trained_heads(records: Records) -> Note:
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
         " averaged over seeds: a head puts at least half of its attention there."
         f" {close or 'None'} of the {len(largest)} layers can express every 3 × 3 convolution, even"
-        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1 as"
-        " soon as one position is missed, however many are."
+        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1"
+        " for one that misses any position, no matter how many."
     )
 
 
@@ -173,7 +179,7 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
             "device": device,
             "runs": str(len(mine)),
             "epochs": str(sum(info.epochs_done for info in mine)),
-            "hours of the runs, several of which may have shared the machine": f"{hours:.2f}",
+            "hours (several runs may have shared the machine)": f"{hours:.2f}",
         }
         rows.append(row)
     caption = (
@@ -195,12 +201,12 @@ def readme_part(records: Records) -> str:
         count = sum(bool(mine.of(model)) for model in TABLE_4)
         state += f"{mine.name}: {count} of {len(TABLE_4)} rows run. "
         commands.append(mine.command("sa-quadratic"))
-    state += f"A row is repeated by `{commands[0]}`, or with a GPU by `{commands[1]}`."
+    state += f"To repeat a row, run `{commands[0]}`, or on a GPU `{commands[1]}`."
     return f"{MARKS[0]}\n\n{summary(records).markdown()}\n{state}\n\n{MARKS[1]}"
 
 
 def update_readme(records: Records, path: Path | None = None) -> bool:
-    """Write the part anew and return whether it changed; ValueError when the marks are missing."""
+    """Rewrite the part and return whether it changed; ValueError if the marks are missing."""
     path = path or README
     text = path.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)
@@ -216,5 +222,5 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
 
 
 def update_picture(path: Path | None = None) -> None:
-    """Draw the README's picture anew: Theorem 1 on a photograph."""
+    """Redraw the README's picture: Theorem 1 on a photograph."""
     write_file(path or PICTURE, png_of(draw_claim()))

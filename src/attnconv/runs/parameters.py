@@ -314,9 +314,10 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """Whether the weights are stored with the record: for seed 0 in some of the small tiers.
+        """Return whether the weights are stored with the record.
 
-        Among the vision transformers, only the one that starts as a convolution is stored.
+        They are stored for seed 0 in some of the small tiers. Among the vision transformers, only
+        the one that starts as a convolution is stored.
         """
         chosen = SPECS[self.model].vit in (None, "convolution")
         return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen

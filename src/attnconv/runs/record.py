@@ -145,7 +145,7 @@ class RunRecord:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run was trained and tested on all images of CIFAR-10 that its tier uses."""
+        """Return whether the run used all the CIFAR-10 images that its tier trains and tests on."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
@@ -180,7 +180,7 @@ class RunRecord:
 
     @property
     def has_content(self) -> bool:
-        """Whether the model's attention depends on the image."""
+        """Return whether the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 

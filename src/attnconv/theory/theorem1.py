@@ -140,7 +140,7 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha from which on every output differs from the convolution by less than `gap`.
+    """Return an alpha such that for it, and any larger one, every output's error is below `gap`.
 
     `gap` must be positive; the other arguments are those of `softness_bound`. Returns 0 for a
     kernel of zeros. Raises ValueError unless all are finite. Proved as

@@ -39,7 +39,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes the files."""
+        """Return whether this is the process that writes the files."""
         return self.index == 0
 
     def total(self, value: Tensor) -> Tensor:

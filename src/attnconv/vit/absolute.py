@@ -103,9 +103,9 @@ def position_code(
 ) -> tuple[Tensor, float]:
     """Return the codes `(prefix + T, CODE)` of all tokens, float64, and their unit of length.
 
-    They have mean zero and one norm. Coordinates are those from the centre. A prefix token is at no
-    position: as a key its score lies `PREFIX_MARGIN` below the best patch's, as a query it is
-    uniform. `reach`: the largest coordinate of an offset.
+    They have mean zero and equal norms. Coordinates are relative to the centre. A prefix token has
+    no position: as a key, its score is `PREFIX_MARGIN` below that of the best patch; as a query, it
+    attends uniformly. `reach` is the largest coordinate of an offset.
     """
     middle = torch.tensor([height - 1, width - 1], dtype=torch.float64) / 2
     k = pixels(height, width) - middle

@@ -33,7 +33,7 @@ class Biased(NamedTuple):
 
     @torch.no_grad()
     def probabilities(self) -> Tensor:
-        """Return the softmax of the layer's own bias, `(N_h, H, W, H, W)`, float64.
+        """Return the softmax of the layer's bias, `(N_h, H, W, H, W)`, float64.
 
         It is the attention of the patch tokens, with any prefix token in the denominator.
         """

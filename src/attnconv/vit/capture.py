@@ -26,9 +26,10 @@ SUPPORTED = (
 class LayerAttention:
     """The attention of one layer on a batch of images.
 
-    `name`: of the module in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU: probabilities
-    from patch to patch, which sum to 1 over the keys; N = 1 if they depend on positions only.
-    `prefix_mass` `(N_h,)`: the mean probability that patches gave to prefix tokens before that.
+    `name` is that of the module in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU:
+    probabilities from patch to patch, which sum to 1 over the keys; N = 1 if they depend on
+    positions only. `prefix_mass` `(N_h,)`: the mean probability that patches gave to prefix tokens
+    before that.
     """
 
     name: str
@@ -39,12 +40,12 @@ class LayerAttention:
 def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
     """Return the attention of each layer on images, in the order of execution.
 
-    `images` `(B, C, H', W')` are what the model takes. It runs once, in eval mode and without
-    gradients, and is then left as it was. For layers with windows (Swin, MaxViT) each window is an
-    image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts tokens
-    on its own strided grid.
+    `images` `(B, C, H', W')` are the model's input. The model runs once, in evaluation mode and
+    without gradients, and its mode is restored. For layers with windows (Swin, MaxViT) each window
+    is an image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts
+    tokens on its own strided grid.
 
-    TypeError, naming the module, for attention that cannot be read, and for a model without any;
+    TypeError, naming the module, if attention cannot be read or the model has none;
     ValueError if the tokens of a layer have no known height and width.
     """
     found: list[LayerAttention] = []

@@ -22,7 +22,7 @@ from .capture import attention_of
 
 @dataclass(frozen=True)
 class LayerStart:
-    """How an attention layer starts.
+    """The initial state of an attention layer.
 
     `offsets` `(N_h, 2)`: the offset k - q that each head is given, in tokens. `fidelity` `(N_h,)`:
     its mean probability over the interior queries. `residual`: Lemma 3's, at its worst kernel
@@ -38,7 +38,7 @@ class LayerStart:
 
 @dataclass(frozen=True)
 class StartReport:
-    """What `init_as_convolution` made of each layer; it prints as a table."""
+    """The result of `init_as_convolution` for each layer, which prints as a table."""
 
     kernel_size: int
     alpha: float
@@ -70,23 +70,23 @@ def init_as_convolution(
     """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
 
     Each head attends to one offset of the kernel, `-alpha ||delta - Delta||^2` (Theorem 1); see
-    `kernel_offsets` for which. The scores go into the relative position biases, and the query
-    projections are set to zero, so that attention is exactly the quadratic encoding's until
-    training changes it. Values, projections and perceptrons keep their start. `layers` chooses
-    attention layers by number, from 0; None takes all.
+    `kernel_offsets` for the assignment. The scores go into the relative position biases, and the
+    query projections are set to zero, so that attention is exactly the quadratic encoding's until
+    training changes it. Values, projections and perceptrons keep their initialisation. `layers`
+    chooses attention layers by number, from 0; None takes all.
 
     With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform.
     With windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares
     its bias with others starts as they do.
 
-    A plain vision transformer (ViT, DeiT) has no such bias. There the start goes through ten
-    dimensions of its absolute position encoding, and is approximate, since a LayerNorm mixes
+    A plain vision transformer (ViT, DeiT) has no such bias. There the start uses ten
+    dimensions of its absolute position encoding and is approximate, because a LayerNorm mixes
     positions with content (see `vit.absolute`). It is set and measured on `images`
-    `(B, C, H', W')`, as the model takes them; on noise without any. A warning is given for a layer
-    with less than half of the fidelity of an exact start. Other models ignore `images`.
+    `(B, C, H', W')`, in the model's input format, or else on noise. A layer with less than half of
+    the fidelity of an exact start causes a warning. Other models ignore `images`.
 
-    TypeError, naming the module, for a layer that cannot start so; ValueError for a bad kernel
-    size, alpha or layer. The model is then left as it was.
+    TypeError, naming the module, for a layer that cannot start this way; ValueError for a bad
+    kernel size, alpha or layer. In both cases the model is unchanged.
     """
     if (plain := absolute_layers(vit)) is not None:
         return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
@@ -139,11 +139,11 @@ LOW_FIDELITY = 0.5
 
 
 def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
-    """Return the kernel offsets that the heads of each layer are given, `(N_h, 2)` each.
+    """Return the kernel offsets assigned to the heads of each layer, `(N_h, 2)` each.
 
-    The heads take the offsets from the centre outwards, and each layer goes on where the one before
-    stopped. So K^2 heads take each offset once, more heads repeat the first ones, and where there
-    are fewer, consecutive layers share the kernel out.
+    The heads take the offsets from the centre outwards, and each layer continues where the previous
+    one stopped. K^2 heads therefore take each offset once, additional heads repeat the first
+    offsets, and with fewer heads consecutive layers share the kernel.
     """
     offsets = shift_set((kernel_size, kernel_size))
     offsets = offsets[offsets.square().sum(dim=1).argsort(stable=True)]
@@ -219,8 +219,8 @@ def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
 def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
     """Return each head's mean probability on its offset, `(N_h,)`, over the interior queries.
 
-    `maps` `(..., N_h, H, W, H, W)`; interior are the queries from which the pixels at all heads'
-    offsets lie inside the image.
+    `maps` `(..., N_h, H, W, H, W)`. A query is interior if the pixels at all heads' offsets lie
+    inside the image.
     """
     height, width = maps.shape[-2:]
     low, high = offsets.amin(dim=0).clamp(max=0).tolist(), offsets.amax(dim=0).clamp(min=0).tolist()

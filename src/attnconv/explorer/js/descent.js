@@ -120,7 +120,7 @@ export class Descent {
     this.begin();
   }
 
-  /** Begin the schedule, from the parameters as they are. */
+  /** Restart the optimizer and its schedule from the current parameters. */
   begin() {
     this.steps = 0;
     const like = () =>

@@ -14,7 +14,7 @@ import { DescentScene } from "./scene-descent.js";
 import { NetworkScene } from "./scene-network.js";
 
 export const SCENES = [HeadsScene, DescentScene, NetworkScene];
-const SAID_SECONDS = 0.7; // what is said waits so long for what follows it
+const SAID_SECONDS = 0.7; // a sentence is announced if none replaces it within this time
 
 export class Stage {
   constructor(root, data, host) {
