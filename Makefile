@@ -81,6 +81,7 @@ benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (a
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/explorer.py
 	@$(BIN)/python benchmarks/networks.py
+	@$(BIN)/python benchmarks/stage.py
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind $(BIND) 8000

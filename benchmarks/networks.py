@@ -11,7 +11,8 @@ import subprocess
 from importlib import resources
 
 from attnconv import load_model
-from attnconv.explorer.networks import networks_payload
+from attnconv.explorer.networks import add_networks
+from attnconv.explorer.payload import Payload
 from attnconv.runs.record import processor
 
 NETWORKS = ("sa-quadratic", "sa-learned", "sa-generalized", "sa-learned-content", "cnn")
@@ -50,7 +51,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", type=int, default=30, help="forward passes of each network")
     passes = parser.parse_args().passes
-    payload = networks_payload(load_model(name).record for name in NETWORKS)
+    payload = add_networks(Payload(), (load_model(name).record for name in NETWORKS))
     given = json.dumps({"networks": payload.data["networks"], "passes": passes})
     folder = resources.files("attnconv.explorer").joinpath("js")
     command = ["node", "--input-type=module", "--eval", MEASURE.replace("FOLDER", str(folder))]

@@ -15,8 +15,9 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
-from attnconv import figures
+from attnconv import figures, load_model
 from attnconv.explorer import page_html
+from attnconv.explorer.networks import add_network_scene
 from attnconv.explorer.payload import (
     Payload,
     attention_payload,
@@ -31,8 +32,14 @@ from attnconv.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
+OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
 NO_SCRIPT = "The stage needs JavaScript. The picture below shows three moments of it."
 FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
+
+
+def write_files(built: str, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        write_file(Path(built, FOLDER, name), content)
 
 
 def attention_of_runs(place: str) -> Payload:
@@ -70,8 +77,7 @@ class Explorer(SphinxDirective):
                 f"unknown view {view!r} of the explorer, expected one of {', '.join(makers)}"
             )
         payload = makers[view]()
-        for name, content in payload.files.items():
-            write_file(Path(self.env.app.outdir, FOLDER, name), content)
+        write_files(self.env.app.outdir, payload.files)
         return [nodes.raw("", page_html(view, payload.data, " ".join(self.content)), format="html")]
 
 
@@ -83,11 +89,15 @@ class Stage(SphinxDirective):
 
     def run(self):
         scene, up = self.options.get("scene"), "../" * self.env.docname.count("/")
-        view = page_html("stage", stage_payload(scene).data, NO_SCRIPT)
+        payload = stage_payload(scene, up + FOLDER)
+        if not scene:
+            add_network_scene(payload, (load_model(model).record for model in OF_THE_STAGE))
+        view = page_html("stage", payload.data, NO_SCRIPT)
         embedded = " stage-embedded" if scene else ""
         drawn, text = io.BytesIO(), html.escape(" ".join(self.content))
         figures.still().savefig(drawn, format="png", dpi=160)
-        write_file(Path(self.env.app.outdir, FOLDER, "still.png"), drawn.getvalue())
+        payload.files["still.png"] = drawn.getvalue()
+        write_files(self.env.app.outdir, payload.files)
         still = f'<p class="stage-still"><img src="{up}{FOLDER}/still.png" alt="{text}"></p>'
         page = f'<div class="stage-host{embedded}">\n{view}{still}\n</div>'
         return [nodes.raw("", page, format="html")]

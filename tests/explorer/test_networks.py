@@ -8,7 +8,8 @@ from helpers.javascript import run_node
 from attnconv import convert_network, load_model
 from attnconv.data import PHOTOGRAPHS, PICTURES, load_dataset, load_photograph
 from attnconv.data.cifar10 import CIFAR10_CLASSES
-from attnconv.explorer.networks import architecture, networks_payload
+from attnconv.explorer.networks import add_networks, architecture
+from attnconv.explorer.payload import Payload
 from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.models import build_model
 from attnconv.models.cnn import as_free_attention
@@ -36,7 +37,7 @@ def models():
 
 @pytest.fixture(scope="module")
 def payload(models):
-    return networks_payload(model.record for model in models.values()).data
+    return add_networks(Payload(), (model.record for model in models.values())).data
 
 
 @pytest.fixture(scope="module")

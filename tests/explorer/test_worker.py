@@ -9,7 +9,8 @@ from playwright.sync_api import sync_playwright
 
 from attnconv import load_model
 from attnconv.explorer import script, source
-from attnconv.explorer.networks import networks_payload
+from attnconv.explorer.networks import add_networks
+from attnconv.explorer.payload import Payload
 
 pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -19,7 +20,7 @@ ADDRESS = "http://book.example/page/"
 @pytest.fixture(scope="module")
 def payload():
     """One network, whose weights lie beside the page."""
-    return networks_payload([load_model("sa-quadratic").record], place="files")
+    return add_networks(Payload("files"), [load_model("sa-quadratic").record])
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,8 @@ def page(payload):
         (pytest.fail if required else pytest.skip)("there is no Chromium: apt-get install chromium")
     start = f"""
     window.NetworkClient = NetworkClient;
-    window.client = new NetworkClient({json.dumps(script("worker"))});
+    window.script = {json.dumps(script("worker"))};
+    window.client = new NetworkClient(script);
     window.payload = {json.dumps(payload.data)};
     const bytes = () => new Uint8ClampedArray(8000).map((_, n) => n % 251);
     window.picture = () => ({{ width: 50, height: 40, data: bytes() }});
@@ -117,8 +119,41 @@ def test_a_worker_that_cannot_start_says_so_each_time(page):
     assert messages == ["The networks cannot run in this browser; try another one."] * 2
 
 
+def test_closing_frees_the_script_with_a_worker_and_without(page):
+    found = page.evaluate("""async () => {
+      const gone = ({ url }) => fetch(url).then(() => false, () => true);
+      const running = new NetworkClient("");
+      const there = !(await gone(running));
+      running.close();
+      const { Worker } = window;
+      window.Worker = class { constructor() { throw new Error("refused"); } };
+      const refused = new NetworkClient("");
+      window.Worker = Worker;
+      refused.close();
+      return [there, await gone(running), await gone(refused)];
+    }""")
+    assert found == [True, True, True]
+
+
+def test_two_requests_for_a_network_fetch_it_once(page, payload):
+    """And one that failed can be asked for again."""
+    name = next(iter(payload.files))
+    asked = []
+    page.context.on("request", lambda request: asked.append(request.url))
+    found = page.evaluate("""async () => {
+      const [{ file, ...entry }] = payload.networks, another = new NetworkClient(script);
+      const missing = { ...entry, file: { ...file, crc32: 7, url: "no" } };
+      const first = await told(another.load(missing));
+      const loads = await Promise.all([1, 2].map(() => told(another.load({ file, ...entry }))));
+      another.close();
+      return [first, ...loads.map((reply) => reply === undefined)];
+    }""")
+    assert "the server answered 404" in found[0] and found[1:] == [True, True]
+    assert len([url for url in asked if url.endswith(name)]) == 1
+
+
 def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
-    (entry,) = networks_payload([load_model("sa-quadratic").record]).data["networks"]
+    (entry,) = add_networks(Payload(), [load_model("sa-quadratic").record]).data["networks"]
     start = f"""
     window.client = new NetworkClient({json.dumps(script("worker"))});
     window.entry = {json.dumps(entry)};

@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers import HTML
+from helpers.network_scene import ready
 from helpers.stage import PAGE, SIZES
 from playwright.sync_api import expect, sync_playwright
 
@@ -160,4 +161,21 @@ def stage(visit):
         return visited
 
     yield open_stage
+    assert not [problem for visited in visits for problem in visited.problems]
+
+
+@pytest.fixture
+def scene(visit):
+    """Opens the scene with the state of a link, at a size, and waits for the networks."""
+    visits = []
+
+    def open_scene(state="", size="desktop", path=PAGE, **options):
+        width, height = SIZES[size]
+        options |= {"viewport": {"width": width, "height": height}, "has_touch": size == "phone"}
+        address = f"{path}#scene=network{'&' if state else ''}{state}"
+        visits.append(visit(address, **options))
+        ready(visits[-1].page)
+        return visits[-1]
+
+    yield open_scene
     assert not [problem for visited in visits for problem in visited.problems]

@@ -19,7 +19,9 @@ MODULES = (
     *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
     *("picture", "descent", "client"),
     *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
-    *("descent-state", "scene-descent", "stage", "mount"),
+    *("descent-state", "scene-descent"),
+    *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
+    *("scene-network", "stage", "mount"),
 )
 # Those of the Web Worker, which runs networks.
 WORKER_MODULES = (
@@ -53,7 +55,7 @@ def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # so that no text can end the element
-    style = source("explorer.css", *(["stage.css"] if view == "stage" else []))
+    style = source("explorer.css", *(["stage.css", "network.css"] if view == "stage" else []))
     return (
         f"<style>\n{style}</style>\n"
         f'<div data-explorer="{view}" class="{view}"><p>{html.escape(still)}</p></div>\n'

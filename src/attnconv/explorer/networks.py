@@ -7,8 +7,9 @@ network is collected here from the network itself.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
+from ..data import PICTURES, load_photograph
 from ..data.cifar10 import CIFAR10_CLASSES, CIFAR10_NORMALISATION
 from ..data.dataset import DATASETS
 from ..layers.attention import ContentAttention
@@ -23,7 +24,10 @@ from ..theory.encodings import (
     LearnedRelativeEncoding,
     QuadraticEncoding,
 )
+from . import script
 from .payload import Payload
+
+PICTURE_SIZE = 192  # pixels a side of the scene's pictures
 
 ENCODINGS = {
     QuadraticEncoding: "quadratic",
@@ -32,15 +36,14 @@ ENCODINGS = {
 }
 
 
-def networks_payload(records: Iterable[RunRecord], place: str | None = None) -> Payload:
-    """Return the payload of trained networks for CIFAR-10, with their weights in half precision.
+def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
+    """Add trained networks for CIFAR-10 to a payload, with their weights in half precision.
 
-    `data["networks"]` contains each record's id, label, source, test accuracy, `architecture` and
-    weights file, which is loaded on request. `data["classes"]` are the names of the logits, and
-    `data["input"]` contains the side of the input in pixels and the mean and std of each channel.
+    `data["networks"]` contains each record's id, model, label, source, test accuracy,
+    `architecture` and weights file, which is loaded on request. `data["classes"]` are the names of
+    the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of each channel.
     ValueError for a network that the page cannot run, FileNotFoundError if no weights were kept.
     """
-    payload = Payload(place)
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
     size = DATASETS["cifar10"].image_size
@@ -51,17 +54,41 @@ def networks_payload(records: Iterable[RunRecord], place: str | None = None) -> 
     return payload
 
 
+def add_network_scene(payload: Payload, records: Iterable[RunRecord]) -> Payload:
+    """Add what the stage's scene "network" needs: networks, the worker's script and two pictures.
+
+    The pictures are the middle squares of `PICTURES`, reduced to 192 x 192 pixels.
+    """
+    add_networks(payload, records)
+    labels = zip(PICTURES, ("a cat", "a horse"), strict=True)
+    payload.data["pictures"] = [
+        payload.picture(name, label, _square(load_photograph(name))) for name, label in labels
+    ]
+    payload.data["worker"] = script("worker")
+    return payload
+
+
+def _square(image: Tensor) -> Tensor:
+    """Return the middle square of an image `(H, W, 3)`, reduced by averaging."""
+    side = min(image.shape[:2])
+    top, left = ((length - side) // 2 for length in image.shape[:2])
+    square = image[top : top + side, left : left + side].movedim(-1, 0)
+    reduced = nn.functional.interpolate(square[None], size=PICTURE_SIZE, mode="area")
+    return reduced[0].movedim(0, -1)
+
+
 def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
     if record.info.dataset["name"] != "cifar10":
         raise ValueError(f"got {record.name}, expected a run on cifar10")
     tensors, _ = read_tensors(record.folder / WEIGHTS_FILE)
     return {
         "id": record.name,
+        "model": record.info.parameters["model"],
         "label": SPECS[record.info.parameters["model"]].label,
         "source": record.source,
         "accuracy": record.accuracy,
         "architecture": architecture(build_network(record.info.parameters, record.heads_left)),
-        "file": payload.file(record.name, tensors, on_request=True),
+        "file": payload.file(f"{record.name}--weights", tensors, on_request=True),
     }
 
 

@@ -259,13 +259,13 @@ def pixel_payload() -> Payload:
     return payload
 
 
-def stage_payload(scene: str | None = None) -> Payload:
+def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
     """Return the payload of the stage: photographs in colour, 80 x 120 pixels.
 
     With a `scene`, the stage shows only that scene, without the switch between scenes and without
     keeping its state in the address.
     """
-    payload = Payload()
+    payload = Payload(place)
     payload.data["stage"] = [
         payload.picture(name, label, load_photograph(name, (80, 120)))
         for name, label in zip(PHOTOGRAPHS, ("a temple", "a flower"), strict=True)

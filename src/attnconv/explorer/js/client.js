@@ -6,8 +6,9 @@ export class NetworkClient {
     this.asked = new Map(); // by ticket: what to do with the reply
     this.waiting = new Map(); // by network: the last run that was asked for while one is in progress
     this.tickets = 0;
+    this.url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     try {
-      this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+      this.worker = new Worker(this.url);
     } catch {
       this.fail();
       return;
@@ -69,6 +70,7 @@ export class NetworkClient {
   }
 
   close() {
-    this.worker.terminate();
+    this.worker?.terminate();
+    URL.revokeObjectURL(this.url);
   }
 }

@@ -25,10 +25,10 @@ export const JOURNEY_SECONDS = 5;
 
 /** Where a slider from 0 to 100 has the sharpest alpha; the last part of its way is exact. */
 const LAST = 88;
-export const alphaOf = (position) =>
-  position > 94 ? EXACT : +(SOFTEST * (SHARPEST / SOFTEST) ** Math.min(1, position / LAST)).toPrecision(3);
-export const positionFor = (alpha) =>
-  alpha >= EXACT ? 100 : clamp((LAST * Math.log(alpha / SOFTEST)) / Math.log(SHARPEST / SOFTEST), 0, LAST);
+export const alphaOf = (position, softest = SOFTEST) =>
+  position > 94 ? EXACT : +(softest * (SHARPEST / softest) ** Math.min(1, position / LAST)).toPrecision(3);
+export const positionFor = (alpha, softest = SOFTEST) =>
+  alpha >= EXACT ? 100 : clamp((LAST * Math.log(alpha / softest)) / Math.log(SHARPEST / softest), 0, LAST);
 export const sharpness = (alpha) => (alpha >= EXACT ? "exact" : `α = ${show(+alpha.toPrecision(2))}`);
 
 /** The share of a logarithmic scale from 1e-16 to 10 that a difference takes; 0 for none. */

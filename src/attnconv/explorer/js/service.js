@@ -3,13 +3,20 @@ import { load } from "./files.js";
 import { build } from "./networks.js";
 import { normalised, reduced } from "./picture.js";
 
-const networks = new Map();
+const networks = new Map(); // by id: a network, or the promise of one
+const fetched = async ({ file, architecture }) => build(await load(file), architecture);
 
-/** By name. Their arguments are those of `networks_payload`: `input` has `{size, mean, std}`. */
+/** By name. Their arguments are those of `add_networks`: `input` has `{size, mean, std}`. */
 const TASKS = {
   /** `{id, file, architecture}`: gives nothing. */
-  async load({ id, file, architecture }) {
-    if (!networks.has(id)) networks.set(id, build(await load(file), architecture));
+  async load({ id, ...given }) {
+    if (!networks.has(id)) networks.set(id, fetched(given));
+    try {
+      networks.set(id, await networks.get(id));
+    } catch (error) {
+      networks.delete(id); // so that it can be asked for again
+      throw error;
+    }
   },
   /** `{picture, input}`: gives the `pixels` that a network sees, 3 bytes each, and the `image` to run it on. */
   look({ picture, input }) {
@@ -18,7 +25,7 @@ const TASKS = {
   },
   /** `{id, image, alpha}`: gives `{logits, maps}`, as `forward` does. */
   run({ id, image, alpha }) {
-    if (!networks.has(id)) throw new Error(`The network ${id} is not loaded; load it first.`);
+    if (!networks.get(id)?.forward) throw new Error(`The network ${id} is not loaded; load it first.`);
     return networks.get(id).forward(image, alpha);
   },
 };

@@ -1,43 +1,19 @@
 /** The stage: one picture, one plane of offsets and one control bar, which its scenes share.
  *
- *  A scene is a class with a static `id` and `title`, made with the stage. It has nodes for the places beside and below the
- *  picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)` takes a link's state
- *  as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()` stops what moves,
- *  `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`, `stage.say(sentence)` for
- *  screen readers, and `stage.tell()` when its state has changed. */
+ *  A scene is a class with a static `id` and `title`, made with the stage when it is first shown. It has nodes for the places
+ *  beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)`
+ *  takes a link's state as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()`
+ *  stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`,
+ *  `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
 import { box, element } from "./dom.js";
 import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
 import { Beams } from "./stage-beams.js";
 import { HeadsScene } from "./scene-heads.js";
 import { DescentScene } from "./scene-descent.js";
+import { NetworkScene } from "./scene-network.js";
 
-/** A scene that is still to come: its place among the others, and a sentence. */
-class LaterScene {
-  constructor() {
-    this.side = this.bar = [];
-    this.below = [element("p", { class: "stage-later" }, "This scene is not here yet.")];
-  }
-  enter() {}
-  open() {
-    return "";
-  }
-  text() {
-    return {};
-  }
-  halt() {}
-  frame() {}
-  draw() {}
-}
-
-export const SCENES = [
-  HeadsScene,
-  DescentScene,
-  class extends LaterScene {
-    static id = "network";
-    static title = "A network of attention alone sees your picture";
-  },
-];
+export const SCENES = [HeadsScene, DescentScene, NetworkScene];
 const SAID_SECONDS = 0.7; // a sentence is announced if none replaces it within this time
 
 export class Stage {
@@ -47,7 +23,7 @@ export class Stage {
     this.picture = new StagePicture();
     this.plane = new Plane(data.colors.heads);
     this.beams = new Beams();
-    this.scenes = SCENES.map((Scene) => new Scene(this));
+    this.scenes = []; // made when they are first shown
     this.build();
     const sizes = new ResizeObserver(() => this.measure()),
       sight = new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting) && this.redraw(), {
@@ -102,7 +78,7 @@ export class Stage {
   show(n) {
     if (this.scene) this.scene.halt();
     this.at = n;
-    this.scene = this.scenes[n];
+    this.scene = this.scenes[n] ??= new SCENES[n](this);
     this.picture.on = {};
     this.plane.on = {};
     this.tabs.forEach((tab, other) => {
@@ -116,11 +92,12 @@ export class Stage {
     this.bar.replaceChildren(...this.scene.bar);
     this.scene.enter();
     this.tell();
-    this.redraw();
+    this.measure(); // scenes may place the picture differently
   }
 
   /** Take the state of a link, as text by name: which scene, and its state. */
-  open({ scene = this.data.scene ?? SCENES[0].id, ...wanted }) {
+  open({ scene: asked, ...wanted }) {
+    const scene = this.data.scene ?? asked ?? SCENES[0].id;
     const found = SCENES.findIndex(({ id }) => id === scene),
       known = found >= 0;
     this.show(Math.max(0, found));

@@ -1,0 +1,128 @@
+"""How smooth scenes 1 and 3 of the stage are, in headless Chromium at 1280 x 720.
+
+For each thing that is done, with the page's processor at full speed and slowed down four times: the
+time between frames while it lasts, its median and 95th percentile, and the longest task of the main
+thread. For each network of scene 3: the median time from asking the worker, which is not slowed
+down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
+"""
+
+import shutil
+import statistics
+
+from playwright.sync_api import sync_playwright
+
+from attnconv import load_model
+from attnconv.explorer import page_html
+from attnconv.explorer.networks import add_network_scene
+from attnconv.explorer.payload import stage_payload
+from attnconv.runs.record import processor
+
+MODELS = ("cnn", "sa-quadratic", "sa-learned-content")
+ADDRESS = "http://book.example/"
+# What is done, by name: the address it starts from, and a step, of which one is done a frame.
+ACTS = {
+    "scene 1, alpha from soft to exact": ("", "(n) => n || replay()"),
+    "scene 1, the pointer over the picture": ("alpha=1", "(n) => hover(n)"),
+    "scene 3, alpha from soft to exact": ("scene=network&mode=twin", "(n) => n || replay()"),
+    "scene 3, the pointer over the heads' clouds": (
+        "scene=network&mode=what",
+        "(n) => hover(n)",
+    ),
+    "scene 3, the layers one after the other": ("scene=network&mode=what", "(n) => slide(n)"),
+}
+MEASURE = """async (step) => {
+  const act = eval(step), frame = () => new Promise(requestAnimationFrame), frames = [], tasks = [];
+  const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration)));
+  observer.observe({ type: "longtask" });
+  const start = performance.now();
+  for (let n = 0, last = await frame(); performance.now() - start < 4000; n++) {
+    act(n);
+    const now = await frame();
+    frames.push(now - last);
+    last = now;
+  }
+  await new Promise((done) => setTimeout(done, 100));
+  observer.disconnect();
+  return { frames, longest: Math.max(0, ...tasks) };
+}"""
+HELPERS = """async () => {
+  const stage = await mounted;
+  window.replay = () => stage.scene.replay();
+  window.hover = (n) => {
+    const canvas = document.querySelector(".stage-pixels"), { left, top, width, height } = canvas.getBoundingClientRect();
+    const [x, y] = [left + width * ((0.37 * n) % 1), top + height * ((0.61 * n) % 1)];
+    canvas.dispatchEvent(new PointerEvent("pointermove", { pointerType: "mouse", clientX: x, clientY: y, bubbles: true }));
+  };
+  window.slide = (n) => {
+    const slider = document.querySelector(".stage-slider:not([hidden]) input");
+    slider.value = 1 + (n % 6);
+    slider.dispatchEvent(new Event("input"));
+  };
+}"""
+RUNS = """async (id) => {
+  const stage = await mounted, scene = stage.scene, { image } = scene.picture.seen, taken = [];
+  const alphas = id.startsWith("cnn") ? [undefined, 746, 1] : [undefined];
+  for (const alpha of alphas) {
+    const times = [];
+    for (let n = 0; n < 12; n++) {
+      const start = performance.now();
+      await scene.runs.client.run(id, image, alpha);
+      times.push(performance.now() - start);
+    }
+    taken.push([alpha ?? null, times.slice(2).sort((a, b) => a - b)[5]]);
+  }
+  return taken;
+}"""
+
+
+def page_of_the_stage():
+    """The stage as a page, with all files in it."""
+    records = (load_model(model).record for model in MODELS)
+    data = add_network_scene(stage_payload(), records).data
+    page = page_html("stage", data, "")
+    page = page.replace("view = await mount(", "window.mounted = mount(")
+    page = page.replace("opened = view.state", "view = await mounted;\nopened = view.state")
+    return f'<!doctype html><body style="margin: 0"><div class="stage-host">{page}</div>'
+
+
+def opened(browser, html, state, slowed):
+    """The page of the stage, with `slowed` times slower a processor, when its networks are there."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    context.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
+    page = context.new_page()
+    page.goto(f"{ADDRESS}#{state}")
+    if "mode" in state:
+        page.wait_for_selector(".network-content[aria-busy=false]")
+    page.evaluate(HELPERS)
+    context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": slowed})
+    return page
+
+
+def main():
+    html = page_of_the_stage()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        print(f"Chromium {browser.version}, {processor()}, no graphics card. Milliseconds.\n")
+        print(
+            "| | slowed | frames: median | 95th percentile | longest task |\n|---|---|---|---|---|"
+        )
+        for name, (state, step) in ACTS.items():
+            for slowed in (1, 4):
+                page = opened(browser, html, state, slowed)
+                found = page.evaluate(MEASURE, step)
+                frames = found["frames"]
+                median, high = statistics.median(frames), statistics.quantiles(frames, n=20)[-1]
+                print(f"| {name} | {slowed} | {median:.0f} | {high:.0f} | {found['longest']:.0f} |")
+                page.context.close()
+        print("\n| network | alpha | answer |\n|---|---|---|")
+        page = opened(browser, html, "scene=network&mode=twin", 1)
+        for model in MODELS:
+            for alpha, time in page.evaluate(RUNS, load_model(model).record.name):
+                print(f"| {model} | {alpha or '-'} | {time:.0f} |")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
