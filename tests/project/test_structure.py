@@ -56,7 +56,9 @@ ADDED_IN_SHARED_FILES = sum(
         "the payload of the explorer's stage": 15,
         "pictures of scikit-image": 21,
         "the worker's script, and the divisor of the CNN": 6,
-        "the names of claims, and the command that checks them": 54,
+        "the names of claims, and the command that checks them": 56,
+        "the test images counted with a softmax at every query": 34,
+        "the payload of scene 3": 4,
         "figures: summed attention of the heads, legends, crops, bands": 36,
     }.values()
 )
