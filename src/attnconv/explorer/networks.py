@@ -41,8 +41,9 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
 
     `data["networks"]` contains each record's id, model, label, source, test accuracy,
     `architecture` and weights file, which is loaded on request. `data["classes"]` are the names of
-    the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of each channel.
-    ValueError for a network that the page cannot run, FileNotFoundError if no weights were kept.
+    the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of
+    each channel. ValueError for a network that the page cannot run, FileNotFoundError if no weights
+    were kept.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
