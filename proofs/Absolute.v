@@ -88,10 +88,10 @@ Theorem theorem_1_absolute : exists p : image R 4,
     (B eps : R), (3 <= Dk)%N -> 0 <= B -> 0 < eps ->
   exists (Wqry Wkey : 'I_(K * K) -> 'M[R]_(D + 4, Dk)) (Wval : 'I_(K * K) -> 'M[R]_(D + 4, Dh))
     (Wout : 'M[R]_(K * K * Dh, Dout)) (bout : 'rV[R]_Dout),
-  forall H W' (X : image R D),
-  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H W' in let Y := with_position p X in
+  forall H Wd (X : image R D),
+  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H Wd in let Y := with_position p X in
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
-  forall q (o : 'I_(minn Dh Dout)), q \in grid H W' ->
+  forall q (o : 'I_(minn Dh Dout)), q \in grid H Wd ->
   `|mhsa S (probabilities S (fun h => content_scores (Wqry h) (Wkey h) Y)) Wval Wout bout Y q 0
       (widen_ord (geq_minr Dh Dout) o)
     - conv (kernel_shifts K K) W b X q 0 o| < eps.
@@ -104,7 +104,7 @@ have f_Delta : perm_eq (codom f) Delta by rewrite /f codom_nth // size_kernel_sh
 pose M := \sum_o kernel_norm Delta W o; pose alpha := ln (1 + 8%:R * B * M / eps).
 exists (fun h => below D Dk (absolute_qry (f h))), (fun h => below D Dk (absolute_key alpha)).
 exists (fun h => col_mx (wide_values Dh (fun h => W (f h)) h) 0), (wide_out R (K * K) Dh g).
-exists (b *m select R g) => H W' X S Y XB q o qI; rewrite mhsa_with_position.
+exists (b *m select R g) => H Wd X S Y XB q o qI; rewrite mhsa_with_position.
 have qS : interior S Delta q by apply: interior_padded.
 have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
 have B_M : 0 <= 2%:R * B * M.

@@ -21,16 +21,16 @@ Notation pixel := (int * int)%type.
 Notation shift := (int * int)%type.
 Notation image F D := (pixel -> 'rV[F]_D).
 
-(** The [H x W] pixels from [o] on, row by row. *)
-Definition rectangle (o : pixel) (H W : nat) : seq pixel :=
-  [seq o + (Posz i, Posz j) | i <- iota 0 H, j <- iota 0 W].
+(** The [H x Wd] pixels from [o] on, row by row. *)
+Definition rectangle (o : pixel) (H Wd : nat) : seq pixel :=
+  [seq o + (Posz i, Posz j) | i <- iota 0 H, j <- iota 0 Wd].
 
-(** The pixels of an image of height [H] and width [W]; and of the padded one, with [top] more rows
+(** The pixels of an image of height [H] and width [Wd]; and of the padded one, with [top] more rows
     above, [left] more columns on the left and so on.  The image keeps its coordinates, so cropping
-    means to look at the queries in [grid H W]. *)
+    means to look at the queries in [grid H Wd]. *)
 Definition grid := rectangle 0.
-Definition padded_grid (top bottom left right H W : nat) : seq pixel :=
-  rectangle (- top%:Z, - left%:Z) (top + H + bottom) (left + W + right).
+Definition padded_grid (top bottom left right H Wd : nat) : seq pixel :=
+  rectangle (- top%:Z, - left%:Z) (top + H + bottom) (left + Wd + right).
 
 (** The shifts of a [K1 x K2] kernel: from [-(K-1)/2] to [K/2] along an axis, both rounded down. *)
 Definition kernel_shifts (K1 K2 : nat) : seq shift :=
@@ -44,17 +44,17 @@ Definition interior (S : seq pixel) (Delta : seq shift) (q : pixel) : Prop :=
 Definition zero_pad (F : ringType) D (S : seq pixel) (X : image F D) : image F D :=
   fun k => if k \in S then X k else 0.
 
-Lemma size_rectangle o H W : size (rectangle o H W) = (H * W)%N.
+Lemma size_rectangle o H Wd : size (rectangle o H Wd) = (H * Wd)%N.
 Proof. by rewrite size_allpairs !size_iota. Qed.
 
-Lemma uniq_rectangle o H W : uniq (rectangle o H W).
+Lemma uniq_rectangle o H Wd : uniq (rectangle o H Wd).
 Proof.
 apply: allpairs_uniq; rewrite ?iota_uniq // => -[i j] [i' j'] _ _ /addrI.
 by case=> -> ->.
 Qed.
 
-Lemma mem_rectangle (o k : pixel) H W : (k \in rectangle o H W) =
-  (o.1 <= k.1 < o.1 + H%:Z) && (o.2 <= k.2 < o.2 + W%:Z).
+Lemma mem_rectangle (o k : pixel) H Wd : (k \in rectangle o H Wd) =
+  (o.1 <= k.1 < o.1 + H%:Z) && (o.2 <= k.2 < o.2 + Wd%:Z).
 Proof.
 case: o k => [a b] [i j] /=; apply/allpairsP/andP => [[[x y]]|[]] /=.
   rewrite !mem_iota /= !add0n => -[lx ly [-> ->]].
@@ -74,8 +74,8 @@ Lemma uniq_kernel_shifts K1 K2 : uniq (kernel_shifts K1 K2).
 Proof. exact: uniq_rectangle. Qed.
 
 (** Padding as wide as the kernel reaches makes every query of the image interior. *)
-Lemma interior_padded H W K1 K2 q : q \in grid H W ->
-  interior (padded_grid K1.-1./2 K1./2 K2.-1./2 K2./2 H W) (kernel_shifts K1 K2) q.
+Lemma interior_padded H Wd K1 K2 q : q \in grid H Wd ->
+  interior (padded_grid K1.-1./2 K1./2 K2.-1./2 K2./2 H Wd) (kernel_shifts K1 K2) q.
 Proof.
 rewrite mem_rectangle !add0r => /andP[/andP[q1 q1H] /andP[q2 q2W]] d.
 rewrite !mem_rectangle => /andP[d1 d2].

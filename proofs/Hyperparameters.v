@@ -79,8 +79,8 @@ Theorem hyper_parameters (R : realType) start stride dilation G Cin Cout Dh Dk D
     (W : shift -> 'I_G -> 'M[R]_(Cin, Cout)) b B eps :
   dilation.1 != 0 -> dilation.2 != 0 -> (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
   exists2 L : layer R (size Delta) (G * Cin) Dh (G * Cout) Dk Dp, r L = @quadratic_r R Dp &
-  forall p H W' (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
-  let S := rectangle p H W' in let c := widen_ord (geq_minr Dh (G * Cout)) o in
+  forall p H Wd (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
+  let S := rectangle p H Wd in let c := widen_ord (geq_minr Dh (G * Cout)) o in
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
   (forall delta, delta \in Delta -> start + scale stride q + scale dilation delta \in S) ->
   `|apply_layer L S X (start + scale stride q) 0 c
@@ -91,7 +91,7 @@ have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
 have [L rL close] := theorem_1_any_kernel
   (fun delta => \matrix_(i, o) block_diagonal (W (unscale dilation delta)) i (g o))
   (\row_o b 0 (g o)) (size_map (scale dilation) Delta) (geq_minl _ _) g_inj Dp3 Dk0 B0 eps0.
-exists L => // p H W' X q o S c XB qS; rewrite strided_convE // -conv_columns; apply: close => //.
+exists L => // p H Wd X q o S c XB qS; rewrite strided_convE // -conv_columns; apply: close => //.
 by move=> _ /mapP[delta dD ->]; apply: qS.
 Qed.
 
@@ -126,9 +126,9 @@ Theorem hyper_parameters_torch (R : realType) K1 K2 (stride dilation : nat * nat
   let s : shift := (stride.1%:Z, stride.2%:Z) in let d : shift := (dilation.1%:Z, dilation.2%:Z) in
   (0 < dilation.1)%N -> (0 < dilation.2)%N -> (3 <= Dp)%N -> (0 < Dk)%N -> 0 <= B -> 0 < eps ->
   exists2 L : layer R (size Delta) (G * Cin) Dh (G * Cout) Dk Dp, r L = @quadratic_r R Dp &
-  forall H W' (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
-  let n1 := (top + H + bottom)%N in let n2 := (left + W' + right)%N in
-  let S := padded_grid top bottom left right H W' in
+  forall H Wd (X : image R (G * Cin)) q (o : 'I_(minn Dh (G * Cout))),
+  let n1 := (top + H + bottom)%N in let n2 := (left + Wd + right)%N in
+  let S := padded_grid top bottom left right H Wd in
   let c := widen_ord (geq_minr Dh (G * Cout)) o in
   (dilation.1 * K1.-1 < n1)%N -> (dilation.2 * K2.-1 < n2)%N ->
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
@@ -138,7 +138,7 @@ Proof.
 move=> Delta start s d d1 d2 Dp3 Dk0 B0 eps0; have nonzero n : (0 < n)%N -> n%:Z != 0 by case: n.
 have [L rL close] := @hyper_parameters R start s d G Cin Cout Dh Dk Dp Delta W b B eps
   (nonzero _ d1) (nonzero _ d2) Dp3 Dk0 B0 eps0.
-exists L => // H W' X q o n1 n2 S c fit1 fit2 XB; rewrite mem_rectangle => /andP[q1 q2].
+exists L => // H Wd X q o n1 n2 S c fit1 fit2 XB; rewrite mem_rectangle => /andP[q1 q2].
 apply: close => // delta; rewrite !mem_rectangle => /andP[e1 e2].
 by rewrite (torch_axis _ fit1 q1 e1) (torch_axis _ fit2 q2 e2).
 Qed.

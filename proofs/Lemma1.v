@@ -97,22 +97,22 @@ Qed.
 
 (** ** Lemma 1 on padded images: pad, attend, crop
 
-    Pad [H x W] images as wide as the [K1 x K2] kernel reaches (this is torch's padding "same"),
+    Pad [H x Wd] images as wide as the [K1 x K2] kernel reaches (this is torch's padding "same"),
     with anything: [X] is the padded image.  Attend on it as in Lemma 1; keep the queries of the image.
     The result is the convolution of the padded image at every pixel, those at the border
     included. *)
-Theorem lemma_1_padded N Din Dh Dout H W K1 K2 (f : 'I_N -> shift)
+Theorem lemma_1_padded N Din Dh Dout H Wd K1 K2 (f : 'I_N -> shift)
     (a : image F Din -> 'I_N -> _) :
   let Delta := kernel_shifts K1 K2 in
-  let S := padded_grid K1.-1./2 K1./2 K2.-1./2 K2./2 H W in
+  let S := padded_grid K1.-1./2 K1./2 K2.-1./2 K2./2 H Wd in
   (Dout <= Dh)%N -> perm_eq (codom f) Delta ->
   (forall X h q k, interior S Delta q -> k \in S -> a X h q k = (k - q == f h)%:R) ->
-  forall (Wconv : shift -> 'M_(Din, Dout)) b,
+  forall (W : shift -> 'M_(Din, Dout)) b,
   exists (Wval : 'I_N -> 'M_(Din, Dh)) (Wout : 'M_(N * Dh, Dout)) bout,
-  forall X q, q \in grid H W -> mhsa S (a X) Wval Wout bout X q = conv Delta Wconv b X q.
+  forall X q, q \in grid H Wd -> mhsa S (a X) Wval Wout bout X q = conv Delta W b X q.
 Proof.
-move=> Delta S dims f_Delta hard Wconv b.
-have [Wval [Wout [bout same]]] := lemma_1 dims (uniq_rectangle _ _ _) f_Delta hard Wconv b.
+move=> Delta S dims f_Delta hard W b.
+have [Wval [Wout [bout same]]] := lemma_1 dims (uniq_rectangle _ _ _) f_Delta hard W b.
 by exists Wval, Wout, bout => X q qI; apply/same/interior_padded.
 Qed.
 

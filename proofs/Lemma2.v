@@ -51,8 +51,8 @@ rewrite !(sqrrB (_ - _)) (addrACA (_ - _ *+ 2)) addrK -!opprD -!mulrA !mulr_natl
 by rewrite [Delta.1%:~R * _]mulrC [Delta.2%:~R * _]mulrC [in RHS]addrACA -opprD.
 Qed.
 
-Variables (o : pixel) (H W : nat) (c : pixel).
-Let S := rectangle o H W.
+Variables (o : pixel) (H Wd : nat) (c : pixel).
+Let S := rectangle o H Wd.
 Hypothesis cS : c \in S.
 
 (** The probabilities of a head with centre [c] on the image [S]. *)
@@ -95,7 +95,7 @@ Proof.
 move=> x01; have /allpairsP[[m n] /= []] := cS; rewrite !mem_iota /= !add0n => mH nW c_mn.
 have -> : (\sum_(k <- S) x ^+ sqnorm (k - c)) =
     (\sum_(0 <= i < H) x ^+ (`|i%:Z - m%:Z|%N ^ 2)) *
-    (\sum_(0 <= j < W) x ^+ (`|j%:Z - n%:Z|%N ^ 2)).
+    (\sum_(0 <= j < Wd) x ^+ (`|j%:Z - n%:Z|%N ^ 2)).
   rewrite big_allpairs_dep /index_iota !subn0 big_distrlr /=.
   apply: eq_bigr => i _; apply: eq_bigr => j _.
   by rewrite -exprD c_mn opprD addrACA subrr add0r.
@@ -105,7 +105,7 @@ Qed.
 
 (** Every pixel but the centre weighs at most [x]. *)
 Lemma total_le_size (x : R) : 0 <= x <= 1 ->
-  (\sum_(k <- S) x ^+ sqnorm (k - c)) <= 1 + (H * W).-1%:R * x.
+  (\sum_(k <- S) x ^+ sqnorm (k - c)) <= 1 + (H * Wd).-1%:R * x.
 Proof.
 move=> /andP[x0 x1]; have S_uniq : uniq S := uniq_rectangle _ _ _.
 rewrite (big_rem c) //= subrr expr0 ler_add2l -(size_rectangle o) -(size_rem cS) mulr_natl.
@@ -125,7 +125,7 @@ Proof. by rewrite mulr_ge0 ?(ltW (expR_gt0 _)) // le_minr !ler0n. Qed.
 Lemma expRN_itv (alpha : R) : 0 <= alpha -> 0 <= expR (- alpha) <= 1.
 Proof. by move=> a0; rewrite ltW ?expR_gt0 // -[leRHS]expR0 ler_expR oppr_le0. Qed.
 
-Lemma gauss_center_le alpha : 0 <= alpha -> 1 - miss alpha (H * W) <= gauss alpha c.
+Lemma gauss_center_le alpha : 0 <= alpha -> 1 - miss alpha (H * Wd) <= gauss alpha c.
 Proof.
 move=> /expRN_itv x01; have := total_le x01; have := total_le_size x01; rewrite eq_18 /miss.
 move: (expR _) x01 => x x01; set t := \sum_(k <- S) _; rewrite subrr expr0 mul1r => tT t4.
@@ -154,7 +154,7 @@ Lemma gauss_sum alpha : gauss alpha c + (\sum_(k <- S | k != c) gauss alpha k) =
 Proof. by rewrite -(bigD1_seq c) ?uniq_rectangle //; apply: (softmax_sum _ cS). Qed.
 
 Lemma gauss_other_le alpha k : 0 <= alpha -> k \in S -> k != c ->
-  gauss alpha k <= miss alpha (H * W).
+  gauss alpha k <= miss alpha (H * Wd).
 Proof.
 move=> /gauss_center_le centre kS kc; rewrite ler_subl_addr -ler_subl_addl in centre.
 apply: le_trans centre; rewrite -(gauss_sum alpha) addrAC subrr add0r.
@@ -181,16 +181,16 @@ Qed.
 
 (** ** Lemma 2, with a number
 
-    On an image of [T = H W] pixels, let the head have the quadratic encoding (9) with a centre
+    On an image of [T = H Wd] pixels, let the head have the quadratic encoding (9) with a centre
     [Delta] and [alpha >= 0], and let the pixel [q + Delta] lie in the image.  Then that pixel gets
     a probability of at least [1 - min(T - 1, 4) e^-alpha], and every other pixel at most
     [min(T - 1, 4) e^-alpha]: so 4 serves images of every size. *)
-Theorem lemma_2 Din Dk Dp (u : 'cV_Dk) (alpha : R) Delta (X : image R Din) o H W q :
-  let S := rectangle o H W in
+Theorem lemma_2 Din Dk Dp (u : 'cV_Dk) (alpha : R) Delta (X : image R Din) o H Wd q :
+  let S := rectangle o H Wd in
   let p := softmax S (quadratic_scores Dp u alpha Delta X q) in
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->
-  1 - miss alpha (H * W) <= p (q + Delta) /\
-  forall k, k \in S -> k - q != Delta -> p k <= miss alpha (H * W).
+  1 - miss alpha (H * Wd) <= p (q + Delta) /\
+  forall k, k \in S -> k - q != Delta -> p k <= miss alpha (H * Wd).
 Proof.
 move=> S p Dp3 DpDk alpha0 cS; rewrite /p softmax_quadratic //; split; first exact: gauss_center_le.
 by move=> k kS; rewrite softmax_quadratic // subr_eq addrC => kc; apply: gauss_other_le.
@@ -222,14 +222,14 @@ Qed.
 Theorem lemma_2_limit Din Dk Dp : (3 <= Dp)%N -> (Dp <= Dk)%N ->
   exists (r : shift -> 'cV[R]_Dp) (Wqry Wkey : 'M_(Dk, Din)) (Wkeyhat : 'M_(Dk, Dp)) (u : 'cV_Dk),
   forall Delta, exists v : R -> 'cV_Dk,
-  forall H W (X : image R Din) q k, q + Delta \in grid H W -> k \in grid H W ->
-  (fun alpha => softmax (grid H W) (relative_scores Wqry Wkey Wkeyhat u (v alpha) r X q) k)
+  forall H Wd (X : image R Din) q k, q + Delta \in grid H Wd -> k \in grid H Wd ->
+  (fun alpha => softmax (grid H Wd) (relative_scores Wqry Wkey Wkeyhat u (v alpha) r X q) k)
     @ +oo%R --> ((k - q == Delta)%:R : R).
 Proof.
 move=> Dp3 DpDk; exists (@quadratic_r R Dp), 0, 0, (pid_mx Dp), 0 => Delta.
-exists (fun alpha => quadratic_v Dk alpha Delta) => H W X q k cS kS.
+exists (fun alpha => quadratic_v Dk alpha Delta) => H Wd X q k cS kS.
 apply/cvgrPdist_lt => eps eps0; near=> alpha.
-have [alpha0 small] : 0 <= alpha /\ 1 * miss alpha (H * W) < eps.
+have [alpha0 small] : 0 <= alpha /\ 1 * miss alpha (H * Wd) < eps.
   by apply: enough_le; rewrite ?ler01 //; near: alpha; apply: nbhs_pinfty_ge; apply: num_real.
 rewrite mul1r in small; apply: le_lt_trans small.
 have [centre others] := lemma_2 0 X Dp3 DpDk alpha0 cS.
@@ -243,13 +243,13 @@ Qed.
 
 (** With [+alpha] instead of [-alpha] the head looks away from its centre: that pixel gets no more
     than its share [1 / T]. *)
-Lemma wrong_sign_share Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
-  let S := rectangle o H W in
+Lemma wrong_sign_share Din Dk Dp (alpha : R) Delta (X : image R Din) o H Wd q :
+  let S := rectangle o H Wd in
   (3 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->
-  softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) (q + Delta) <= (H * W)%:R^-1.
+  softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) (q + Delta) <= (H * Wd)%:R^-1.
 Proof.
 move=> S Dp3 DpDk alpha0 cS; rewrite softmax_quadratic // /softmax subrr mulr0 oppr0 expR0 div1r.
-have HW0 : 0 < (H * W)%:R :> R.
+have HW0 : 0 < (H * Wd)%:R :> R.
   by rewrite ltr0n -(size_rectangle o) -has_predT; apply/hasP; exists (q + Delta).
 rewrite ler_pinv ?inE ?unitf_gt0 ?(sum_expR_gt0 _ cS) //.
 rewrite -(size_rectangle o) -iter_addr_0 -count_predT -big_const_seq ler_sum // => k _.
@@ -258,21 +258,21 @@ Qed.
 
 (** Refuted: that the sign in (9) does not matter.  With [+alpha] instead of [-alpha] Lemma 2 fails
     on every image of [T >= 2] pixels, for every [alpha > ln 8]. *)
-Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H W q :
-  let S := rectangle o H W in
+Theorem lemma_2_sign_refuted Din Dk Dp (alpha : R) Delta (X : image R Din) o H Wd q :
+  let S := rectangle o H Wd in
   let p := softmax S (quadratic_scores Dp (0 : 'cV_Dk) (- alpha) Delta X q) in
-  (3 <= Dp)%N -> (Dp <= Dk)%N -> ln 8%:R < alpha -> (2 <= H * W)%N -> q + Delta \in S ->
-  ~ 1 - miss alpha (H * W) <= p (q + Delta).
+  (3 <= Dp)%N -> (Dp <= Dk)%N -> ln 8%:R < alpha -> (2 <= H * Wd)%N -> q + Delta \in S ->
+  ~ 1 - miss alpha (H * Wd) <= p (q + Delta).
 Proof.
 move=> S p Dp3 DpDk large T2 cS good; have alpha0 : 0 <= alpha.
   by apply: le_trans (ltW large); rewrite ln_ge0 // ler1n.
 have half : p (q + Delta) <= 2%:R^-1.
   apply: le_trans (wrong_sign_share X Dp3 DpDk alpha0 cS) _.
-  have T0 : (0 < H * W)%N by apply: leq_trans T2.
+  have T0 : (0 < H * Wd)%N by apply: leq_trans T2.
   by rewrite lef_pinv ?posrE ?ltr0n ?ler_nat.
 have small : expR (- alpha) < 8%:R^-1.
   by rewrite expRN ltf_pinv ?posrE ?expR_gt0 ?ltr0n // -[X in X < _]lnK ?posrE ?ltr0n // ltr_expR.
-have miss_lt : miss alpha (H * W) < 2%:R^-1.
+have miss_lt : miss alpha (H * Wd) < 2%:R^-1.
   apply: (@le_lt_trans _ _ (4%:R * expR (- alpha))).
     by rewrite ler_wpmul2r ?(ltW (expR_gt0 _)) // le_minl lexx orbT.
   have -> : 2%:R^-1 = 4%:R * 8%:R^-1 :> R.

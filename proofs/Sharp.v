@@ -59,14 +59,14 @@ Hypotheses (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
 Definition sharp_share (alpha : R) : R :=
   8%:R * expR (- alpha) * ((1 - expR (- alpha)) / (1 + expR (- alpha))) ^+ 2.
 
-Lemma checker_miss o H W' c (alpha : R) : let S := rectangle o H W' in
+Lemma checker_miss o H Wd c (alpha : R) : let S := rectangle o H Wd in
   0 <= alpha -> c \in S -> {subset neighbours c <= S} ->
-  sharp_share alpha <= \sum_(k <- S) gauss o H W' c alpha k * (1 - checker R (k - c)).
+  sharp_share alpha <= \sum_(k <- S) gauss o H Wd c alpha k * (1 - checker R (k - c)).
 Proof.
 move=> S alpha0 cS nS; have /andP[x0 x1] := expRN_itv alpha0; set x := expR (- alpha) in x0 x1 *.
 have t_gt0 : 0 < \sum_(k' <- S) x ^+ sqnorm (k' - c).
   rewrite (big_rem c) //= subrr expr0 ltr_paddr ?ltr01 // sumr_ge0 // => *; exact: exprn_ge0.
-have G0 k : 0 <= gauss o H W' c alpha k * (1 - checker R (k - c)).
+have G0 k : 0 <= gauss o H Wd c alpha k * (1 - checker R (k - c)).
   by rewrite mulr_ge0 ?subr_ge0 ?checker_le1 // eq_18 divr_ge0 ?exprn_ge0 // ltW.
 apply: le_trans (sum_subset (neighbours_uniq c) (uniq_rectangle _ _ _) nS G0).
 rewrite (eq_big_seq (fun _ => x / (\sum_(k' <- S) x ^+ sqnorm (k' - c)) * 2%:R)) => [|k kN].
@@ -88,8 +88,8 @@ Qed.
     query's pixels and their neighbours ask.  Then layer and convolution differ by at least [8
     e^-alpha ((1 - e^-alpha) / (1 + e^-alpha))^2 B sum_delta sum_i |W_delta,i,o|], and by
     [theorem_1_gap] by at most the same without the square: the ratio of the two tends to 1. *)
-Theorem bound_is_sharp (alpha B : R) (o : 'I_m) p H W' q :
-  let S := rectangle p H W' in let X := checkerboard Din B in
+Theorem bound_is_sharp (alpha B : R) (o : 'I_m) p H Wd q :
+  let S := rectangle p H Wd in let X := checkerboard Din B in
   0 <= alpha -> 0 <= B -> interior S Delta q ->
   (forall delta, delta \in Delta -> {subset neighbours (q + delta) <= S}) ->
   (forall delta i, delta \in Delta -> W delta i o = checker R delta * `|W delta i o|) ->
@@ -99,7 +99,7 @@ Proof.
 move=> S X alpha0 B0 qS nS alternating.
 have fD h : f h \in Delta by rewrite -(perm_mem f_Delta) codom_f.
 have fS h : q + f h \in S by apply/qS/fD.
-pose a h k := gauss p H W' (q + f h) alpha k.
+pose a h k := gauss p H Wd (q + f h) alpha k.
 pose mu h := \sum_(k <- S) a h k * (1 - checker R (k - (q + f h))).
 have layer_out : apply_layer (conv_layer Dh Dk Dp f g W b alpha) S X q 0 (g o) =
     \sum_h \sum_i (\sum_(k <- S) a h k * X k 0 i) * W (f h) i o + b 0 o.

@@ -107,14 +107,14 @@ Hypotheses (Dp3 : (3 <= Dp)%N) (DpDk : (Dp <= Dk)%N).
 
     Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with [m
     <= D_h] output channels, which are to appear at the outputs [g] of the layer; let [3 <= D_p
-    <= D_k]. At every interior query of an [H x W'] image with numbers of size at most [B], the
+    <= D_k]. At every interior query of an [H x Wd] image with numbers of size at most [B], the
     layer differs from the convolution, in output channel [o], by at most [2 min(T - 1, 4)
-    e^-alpha B sum_delta sum_i |W_delta,i,o|], with [T = H W']. *)
-Theorem theorem_1_gap (alpha B : R) (o : 'I_m) p H W' (X : image R Din) q :
-  let S := rectangle p H W' in
+    e^-alpha B sum_delta sum_i |W_delta,i,o|], with [T = H Wd]. *)
+Theorem theorem_1_gap (alpha B : R) (o : 'I_m) p H Wd (X : image R Din) q :
+  let S := rectangle p H Wd in
   0 <= alpha -> (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
   `|apply_layer (conv_layer alpha) S X q 0 (g o) - conv Delta W b X q 0 o| <=
-  2%:R * miss alpha (H * W') * B * kernel_norm o.
+  2%:R * miss alpha (H * Wd) * B * kernel_norm o.
 Proof.
 move=> S alpha0 XB qS; have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
 apply: nearly_hard_heads => // [|h k kS|h|h].
@@ -133,14 +133,14 @@ Qed.
     images of every size. *)
 Theorem theorem_1_alpha (alpha B M eps : R) :
   0 <= B -> 0 < eps -> (forall o, kernel_norm o <= M) -> ln (1 + 8%:R * B * M / eps) <= alpha ->
-  forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
+  forall p H Wd (X : image R Din) q o, let S := rectangle p H Wd in
   (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
   `|apply_layer (conv_layer alpha) S X q 0 (g o) - conv Delta W b X q 0 o| < eps.
 Proof.
-move=> B0 eps0 WM large p H W' X q o S XB qS.
+move=> B0 eps0 WM large p H Wd X q o S XB qS.
 have M0 : 0 <= M.
   by apply: le_trans (WM o); do 2![apply: sumr_ge0 => ? _]; apply: normr_ge0.
-have [alpha0 small] : 0 <= alpha /\ 2%:R * B * M * miss alpha (H * W') < eps.
+have [alpha0 small] : 0 <= alpha /\ 2%:R * B * M * miss alpha (H * Wd) < eps.
   apply: enough_le => //; first by rewrite !mulr_ge0 ?ler0n.
   by rewrite /enough !mulrA -natrM.
 apply: le_lt_trans small; apply: le_trans (theorem_1_gap o alpha0 XB qS) _.
@@ -190,7 +190,7 @@ Theorem theorem_1_any_kernel (R : realType) N Din Dh Dout Dk Dp m (Delta : seq s
   size Delta = N -> (m <= Dh)%N -> injective g -> (3 <= Dp)%N -> (0 < Dk)%N ->
   0 <= B -> 0 < eps ->
   exists2 L : layer R N Din Dh Dout Dk Dp, r L = @quadratic_r R Dp &
-  forall p H W' (X : image R Din) q o, let S := rectangle p H W' in
+  forall p H Wd (X : image R Din) q o, let S := rectangle p H Wd in
   (forall k i, k \in S -> `|X k 0 i| <= B) -> interior S Delta q ->
   `|apply_layer L S X q 0 (g o) - conv Delta W b X q 0 o| < eps.
 Proof.
@@ -198,7 +198,7 @@ case: Dk => // Dk Delta_N mDh g_inj Dp3 _ B0 eps0.
 have f_Delta : perm_eq (codom (fun h : 'I_N => Delta`_h)) Delta by rewrite codom_nth.
 pose M := \sum_o kernel_norm Delta W o; pose alpha := ln (1 + 8%:R * B * M / eps).
 exists (fold_keys Dk (conv_layer Dh Dp Dp (fun h => Delta`_h) g W b alpha)) => //.
-move=> p H W' X q o S XB qS; rewrite fold_keys_same //.
+move=> p H Wd X q o S XB qS; rewrite fold_keys_same //.
 have le_M := kernel_norm_total Delta W.
 exact: (theorem_1_alpha b mDh g_inj f_Delta Dp3 (leqnn _) B0 eps0 le_M (lexx _)).
 Qed.
@@ -219,10 +219,10 @@ Theorem theorem_1 (R : realType) (Dp : nat) : (3 <= Dp)%N ->
     (b : 'rV_(minn Dh Dout)) (B eps : R),
   (0 < Dk)%N -> 0 <= B -> 0 < eps ->
   exists2 L : layer R (K * K) Din Dh Dout Dk Dp, r L = r0 &
-  forall H W' (X : image R Din),
-  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H W' in
+  forall H Wd (X : image R Din),
+  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H Wd in
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
-  forall q (o : 'I_(minn Dh Dout)), q \in grid H W' ->
+  forall q (o : 'I_(minn Dh Dout)), q \in grid H Wd ->
   `|apply_layer L S X q 0 (widen_ord (geq_minr Dh Dout) o)
     - conv (kernel_shifts K K) W b X q 0 o| < eps.
 Proof.
@@ -231,5 +231,5 @@ pose g := widen_ord (geq_minr Dh Dout).
 have g_inj : injective g by move=> i j /(congr1 val) /= ij; apply: val_inj.
 have [L rL close] := theorem_1_any_kernel W b (size_kernel_shifts K K) (geq_minl _ _) g_inj
   Dp3 Dk0 B0 eps0.
-by exists L => // H W' X S XB q o qI; apply: close => //; apply: interior_padded.
+by exists L => // H Wd X S XB q o qI; apply: close => //; apply: interior_padded.
 Qed.

@@ -11,10 +11,10 @@ Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
 (** The [(2H - 1) (2W - 1)] shifts between two pixels of an image. *)
-Definition all_shifts (H W : nat) : seq shift :=
-  rectangle (- H.-1%:Z, - W.-1%:Z) (H + H).-1 (W + W).-1.
+Definition all_shifts (H Wd : nat) : seq shift :=
+  rectangle (- H.-1%:Z, - Wd.-1%:Z) (H + H).-1 (Wd + Wd).-1.
 
-Lemma mem_all_shifts H W q k : q \in grid H W -> k \in grid H W -> k - q \in all_shifts H W.
+Lemma mem_all_shifts H Wd q k : q \in grid H Wd -> k \in grid H Wd -> k - q \in all_shifts H Wd.
 Proof.
 rewrite !mem_rectangle !add0r => /andP[q1 q2] /andP[k1 k2].
 have axis (i j : int) n : 0 <= i < n%:Z -> 0 <= j < n%:Z ->
@@ -27,12 +27,12 @@ by rewrite !axis.
 Qed.
 
 (** A zero-padded convolution over all shifts is a sum over the image. *)
-Lemma sum_all_shifts (V : zmodType) H W q (G : shift -> pixel -> V) : q \in grid H W ->
-  \sum_(delta <- all_shifts H W) (if q + delta \in grid H W then G delta (q + delta) else 0) =
-  \sum_(k <- grid H W) G (k - q) k.
+Lemma sum_all_shifts (V : zmodType) H Wd q (G : shift -> pixel -> V) : q \in grid H Wd ->
+  \sum_(delta <- all_shifts H Wd) (if q + delta \in grid H Wd then G delta (q + delta) else 0) =
+  \sum_(k <- grid H Wd) G (k - q) k.
 Proof.
 move=> qS; rewrite -big_mkcond /= -big_filter.
-rewrite -(perm_big _ (_ : perm_eq [seq k - q | k <- grid H W] _)) /= ?big_map.
+rewrite -(perm_big _ (_ : perm_eq [seq k - q | k <- grid H Wd] _)) /= ?big_map.
   by rewrite !big_seq; apply: eq_bigr => k kS; rewrite [q + _]addrC subrK.
 apply: uniq_perm => [||delta].
 - by rewrite map_inj_uniq ?uniq_rectangle //; apply: addIr.
@@ -43,13 +43,13 @@ by exists (q + delta); rewrite // addrC addKr.
 Qed.
 
 Section Theorem2.
-Variables (R : realType) (N Din Dh Dout H W : nat).
-Let S := grid H W.
+Variables (R : realType) (N Din Dh Dout H Wd : nat).
+Let S := grid H Wd.
 
 (** The convolution of the zero-padded image with a kernel of one number per shift; and [Z], the
     same of the image of ones. *)
 Definition conv_zero D (kappa : shift -> R) (X : image R D) : image R D :=
-  conv (all_shifts H W) (fun delta => (kappa delta)%:M) 0 (zero_pad S X).
+  conv (all_shifts H Wd) (fun delta => (kappa delta)%:M) 0 (zero_pad S X).
 Definition border_factor (kappa : shift -> R) (q : pixel) : R :=
   conv_zero kappa (fun _ => const_mx 1 : 'rV_1) q 0 0.
 
@@ -73,7 +73,7 @@ Definition normalised_conv (kappa : 'I_N -> shift -> R) (V : 'I_N -> 'M_(Din, Do
 
 (** ** Theorem 2
 
-    On [H x W] images, a layer whose scores are [s_h(k - q)] is at every query, those at the border
+    On [H x Wd] images, a layer whose scores are [s_h(k - q)] is at every query, those at the border
     included, a sum over its heads of the zero-padded convolution with [kappa_h = exp s_h], divided
     by the border factor [Z_h(q)], times [W^(h)], plus the bias. *)
 Theorem theorem_2 (s : 'I_N -> shift -> R) (Wval : 'I_N -> 'M_(Din, Dh)) (Wout : 'M_(N * Dh, Dout))

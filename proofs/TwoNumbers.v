@@ -143,13 +143,13 @@ Lemma number_inj : injective number. Proof. exact: pcan_inj (@pickleK _). Qed.
 Theorem lemma_2_limit_two_numbers (R : realType) Din Dk Dp : (2 <= Dp)%N -> (Dp <= Dk)%N ->
   exists (r : shift -> 'cV[R]_Dp) (Wqry Wkey : 'M_(Dk, Din)) (Wkeyhat : 'M_(Dk, Dp)) (u : 'cV_Dk),
   forall Delta, exists v : R -> 'cV_Dk,
-  forall H W (X : image R Din) q k, q + Delta \in grid H W -> k \in grid H W ->
-  (fun alpha => softmax (grid H W) (relative_scores Wqry Wkey Wkeyhat u (v alpha) r X q) k)
+  forall H Wd (X : image R Din) q k, q + Delta \in grid H Wd -> k \in grid H Wd ->
+  (fun alpha => softmax (grid H Wd) (relative_scores Wqry Wkey Wkeyhat u (v alpha) r X q) k)
     @ +oo%R --> ((k - q == Delta)%:R : R).
 Proof.
 move=> Dp2 DpDk; exists (@two_r R number Dp), 0, 0, (pid_mx Dp), 0 => Delta.
-exists (fun alpha => two_v number Dk alpha Delta) => H W X q k cS kS.
-have S_uniq : uniq (grid H W) := uniq_rectangle _ _ _.
+exists (fun alpha => two_v number Dk alpha Delta) => H Wd X q k cS kS.
+have S_uniq : uniq (grid H Wd) := uniq_rectangle _ _ _.
 apply/cvgrPdist_lt => eps eps0; near=> alpha.
 have [alpha0 small] : 0 <= alpha /\ 1 * miss alpha 5 < eps.
   by apply: enough_le; rewrite ?ler01 //; near: alpha; apply: nbhs_pinfty_ge; apply: num_real.
@@ -177,10 +177,10 @@ Theorem theorem_1_two_numbers (R : realType) (Dp : nat) : (2 <= Dp)%N ->
     (b : 'rV_(minn Dh Dout)) (B eps : R),
   (0 < Dk)%N -> 0 <= B -> 0 < eps ->
   exists2 L : layer R (K * K) Din Dh Dout Dk Dp, r L = r0 &
-  forall H W' (X : image R Din),
-  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H W' in
+  forall H Wd (X : image R Din),
+  let S := padded_grid K.-1./2 K./2 K.-1./2 K./2 H Wd in
   (forall k i, k \in S -> `|X k 0 i| <= B) ->
-  forall q (o : 'I_(minn Dh Dout)), q \in grid H W' ->
+  forall q (o : 'I_(minn Dh Dout)), q \in grid H Wd ->
   `|apply_layer L S X q 0 (widen_ord (geq_minr Dh Dout) o)
     - conv (kernel_shifts K K) W b X q 0 o| < eps.
 Proof.
@@ -195,7 +195,7 @@ pose L : layer R (K * K) Din Dh Dout Dp Dp := {|
   v := fun h => two_v number Dp alpha (f h); r := @two_r R number Dp;
   Wval := wide_values Dh (fun h => W (f h)); Wout := wide_out R (K * K) Dh g;
   bout := b *m select R g |}.
-exists (fold_keys Dk L) => // H W' X S XB q o qI; rewrite fold_keys_same //.
+exists (fold_keys Dk L) => // H Wd X S XB q o qI; rewrite fold_keys_same //.
 have qS : interior S Delta q by apply: interior_padded.
 have fS h : q + f h \in S by apply: qS; rewrite -(perm_mem f_Delta) codom_f.
 have M_ge0 : 0 <= M.

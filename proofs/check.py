@@ -1,10 +1,11 @@
 """Compiles the proofs and checks that they are whole: no gaps, no axioms but the allowed ones.
 
-    python proofs/check.py [--required] [--json PATH]
+    python proofs/check.py [--required] [--write]
 
 Works on copies in `_build/proofs`; only what has changed is compiled again. Exits 1 with one
 message if something is wrong, 0 if all is well, or if Coq is not installed (unless --required),
-where it says that nothing was verified.
+where it says that nothing was verified. What the page on the proofs shows, `statements.json` and
+the goals in `goals/`, must be what the files say; --write writes it.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from goals import record_goals
 from sources import describe, needs, statement, without_comments
 
 SOURCE = Path(__file__).resolve().parent
@@ -43,6 +45,10 @@ MAIN = """
     float_one_hot float_layer_is_convolution hard_alphas finite_formats
     theorem_2 theorem_2_converse theorem_2_one_factor_refuted
 """.split()  # noqa: SIM905
+# the library's real numbers are not an empty notion: Coq's own are an instance
+REALS = """From mathcomp Require Import reals Rstruct.
+Check (real_realType : realType).
+"""
 SECTIONS = r"(?:^|\.\s)\s*(Section|End|Variables?|Hypothes[ie]s|Context)\b"
 GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
 
@@ -50,7 +56,7 @@ GAPS = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compiles the proofs and checks them.")
     parser.add_argument("--required", action="store_true", help="fail where Coq is not installed")
-    parser.add_argument("--json", type=Path, help="write statements, axioms and uses to this file")
+    parser.add_argument("--write", action="store_true", help="write what the page shows")
     arguments = parser.parse_args()
     if not shutil.which("coqc"):
         if arguments.required:
@@ -58,7 +64,10 @@ def main() -> None:
                 "proofs: nothing was verified, coqc is not installed;"
                 " on Debian: apt-get install coq libcoq-mathcomp-analysis"
             )
-        return print("proofs: NOTHING WAS VERIFIED, coqc is not installed")
+        return print(
+            "proofs: NOTHING WAS VERIFIED, and no recorded goals were compared:"
+            " coqc is not installed"
+        )
     sources = {path.stem: path.read_text() for path in sorted(SOURCE.glob("*.v"))}
     for name, text in sources.items():
         if gap := re.search(GAPS, without_comments(text)):
@@ -71,17 +80,26 @@ def main() -> None:
     stated = {t for text in sources.values() for t in re.findall(r"^Theorem (\w+)", text, re.M)}
     if forgotten := sorted(stated - set(MAIN)):
         sys.exit(f"MAIN in check.py does not list the theorem {forgotten[0]}, which a file states")
-    axioms, types = questions(sources, compile_all(sources))
+    newest = compile_all(sources)
+    axioms, types = questions(sources, newest)
     for theorem in MAIN:
         print(f"{theorem}: {', '.join(map(short, axioms[theorem])) or 'no axioms'}")
         if foreign := set(axioms[theorem]) - ALLOWED:
             sys.exit(f"{theorem} rests on {', '.join(sorted(foreign))}, which is not in ALLOWED")
-    records = describe(MAIN, sources, BUILD, axioms, types)
-    text = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
-    if arguments.json:
-        arguments.json.write_text(text)
-    elif (SOURCE / "statements.json").read_text() != text:
-        sys.exit("statements.json is not what the files say; write it: check.py --json FILE")
+    answers("RealNumbers", REALS, newest)
+    shown: dict[Path, object] = {
+        SOURCE / "statements.json": describe(MAIN, sources, BUILD, axioms, types)
+    }
+    goals = record_goals(sources, lambda name, text: answers(f"Goals{name}", text, newest))
+    shown |= {SOURCE / "goals" / f"{name}.json": steps for name, steps in goals.items()}
+    for path, record in shown.items():
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        if arguments.write:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            sys.exit(f"{path.name} is not what the files say; write it: check.py --write")
+    print(f"{len(goals)} proofs replayed: the recorded goals are what Coq shows")
 
 
 def assumed_by_all(text: str) -> str | None:
@@ -126,6 +144,17 @@ def compiled(name: str) -> str:
     return run.stdout
 
 
+def answers(name: str, text: str, newest: float) -> str:
+    """What Coq answers to a file of questions; asked again only if it, or what is compiled, is
+    new."""
+    asked, answered = BUILD / f"{name}.v", BUILD / f"{name}.txt"
+    made = answered.stat().st_mtime if answered.exists() else -1
+    if made < newest or asked.read_text() != text:
+        asked.write_text(text)
+        answered.write_text(compiled(name))
+    return answered.read_text()
+
+
 def questions(
     sources: dict[str, str], newest: float
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -137,14 +166,9 @@ def questions(
     for theorem in MAIN:
         mark = f'Goal True. idtac "@@ {theorem}". Abort.'
         lines += [mark, f"Check @{theorem}.", mark, f"Print Assumptions {theorem}."]
-    asked, answers, text = BUILD / "Questions.v", BUILD / "answers.txt", "\n".join(lines) + "\n"
-    made = answers.stat().st_mtime if answers.exists() else -1
-    if made < newest or asked.read_text() != text:
-        asked.write_text(text)
-        answers.write_text(compiled("Questions"))
     axioms, types = {}, {}
     meant: dict[str, str] = {}
-    for answer in answers.read_text().split("@@ ")[1:]:
+    for answer in answers("Questions", "\n".join(lines) + "\n", newest).split("@@ ")[1:]:
         theorem, _, text = answer.partition("\n")
         if theorem in ALLOWED:
             if text.startswith(f"Constant {theorem}\n"):

@@ -18,9 +18,32 @@ def needs(text: str) -> list[str]:
 def statement(text: str, name: str) -> re.Match[str] | None:
     """From its comment, if one stands before it, to the proof."""
     comment = r"(?:\(\*\*((?:(?!\*\)).)*)\*\)\n)?"
-    kinds = r"(?:Theorem|Lemma|Definition|Record)"
-    pattern = rf"{comment}({kinds} {re.escape(name)}\b.*?)(?=\nProof\.|\n\n)"
+    kinds = r"(?:Theorem|Lemma|Definition|Record|Notation)"
+    pattern = rf"{comment}({kinds} {re.escape(name)}\b.*?)(?=\nProof\.|\n\n|\n{kinds} )"
     return re.search(pattern, text, flags=re.S)
+
+
+def assumed(text: str, name: str) -> str:
+    """What the sections around `name` declare before it, for all that they state; of their
+    abbreviations (`Let`) those that its statement needs."""
+    found = statement(text, name)
+    before = without_comments(text[: found.start(2)] if found else "")
+    shown = found[2] if found else ""
+    words = r"Section|End|Variables?|Hypothes[ie]s|Context|Let"
+    open_sections: list[list[str]] = []
+    for declared in re.findall(rf"^(?:{words})\s.*?\.(?=\s)", before, re.M | re.S):
+        if declared.startswith("Section"):
+            open_sections.append([])
+        elif declared.startswith("End"):
+            open_sections.pop()
+        else:
+            open_sections[-1].append(declared)
+    kept: list[str] = []
+    for declared in reversed([line for section in open_sections for line in section]):
+        if not declared.startswith("Let") or re.search(rf"(?:\b|_){declared.split()[1]}\b", shown):
+            kept.insert(0, declared)
+            shown += declared
+    return "\n".join(kept)
 
 
 def describe(
@@ -30,8 +53,9 @@ def describe(
     axioms: dict[str, list[str]],
     types: dict[str, str],
 ) -> dict[str, dict[str, object]]:
-    """For each theorem its file, title, comment, statement, full type, axioms, and what statement
-    and proof rest on, directly or not: other theorems of the list, and definitions."""
+    """For each theorem its file, title, comment, statement, what its section declares, full type,
+    axioms, and what statement and proof rest on, directly or not: other theorems of the list, and
+    definitions."""
     uses: dict[str, set[str]] = {}
     definitions: set[str] = set()
     for name in sources:
@@ -56,6 +80,7 @@ def describe(
             "title": title.removeprefix("** "),
             "comment": " ".join(text.split()),
             "statement": found[2].strip(),
+            "section": assumed(sources[file], theorem),
             "type": types[theorem],
             "axioms": axioms[theorem],
             "theorems": sorted(reached & set(theorems)),

@@ -1,4 +1,4 @@
-"""Buttons that lead to the repository, to Binder and to Colab, if the repository's address is known.
+"""Buttons that lead to the repository, to Binder and to Colab, if its address is known.
 
 The environment variable ATTNCONV_REPOSITORY holds the address, and ATTNCONV_BRANCH the branch (by
 default main). Without it the pages have no such buttons. They are links: a page requests nothing

@@ -5,7 +5,7 @@
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
 ValueError for any other name. `{statement-graph}` draws all of them, each on its own line below the
-theorems that it uses.
+theorems that it uses, and narrowed to those around one at the address `#graph=lemma_1`.
 """
 
 import html
@@ -56,15 +56,16 @@ def _theorem(name: str) -> list[nodes.Node]:
     for number, other in enumerate(theorem["theorems"]):
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]
+    graph = nodes.reference("", "in the graph", refuri=f"#graph={name}", internal=True)
     stated = nodes.admonition("", classes=["dropdown"])
     stated += nodes.title("", f"{name} as Coq reads it")
-    stated += _coq(theorem["statement"])
-    stated += nodes.paragraph("", "In full, with the assumptions of its section:")
+    stated += _coq("\n".join(filter(None, (theorem["section"], theorem["statement"]))))
+    stated += nodes.paragraph("", "", "In full, as Coq prints it:")
     stated += _coq(theorem["type"])
     return [
         heading,
         nodes.paragraph("", "", *_text(theorem["comment"])),
-        nodes.paragraph("", "", *rests, nodes.Text(".")),
+        nodes.paragraph("", "", *rests, nodes.Text(" ("), graph, nodes.Text(").")),
         stated,
     ]
 
@@ -102,13 +103,19 @@ def graph(theorems: dict[str, dict[str, Any]]) -> str:
         for row, name in enumerate(theorems)
     }
     column = MARGIN + STEP * (max(lanes.values()) + 1)
-    edges = [_edge(*place[other], *place[name]) for name in theorems for other in direct[name]]
+    edges = [
+        _edge(f"{other} {name}", *place[other], *place[name])
+        for name in theorems
+        for other in direct[name]
+    ]
     marks = [_mark(name, theorem, *place[name], column) for name, theorem in theorems.items()]
     width = column + 9 * max(map(len, theorems))
     size = f'viewBox="0 0 {width} {2 * MARGIN + LINE * (len(theorems) - 1)}"'
     about = f'aria-label="{len(theorems)} theorems, and which uses which"'
     drawn = "".join(edges + marks)
-    return f'<svg class="statement-graph" role="group" {about} {size} width="{width}">{drawn}</svg>'
+    svg = f'<svg class="statement-graph" role="group" {about} {size} width="{width}">{drawn}</svg>'
+    whole = '<a id="graph=all" href="#graph=all" hidden>Show all theorems</a>'
+    return f'<div class="graph-of-statements">{whole}{svg}</div>'
 
 
 def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
@@ -130,9 +137,9 @@ def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list
     return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
 
 
-def _edge(x0: int, y0: int, x1: int, y1: int) -> str:
+def _edge(ends: str, x0: int, y0: int, x1: int, y1: int) -> str:
     """Straight down from the upper mark, then to the lower one from its left."""
-    return f'<path d="M{x0} {y0} V{y1 - LINE / 2} Q{x0} {y1} {x1} {y1}"/>'
+    return f'<path data-ends="{ends}" d="M{x0} {y0} V{y1 - LINE / 2} Q{x0} {y1} {x1} {y1}"/>'
 
 
 def _mark(name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> str:
@@ -145,10 +152,12 @@ def _mark(name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> st
         mark = f'<circle class="mark" cx="{x}" cy="{y}" r="5"/>'
     leader = f'<path class="leader" d="M{x + 9} {y} H{column - 6}"/>'
     text = f'<text x="{column}" y="{y}">{html.escape(name)}</text>'
-    return f'<a class="{kinds}" href="#{name}">{leader}{mark}{text}</a>'
+    uses = f'id="graph={name}" data-uses="{" ".join(theorem["theorems"])}"'
+    return f'<a class="{kinds}" href="#{name}" {uses}>{leader}{mark}{text}</a>'
 
 
 def setup(app):
     app.add_directive("machine-checked", MachineChecked)
     app.add_directive("statement-graph", StatementGraph)
+    app.setup_extension("stepthrough")
     return {"parallel_read_safe": True}

@@ -28,9 +28,9 @@ FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 class HeadsAsConv(nn.Module):
     """A converted layer with heads of any alpha and centre, as convolutions at one image size.
 
-    Input and output are `(B, C, ...)`, for images of `sizes`, padded as the layer pads them. Head h is a
-    zero-padded convolution along one axis after the other, whose kernels are the exponentials of
-    its scores, divided by `border_factor[h]`, the same convolution of ones. `mix` applies the
+    Input and output are `(B, C, ...)`, for images of `sizes`, padded as the layer pads them. Head h
+    is a zero-padded convolution along one axis after the other, whose kernels are the exponentials
+    of its scores, divided by `border_factor[h]`, the same convolution of ones. `mix` applies the
     W^(h).
     """
 

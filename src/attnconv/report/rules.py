@@ -49,7 +49,8 @@ class Claims(list[Claim]):
         """Append a judgement as a claim.
 
         The thresholds are the default arguments of the judgement. They also fill the placeholders
-        in the rule's text, so that text and code cannot differ. The default `name` is that of the judgement.
+        in the rule's text, so that text and code cannot differ. The default `name` is that of the
+        judgement.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
