@@ -60,7 +60,7 @@ def _theorem(name: str) -> list[nodes.Node]:
     stated = nodes.admonition("", classes=["dropdown"])
     stated += nodes.title("", f"{name} as Coq reads it")
     stated += _coq("\n".join(filter(None, (theorem["section"], theorem["statement"]))))
-    stated += nodes.paragraph("", "", "In full, as Coq prints it:")
+    stated += nodes.paragraph("", "In full, as Coq prints it:")
     stated += _coq(theorem["type"])
     return [
         heading,
