@@ -162,7 +162,7 @@ def test_one_kernel_is_imitated_from_between_the_pixels(stage):
     page = stage(SCENE).page
     page.get_by_role("checkbox", name="imitate one kernel only").check()
     assert address(page)["targets"] == "kernel"
-    link = page.get_by_role("link", name="Lemma 3")
+    link = page.get_by_role("link", name="Lemma 3: what all filters need")
     assert link.get_attribute("href") == "spans.html#lemma-3"
     assert ":label: lemma-3\n" in (ROOT / "book" / "spans.md").read_text()
     finish(page)
