@@ -57,8 +57,8 @@ class Verdict:
 class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
-    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule before
-    the runs, "" for the theory. `runs`: model and tier of the runs that it needs.
+    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule, ""
+    for the theory. `runs`: model and tier of the runs that it needs.
     """
 
     name: str
@@ -245,7 +245,7 @@ class Outcome:
         """Return the outcome in full: rule, measured, sample, recorded verdict and commands."""
         claim = self.claim
         lines = [f"{claim.name}: {claim.text} ({claim.place})", f"  rule      {claim.rule}"]
-        lines += [f"  fixed in  commit {claim.fixed}, before the runs"] * bool(claim.fixed)
+        lines += [f"  fixed in  commit {claim.fixed}"] * bool(claim.fixed)
         for each in self.verdicts:
             was = self.recorded.get(each.where, "nothing")
             lines.append(f"  measured  {each.where}: {each.measured}")
