@@ -36,7 +36,7 @@ def spot(page, selector, across, down):
 
 
 def disc(page, row, column):
-    """Where an offset of the plane is on the screen."""
+    """Return where an offset of the plane is on the screen."""
     return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
 
 

@@ -32,7 +32,7 @@ def go_on(page, seconds):
 
 
 def finish(page):
-    """Until descent is done."""
+    """Wait until descent is done."""
     for _ in range(3):
         go_on(page, SECONDS / 2)
         if "Pause" not in page.locator(".stage-bar").inner_text():

@@ -3,7 +3,7 @@ import { SHIFTS } from "./numbers.js";
 import { clamp, numbersOf } from "./text.js";
 import { REACH } from "./layer-state.js";
 import { HeadsState, nameOfFilter } from "./heads-state.js";
-import { Descent, HEADS, ONE_KERNEL, ONE_PIXEL_FILTERS, RECIPE, found } from "./descent.js";
+import { Descent, HEADS, ONE_KERNEL, RECIPE, found } from "./descent.js";
 
 export const RUN_SECONDS = 12;
 export const MOMENTS = [0, 100, 160, RECIPE.steps]; // numbers of steps, for readers who ask for less motion

@@ -204,7 +204,7 @@ export class DescentScene {
     this.write();
   }
 
-  /** The filter by convolution, and by the heads as they are; not with every frame where that takes long. */
+  /** Filter the photograph by convolution and by the current heads; not in every frame if that takes long. */
   drawPicture() {
     const { state, stage } = this,
       { view } = state,
@@ -224,7 +224,7 @@ export class DescentScene {
 
   pictureLabel() {
     const { label } = this.stage.data.images[this.state.view.picture];
-    return `The photograph ${label} filtered: by convolution left of the seam, by the nine heads as they are now right of it. Arrow keys move the output pixel.`;
+    return `The photograph ${label} filtered: by convolution left of the seam, by the nine heads to the right of it. Arrow keys move the output pixel.`;
   }
 
   drawPlane(query) {
