@@ -7,7 +7,7 @@ import re
 import pytest
 from helpers import ROOT
 from helpers.javascript import run_node
-from helpers.stage import BOXES, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot
+from helpers.stage import BOXES, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot, tab_stops
 from playwright.sync_api import expect
 
 SCENE = "scene=descent"
@@ -332,9 +332,4 @@ def test_no_barrier_is_found(stage, size, scheme):
 
 def test_few_tab_stops(stage):
     page = stage(f"{SCENE}&targets=kernel").page
-    page.locator(".stage-tabs [aria-selected=true]").focus()
-    stops = 0
-    while page.evaluate("document.activeElement.closest('.stage') !== null"):
-        stops += 1
-        page.keyboard.press("Tab")
-    assert 5 <= stops <= 15
+    assert 5 <= tab_stops(page) <= 15

@@ -104,6 +104,11 @@ export class DescentState {
     return [...this.descent.parameters.spreads].map((spread) => spread ** 2 / 2);
   }
 
+  /** The standard deviations of the heads' clouds, in pixels. */
+  get sigmas() {
+    return this.alphas.map((alpha) => 1 / Math.sqrt(2 * alpha));
+  }
+
   /** Each head's weight in the filter that is shown. Nine one-pixel filters make up any kernel. */
   get weights() {
     const { values } = this.descent.parameters,

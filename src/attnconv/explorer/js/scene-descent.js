@@ -2,7 +2,8 @@
 import { SHIFTS } from "./numbers.js";
 import { pair } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
-import { FILTERS, nameOfFilter } from "./heads-state.js";
+import { FILTERS } from "./heads-state.js";
+import { offerFilterAndPicture } from "./scene-heads.js";
 import { REACH } from "./layer-state.js";
 import { choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
@@ -190,13 +191,13 @@ export class DescentScene {
     if (stage.still.matches && this.running) return; // a moment is on its way
     this.drawPicture();
     this.drawPlane(query);
-    const { owners, centers, alphas, used } = state;
+    const { centers, sigmas, used } = state;
     leadBeams(
       stage,
       query,
       centers.map((center, head) => ({
         center,
-        sigma: 1 / Math.sqrt(2 * alphas[head]),
+        sigma: sigmas[head],
         color: this.colors[head],
         weak: !used[head],
       })),
@@ -234,7 +235,7 @@ export class DescentScene {
       patch: state.view.layer.around(query, REACH).map((x) => DIMMED * x),
       kernel: state.used,
       centers: state.centers,
-      sigma: state.alphas.map((alpha) => 1 / Math.sqrt(2 * alpha)),
+      sigma: state.sigmas,
       landed: SHIFTS.flatMap((_, n) => (owners[n] === undefined ? [] : [n])),
       frames: owners.map((head) => (head === undefined ? NOBODYS : this.colors[head])),
     });
@@ -253,17 +254,7 @@ export class DescentScene {
     this.lemma.hidden = !state.single;
     this.only.checked = state.single;
     setText(this.play, this.playText());
-    const kernel = nameOfFilter(view.kernel) ?? "your own";
-    if (this.kernel.value !== kernel || !this.kernel.options.length)
-      this.kernel.offer(
-        [...new Set([...Object.keys(FILTERS), kernel])].map((name) => [name, name]),
-        kernel,
-      );
-    if (this.picture.value !== view.picture)
-      this.picture.offer(
-        view.names.map((name) => [name, view.pictures[name].label]),
-        view.picture,
-      );
+    offerFilterAndPicture(this.kernel, this.picture, view);
   }
 
   playText() {
