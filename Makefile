@@ -72,8 +72,9 @@ quick: $(READY) ## lint, types, and the unit tests without training and browsers
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
 	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
 
-readme: $(READY) ## write the README's table, from the run records, and its picture
+readme: $(READY) ## write the README's table, from the run records, its picture, and the metadata for archives
 	@$(BIN)/python -m attnconv readme
+	@$(BIN)/python workflow/metadata.py
 
 benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py

@@ -1,0 +1,195 @@
+"""Write codecheck.yml and ro-crate-metadata.json, which describe the repository for archives.
+
+Both follow from CITATION.cff, the claims and their recorded verdicts, and the run records, so that
+`python workflow/metadata.py` writes equal files until one of these changes. A licence is named only
+if CITATION.cff has one. The repository's address is taken from ATTNCONV_REPOSITORY, if it is set.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import yaml
+from rocrate.model.contextentity import ContextEntity
+from rocrate.rocrate import ROCrate
+
+from attnconv.data import CIFAR10_FINGERPRINT
+from attnconv.measures.conversion import CONVERSION_FILE
+from attnconv.models import SPECS
+from attnconv.report import check
+from attnconv.runs.select import Records, command_of
+from attnconv.store import REPOSITORY, write_file
+
+CODECHECK = "https://codecheck.org.uk/spec/config/1.0/"
+CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar.html"
+SUMMARY = (
+    "Nobody outside the project has checked this yet. `make env` installs the environment,"
+    " `.venv/bin/python -m attnconv check --all` judges all {claims} claims again from the run"
+    " records, without training, and the comment of each run has the command that repeats it."
+)
+FOR_THE_CHECKER = "# For the checker to add: codechecker, report, check_time, certificate.\n"
+
+
+def read_citation(folder=REPOSITORY):
+    """Return the content of CITATION.cff."""
+    return yaml.safe_load((folder / "CITATION.cff").read_text("utf-8"))
+
+
+def name_of(author):
+    """Return the name of a person or an organisation of CITATION.cff."""
+    return author.get("name") or f"{author['given-names']} {author['family-names']}"
+
+
+def what_ran(record):
+    """Return one sentence on a run: model, tier, seed, accuracy."""
+    parameters, info = record.info.parameters, record.info
+    return (
+        f"{SPECS[parameters['model']].label}, {record.tier} tier, seed {parameters['seed']}:"
+        f" test accuracy {record.accuracy:.4f} after {info.epochs_done} epochs"
+    )
+
+
+def files_of(record):
+    """Return the files of a record, as paths within the repository."""
+    return sorted(f"data/runs/{record.name}/{path.name}" for path in record.folder.iterdir())
+
+
+# --- CODECHECK ------------------------------------------------------------------------------------
+
+
+def codecheck(records):
+    """Return the content of codecheck.yml, without what the checker adds."""
+    citation, count = read_citation(), len(check.all_claims())
+    [paper] = citation["references"]
+    manifest = [
+        ("data/claims.json", f"{count} claims, verdicts; repeat: {check.WRITE}"),
+        ("README.md", "table of test accuracies; repeat: make readme"),
+        ("book/claim.png", "picture in the README; repeat: make readme"),
+    ]
+    for record in records.found:
+        folder = f"data/runs/{record.name}"
+        manifest.append((f"{folder}/metrics.csv", f"{what_ran(record)}; {command_of(record)}"))
+        if (record.folder / CONVERSION_FILE).exists():
+            comment = "a CNN and its attention form on all test images; repeat:"
+            manifest.append(
+                (f"{folder}/{CONVERSION_FILE}", f"{comment} python -m attnconv convert")
+            )
+    found = {
+        "version": CODECHECK,
+        "paper": {
+            "title": paper["title"],
+            "authors": [{"name": name_of(author)} for author in paper["authors"]],
+            "reference": paper["url"],
+        },
+        "manifest": [{"file": file, "comment": comment} for file, comment in manifest],
+        "summary": SUMMARY.format(claims=count),
+    }
+    if address := os.environ.get("ATTNCONV_REPOSITORY"):
+        found["repository"] = address
+    return found
+
+
+def codecheck_text(records):
+    """Return codecheck.yml, an explicit YAML document as its specification requires."""
+    text = yaml.safe_dump(codecheck(records), sort_keys=False, allow_unicode=True, width=1000)
+    return f"%YAML 1.1\n---\n{text}{FOR_THE_CHECKER}"
+
+
+# --- RO-Crate -------------------------------------------------------------------------------------
+
+
+def crate(records):
+    """Return the RO-Crate: paper, code, notebooks, claims with verdicts, and runs by tier."""
+    found, citation = ROCrate(), read_citation()
+    root = found.root_dataset
+
+    def entity(key, kind, **properties):
+        return found.add(ContextEntity(found, key, {"@type": kind, **properties}))
+
+    def people(authors, kind):
+        names = map(name_of, authors)
+        return [entity(f"#{name.replace(' ', '-')}", kind, name=name) for name in names]
+
+    [paper] = citation["references"]
+    article = entity(paper["url"], "ScholarlyArticle", name=paper["title"])
+    article["author"] = people(paper["authors"], "Person")
+    article["datePublished"] = str(paper["year"])
+    images = entity(CIFAR10, "CreativeWork", name="CIFAR-10", identifier=CIFAR10_FINGERPRINT)
+    images["description"] = "Not part of the crate; the identifier is its SHA-256 (data/README.md)."
+    book = yaml.safe_load((REPOSITORY / "_config.yml").read_text("utf-8"))
+    root["name"], root["description"] = citation["title"], citation["message"]
+    root["version"], root["citation"] = citation["version"], article
+    root["author"] = people(citation["authors"], "Organization")
+    # the library would put the time of writing; before a release the year is all that is known
+    root.properties()["datePublished"] = str(citation.get("date-released") or book["copyright"])
+    if licence := citation.get("license"):
+        root["license"] = entity(f"https://spdx.org/licenses/{licence}", "CreativeWork")
+    for folder, name in {"src": "Python package", "proofs": "Proofs in Coq"}.items():
+        found.add_dataset(dest_path=folder, properties={"name": name})
+    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
+        _add_file(found, f"notebooks/{path.name}", _title(path), "application/x-ipynb+json")
+    _add_file(found, "codecheck.yml", "Manifest for CODECHECK", "application/yaml")
+    _add_claims(found, entity)
+    _add_runs(found, entity, records, images)
+    return found
+
+
+def _add_file(found, path, name, kind):
+    properties = {"name": name, "encodingFormat": kind}
+    return found.add_file(dest_path=path, properties=properties)
+
+
+def _title(path):
+    """Return the title of a chapter."""
+    return nbformat.read(path, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ")
+
+
+def _add_claims(found, entity):
+    file = _add_file(found, "data/claims.json", "Claims and verdicts", "application/json")
+    verdicts = check.read_recorded()
+    claims = []
+    for claim in check.all_claims():
+        words = "; ".join(f"{where}: {word}" for where, word in verdicts[claim.name].items())
+        given = {"name": claim.name, "text": claim.text, "description": f"{claim.rule} ({words})"}
+        claims.append(entity(f"#claim-{claim.name}", "Claim", **given))
+    file["mentions"] = claims
+
+
+def _add_runs(found, entity, records, images):
+    """Add the records of each tier as a collection of folders."""
+    tiers = {}
+    for record in records.found:
+        folder = f"data/runs/{record.name}"
+        properties = {"name": record.name, "description": what_ran(record)}
+        run = found.add_dataset(dest_path=folder, properties=properties)
+        run["isBasedOn"] = images
+        run["hasPart"] = [found.add_file(dest_path=path) for path in files_of(record)]
+        tiers.setdefault(record.tier, []).append(run)
+    for tier, runs in tiers.items():
+        collection = entity(f"#tier-{tier}", "Collection", name=f"{len(runs)} runs, {tier} tier")
+        collection["hasPart"] = runs
+
+
+def crate_text(records):
+    """Return ro-crate-metadata.json, in an order that depends on its content only."""
+    content = crate(records).metadata.generate()
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def written(records):
+    """Return the generated files: text by name."""
+    return {
+        "codecheck.yml": codecheck_text(records),
+        "ro-crate-metadata.json": crate_text(records),
+    }
+
+
+def main(folder: Path = REPOSITORY) -> None:
+    for name, text in written(Records.read()).items():
+        write_file(folder / name, text.encode())
+        print(f"{name}: written")
+
+
+if __name__ == "__main__":
+    main()
