@@ -15,8 +15,8 @@ export OMP_WAIT_POLICY := passive
 # Chapters and tests compute on small arrays: a second thread only waits.
 book test quick outputs: export OMP_NUM_THREADS := 1
 # The hash of everything that the book is made of.
-INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt book notebooks src data proofs
-.PHONY: help env book proofs quick test outputs readme benchmark serve clean
+INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt book benchmarks/results notebooks src data proofs
+.PHONY: help env book proofs quick test outputs readme benchmark release serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -76,13 +76,18 @@ readme: $(READY) ## write the README's table, from the run records, its picture,
 	@$(BIN)/python -m attnconv readme
 	@$(BIN)/python workflow/metadata.py
 
-benchmark: $(READY) ## time and memory: one layer, whole models, the explorer (an hour on a CPU)
+benchmark: $(READY) ## time and memory: one layer, whole models, the explorer, chapters (over an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
 	@$(BIN)/python benchmarks/conversion.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/explorer.py
 	@$(BIN)/python benchmarks/networks.py
 	@$(BIN)/python benchmarks/stage.py
+	@$(BIN)/python benchmarks/memory.py
+
+release: book ## put together what is published: wheel, book, records, weights, model folders, checksums
+	@$(BIN)/python workflow/release.py
+	@echo "== release: _build/release; nothing was uploaded"
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind $(BIND) 8000

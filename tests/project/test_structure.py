@@ -8,12 +8,10 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from importlib import metadata
 
 import pytest
 from helpers import ROOT
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from helpers.alone import what_torch_needs, without_other_packages
 
 SRC = ROOT / "src" / "attnconv"
 FILES = sorted(SRC.rglob("*.py"))
@@ -43,6 +41,7 @@ ADDED_SINCE = {
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
     *("figures/stage.py", "explorer/networks.py"),
     *("report/check.py", "report/theory.py"),
+    "runs/hub.py",
     *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }
 # Lines added in files that are counted, by feature.
@@ -59,6 +58,7 @@ ADDED_IN_SHARED_FILES = sum(
         "the names of claims, and the command that checks them": 56,
         "the test images counted with a softmax at every query": 34,
         "the payload of scene 3": 4,
+        "the model of any record, with weights in any file": 5,
         "figures: summed attention of the heads, legends, crops, bands": 36,
     }.values()
 )
@@ -152,45 +152,6 @@ def lines_with_tokens(code):
         if token.type not in (*silent, tokenize.ENDMARKER)
         for line in range(token.start[0], token.end[0] + 1)
     }
-
-
-def what_torch_needs():
-    """The packages that torch itself asks for."""
-    pending, seen = ["torch"], set()
-    while pending:
-        name = canonicalize_name(pending.pop())
-        if name in seen:
-            continue
-        seen.add(name)
-        try:
-            requirements = map(Requirement, metadata.requires(name) or [])
-        except metadata.PackageNotFoundError:
-            continue
-        pending += [
-            r.name for r in requirements if not r.marker or r.marker.evaluate({"extra": ""})
-        ]
-    return seen
-
-
-def without_other_packages(program, allowed):
-    """Run a program in a process where importing any other installed package fails."""
-    blocked = {
-        top
-        for top, names in metadata.packages_distributions().items()
-        if not set(map(canonicalize_name, names)) & allowed
-    }
-    finder = f"""
-import sys
-from importlib.machinery import PathFinder
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {sorted(blocked)!r}:
-            return PathFinder.find_spec(name, path, target)
-sys.meta_path = [Finder() if each is PathFinder else each for each in sys.meta_path]
-"""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", finder + program], capture_output=True, text=True
-    )
 
 
 def test_the_theory_needs_torch_alone():

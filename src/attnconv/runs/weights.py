@@ -80,21 +80,27 @@ def load_model(
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
     )
-    record = load_run(parameters.record_folder)
-    if not (record.folder / WEIGHTS_FILE).exists():
+    return model_of(load_run(parameters.record_folder))
+
+
+def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
+    """Return the model of a record as `load_model` does, with the weights in a file beside it.
+
+    FileNotFoundError if there is no such file, DamagedFile if it cannot be used.
+    """
+    path = record.folder / file
+    if not path.exists():
         raise FileNotFoundError(
-            f"the weights of {record.name} are not stored ({WEIGHTS_FILE} is missing in"
+            f"the weights of {record.name} are not stored ({file} is missing in"
             f" {record.folder}); expected a run of the small tier with seed 0, or {MEND}"
         )
     # a network of any class, to which the two attributes are added
     model = cast(TrainedModel, build_network(record.info.parameters, record.heads_left))
     try:
-        values, model.check = read_tensors(record.folder / WEIGHTS_FILE)
+        values, model.check = read_tensors(path)
         set_weights(model, values)
     except ValueError as error:
-        raise DamagedFile(
-            f"{record.folder / WEIGHTS_FILE} cannot be used: {error}; {MEND}"
-        ) from None
+        raise DamagedFile(f"{path} cannot be used: {error}; {MEND}") from None
     model.record, model.transform = record, picture_transform
     return model.eval()
 

@@ -1,0 +1,48 @@
+"""Trained models in the folder format of the Hugging Face hub; needs the package huggingface-hub.
+
+A folder holds a run record, its weights as `model.safetensors`, a `config.json` and a model card.
+`make release` writes one for each run whose weights are stored. Nothing in it is code or pickle.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+from torch import Tensor, nn
+
+from .record import load_run
+from .weights import WEIGHTS_FILE, TrainedModel, model_of
+
+HUB_FILE = "model.safetensors"
+
+
+class HubModel(nn.Module, PyTorchModelHubMixin):
+    """A trained model that is read with `HubModel.from_pretrained(folder or name on the hub)`.
+
+    `network` is the `TrainedModel`, with its record, in evaluation mode. It maps images
+    `(B, 3, 32, 32)` to logits `(B, 10)`.
+    """
+
+    def __init__(self, network: TrainedModel):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of a batch of images."""
+        return self.network(images)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        folder = self.network.record.folder
+        for name in ("run.json", "metrics.csv", "attention.safetensors"):
+            shutil.copyfile(folder / name, save_directory / name)
+        stored = next(name for name in (WEIGHTS_FILE, HUB_FILE) if (folder / name).exists())
+        shutil.copyfile(folder / stored, save_directory / HUB_FILE)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "HubModel":
+        known = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = Path(snapshot_download(model_id, **{name: options[name] for name in known}))
+        return cls(model_of(load_run(folder), HUB_FILE)).eval()
