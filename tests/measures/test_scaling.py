@@ -97,7 +97,7 @@ def test_leaving_the_largest_setting_out():
         fit([a, b, c])
 
 
-@pytest.mark.parametrize(("end", "width"), [("third", 0.3)])
+@pytest.mark.parametrize(("end", "width"), [("third", 0.3), ("double", 2.0)])
 @pytest.mark.parametrize("model", ["sa-quadratic", "resnet18"])
 def test_the_recipes_rates_follow_from_the_committed_pilots(model, end, width):
     usual = recipe(model, "small")["learning_rate"]
