@@ -1,9 +1,10 @@
-"""Peak memory of each chapter while its notebook is executed, from an empty cache of quick runs.
+"""Peak memory of each chapter while its notebook is executed.
 
-Notebooks run one after the other. The peak is the largest sum of the resident memory of a kernel
-and its child processes, sampled every 50 milliseconds. Prints a Markdown table; with --write it
-also stores the numbers in benchmarks/results/NAME.json, from which `book/ext/hosting.py` takes the
-chapters that are offered on Binder.
+Notebooks run one after the other. Remove data/cache/quick-* first, so that chapter 10 trains its
+quick runs. The peak is the largest sum of the resident memory of a kernel and its child processes,
+sampled every 50 milliseconds. Prints a Markdown table; with --write it also stores the numbers in
+benchmarks/results/NAME.json, where those of other notebooks stay. From this file the book takes
+the chapters that it offers on Binder (book/ext/hosting.py).
 
 Usage: python benchmarks/memory.py [--write NAME] [NOTEBOOK ...]
 """
@@ -71,14 +72,16 @@ def main():
     parser.add_argument("--write", metavar="NAME")
     options = parser.parse_args()
     paths = options.notebooks or sorted((ROOT / "notebooks").glob("*.ipynb"))
-    result = provenance(torch.device("cpu"), 1) | {"chapters": {}}
+    file = Path(__file__).parent / "results" / f"{options.write}.json"
+    chapters = json.loads(file.read_text())["chapters"] if file.exists() else {}
     print("| chapter | peak | time |\n|---|---|---|")
     for path in paths:
-        result["chapters"][path.stem] = found = measure(path)
+        chapters[path.stem] = found = measure(path)
         print(f"| {path.stem} | {found['peak_mib']} MiB | {found['seconds']} s |", flush=True)
-    if options.write:
-        file = Path(__file__).parent / "results" / f"{options.write}.json"
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        if options.write:
+            result = provenance(torch.device("cpu"), 1)
+            result["chapters"] = dict(sorted(chapters.items()))
+            file.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

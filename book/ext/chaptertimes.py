@@ -1,9 +1,10 @@
-"""Under the title of each executed chapter: how long it takes to read, and how long it took to
-run."""
+"""Under the title of each executed chapter: how long it takes to read, how long it took to run, and
+how much memory it needs."""
 
 import os
 
 from docutils import nodes
+from hosting import ADDRESS, peak_memory, runs_on_binder
 from myst_nb.sphinx_ import NbMetadataCollector
 
 from attnconv.runs.record import processor
@@ -25,8 +26,18 @@ def add_times(app, doctree):
     title = next(iter(doctree.findall(nodes.title)))
     title.parent.insert(
         title.parent.index(title) + 1,
-        nodes.paragraph("", f"{reading}; {running}.", classes=["chapter-times"]),
+        nodes.paragraph("", f"{reading}; {running}{memory(docname)}.", classes=["chapter-times"]),
     )
+
+
+def memory(docname):
+    """Say how much memory a chapter needs; if the book is hosted, also whether Binder has it."""
+    if not (peak := peak_memory(docname)):
+        return ""
+    text = f"; needs up to {peak / 1024:.2f} GB of memory"
+    if os.environ.get(ADDRESS) and not runs_on_binder(docname):
+        text += ", more than Binder guarantees, so Binder is not offered here"
+    return text
 
 
 def _is_read(node):

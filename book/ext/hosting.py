@@ -2,16 +2,24 @@
 
 The environment variable ATTNCONV_REPOSITORY holds the address, and ATTNCONV_BRANCH the branch (by
 default main). Without it the pages have no such buttons. They are links: a page requests nothing
-from another host until a reader follows one.
+from another host until a reader follows one. Binder is offered for chapters whose peak memory, as
+`benchmarks/memory.py` measured it, fits into what Binder guarantees. Colab opens the branch
+`colab`, whose notebooks start with a cell that installs the package (`workflow/colab.py`).
 """
 
+import json
 import os
 import re
+from pathlib import Path
 
 from sphinx.errors import ConfigError
 
 ADDRESS = "ATTNCONV_REPOSITORY"
 EXPECTED = r"https://github\.com/[\w.-]+/[\w.-]+"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+MEASURED = RESULTS / "memory-cpu-2-cores.json"
+BINDER_MIB = 1024  # what Binder guarantees
+COLAB_BRANCH = "colab"
 
 
 def theme_options(address, branch):
@@ -39,14 +47,36 @@ def add_buttons(app, config):
         config.html_theme_options |= theme_options(address, branch)
 
 
-def only_for_chapters(app, pagename, templatename, context, doctree):
-    """Remove the launch buttons of Markdown pages, which Colab cannot open as notebooks."""
+def peak_memory(pagename):
+    """Return the peak memory of a chapter in MiB, None if it was not measured."""
+    chapters = json.loads(MEASURED.read_text())["chapters"]
+    return chapters.get(Path(pagename).name, {}).get("peak_mib")
+
+
+def runs_on_binder(pagename):
+    """Return whether a chapter was measured to fit into Binder's memory."""
+    return (peak_memory(pagename) or BINDER_MIB) < BINDER_MIB
+
+
+def fit_buttons(app, pagename, templatename, context, doctree):
+    """Keep the launch buttons that work.
+
+    Colab cannot open Markdown pages as notebooks, Binder lacks the memory for some chapters, and
+    Colab needs the notebooks of its own branch.
+    """
+    buttons = context.get("header_buttons", [])
     if str(app.env.doc2path(pagename)).endswith(".md"):
-        buttons = context.get("header_buttons", [])
         buttons[:] = [each for each in buttons if each.get("label") != "launch-buttons"]
+    for group in buttons:
+        if group.get("label") == "launch-buttons":
+            group["buttons"] = [
+                each | {"url": re.sub("/blob/[^/]+/", f"/blob/{COLAB_BRANCH}/", each["url"])}
+                for each in group["buttons"]
+                if each["text"] != "Binder" or runs_on_binder(pagename)
+            ]
 
 
 def setup(app):
     app.connect("config-inited", add_buttons, priority=100)  # before the theme reads its options
-    app.connect("html-page-context", only_for_chapters, priority=502)  # after the theme's own
+    app.connect("html-page-context", fit_buttons, priority=502)  # after the theme's own
     return {"parallel_read_safe": True, "parallel_write_safe": True}

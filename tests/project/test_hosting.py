@@ -1,29 +1,43 @@
 """Buttons to the repository, Binder and Colab: from one setting, and none without it."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 
+import nbformat
 import pytest
 import yaml
 from helpers import ROOT
 from sphinx.errors import ConfigError
 
 sys.path.insert(0, str(ROOT / "book" / "ext"))
-from hosting import theme_options
+sys.path.insert(0, str(ROOT / "workflow"))
+import chaptertimes
+import colab
+from hosting import ADDRESS, MEASURED, theme_options
 
 EXTENSIONS = ["myst_nb", "sphinx_book_theme", "hosting"]
+PEAKS = {
+    name: found["peak_mib"] for name, found in json.loads(MEASURED.read_text())["chapters"].items()
+}
+SMALL, LARGE = min(PEAKS, key=PEAKS.get), max(PEAKS, key=PEAKS.get)
+REPOSITORY = "https://github.com/owner/name"
 
 
 def build(tmp_path, repository):
-    """Build a page and a chapter with the book's theme; return their HTML."""
+    """Build a page and two chapters, one that needs little memory and one that needs more than
+    Binder has, with the book's theme; return their HTML."""
     notebook = (
         '{"cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# Chapter"}],'
         ' "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},'
         ' "nbformat": 4, "nbformat_minor": 5}'
     )
-    (tmp_path / "index.md").write_text("# Page\n\n```{toctree}\nchapter\n```\n")
-    (tmp_path / "chapter.ipynb").write_text(notebook)
+    (tmp_path / "index.md").write_text(f"# Page\n\n```{{toctree}}\n{SMALL}\n{LARGE}\n```\n")
+    for name in (SMALL, LARGE):
+        (tmp_path / f"{name}.ipynb").write_text(notebook)
     settings = {"extensions": EXTENSIONS, "html_theme": "sphinx_book_theme"}
     lines = [f"import sys; sys.path.insert(0, {str(ROOT / 'book' / 'ext')!r})"]
     lines += [f"{name} = {value!r}" for name, value in settings.items()]
@@ -31,7 +45,7 @@ def build(tmp_path, repository):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", str(tmp_path), str(tmp_path / "html")]
     environment = {"PATH": "/usr/bin:/bin"} | repository
     subprocess.run(command, check=True, env=environment, timeout=300)
-    return [(tmp_path / "html" / f"{name}.html").read_text() for name in ("index", "chapter")]
+    return [(tmp_path / "html" / f"{name}.html").read_text() for name in ("index", SMALL, LARGE)]
 
 
 def hosts(html):
@@ -44,14 +58,18 @@ def hosts(html):
 
 
 def test_with_the_setting_pages_link_to_the_repository(tmp_path):
-    page, chapter = build(tmp_path, {"ATTNCONV_REPOSITORY": "https://github.com/owner/name"})
+    page, small, large = build(tmp_path, {ADDRESS: REPOSITORY})
     assert hosts(page) == ({"github.com"}, set())
-    assert hosts(chapter) == ({"github.com", "mybinder.org", "colab.research.google.com"}, set())
-    assert "/owner/name/edit/main/chapter.ipynb" in chapter
+    colab_alone = {"github.com", "colab.research.google.com"}
+    assert hosts(small) == (colab_alone | {"mybinder.org"}, set())
+    assert hosts(large) == (colab_alone, set())
+    assert f"/owner/name/edit/main/{SMALL}.ipynb" in small
+    assert f"/github/owner/name/blob/colab/{SMALL}.ipynb" in small
+    assert f"mybinder.org/v2/gh/owner/name/main?urlpath=tree/{SMALL}.ipynb" in small
 
 
 def test_without_it_no_page_links_to_another_host(tmp_path):
-    assert [hosts(html) for html in build(tmp_path, {})] == [(set(), set())] * 2
+    assert [hosts(html) for html in build(tmp_path, {})] == [(set(), set())] * 3
 
 
 @pytest.mark.parametrize("address", ["github.com/owner/name", "https://github.com/owner", "x"])
@@ -62,5 +80,72 @@ def test_other_addresses_are_refused(address):
 
 def test_the_workflow_gives_the_setting():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "publish.yml").read_text())
-    [step] = [s for s in workflow["jobs"]["publish"]["steps"] if s.get("run") == "make book"]
-    assert step["env"] == {"ATTNCONV_REPOSITORY": "https://github.com/${{ github.repository }}"}
+    address = "https://github.com/${{ github.repository }}"
+    steps = workflow["jobs"]["publish"]["steps"]
+    [step] = [each for each in steps if each.get("run") == "make book"]
+    assert step["env"] == {ADDRESS: address}
+    [step] = [each for each in steps if "colab" in each.get("run", "")]
+    assert f'workflow/colab.py "{address}"' in step["run"]
+    assert step["run"].rstrip().endswith(":refs/heads/colab")
+
+
+def test_every_chapter_was_measured():
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} == PEAKS.keys()
+    assert PEAKS[SMALL] < 1024 < PEAKS[LARGE]
+
+
+def test_a_chapter_says_how_much_memory_it_needs(monkeypatch):
+    monkeypatch.delenv(ADDRESS, raising=False)
+    said = chaptertimes.memory(f"notebooks/{LARGE}")
+    assert said == f"; needs up to {PEAKS[LARGE] / 1024:.2f} GB of memory"
+    monkeypatch.setenv(ADDRESS, REPOSITORY)
+    assert "Binder is not offered here" in chaptertimes.memory(f"notebooks/{LARGE}")
+    assert "Binder" not in chaptertimes.memory(f"notebooks/{SMALL}")
+
+
+@pytest.fixture
+def first_cell(tmp_path):
+    """The first cell of a chapter that was prepared for Colab."""
+    path = shutil.copy(ROOT / "notebooks" / f"{SMALL}.ipynb", tmp_path)
+    before = nbformat.read(path, 4).cells
+    for _ in range(2):  # doing it again changes nothing
+        colab.add_cell(path, REPOSITORY, "main")
+    first, *others = nbformat.read(path, 4).cells
+    assert others == before and "remove-cell" in first.metadata.tags
+    return first.source
+
+
+def test_the_first_cell_does_nothing_where_the_package_is(first_cell, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", None)
+    exec(first_cell, {})
+
+
+def test_the_first_cell_fetches_and_installs_the_package(first_cell, monkeypatch):
+    commands, before = [], list(sys.path)
+    monkeypatch.setattr(subprocess, "run", lambda words, check: commands.append(" ".join(words)))
+    monkeypatch.setattr(os, "chdir", commands.append)
+    monkeypatch.setattr(sys, "path", [*before])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(first_cell, {})
+    fetch, install, folder = commands
+    assert fetch == f"git clone --quiet --depth 1 --branch main {REPOSITORY} attnconv"
+    assert install.endswith("-m pip install --quiet --editable attnconv[book]")
+    assert folder == "attnconv/notebooks"
+    assert [each for each in sys.path if each not in before] == [os.path.abspath("attnconv/src")]
+
+
+def test_binder_installs_the_locked_versions_for_cpus(tmp_path):
+    """With stand-ins for mamba and python that write down what they are asked."""
+    for name in ("mamba", "python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    script, path = ROOT / ".binder" / "postBuild", f"{tmp_path}:/usr/bin:/bin"
+    run = subprocess.run([script], env={"PATH": path}, cwd=ROOT, capture_output=True, text=True)
+    mamba, pip = run.stdout.splitlines()
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    locked = dict(line.split("==") for line in lines if not line.startswith("#"))
+    packages = f"pytorch-cpu=={locked['torch']} torchvision=={locked['torchvision']}"
+    assert mamba == f"mamba install --yes --quiet --channel conda-forge {packages}"
+    assert pip.endswith("--constraint constraints.txt --editable .[book,lab]")
+    environment = yaml.safe_load((ROOT / ".binder" / "environment.yml").read_text())
+    assert environment["dependencies"] == ["python=3.12", "pip"]
