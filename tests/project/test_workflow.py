@@ -1,13 +1,11 @@
 """The sweep over models and seeds, where Snakemake is installed."""
 
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 from helpers import ROOT
 from helpers.runs import check_record
+from helpers.workflow import snakemake
 
 from attnconv.models import ARMS, MODELS
 from attnconv.runs.record import find_runs
@@ -17,27 +15,12 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("snakemake", reason='the extra "workflow" is not installed')
 
 
-def snakemake(directory, *words):
-    """In a copy of what the workflow uses, since Snakemake locks its working directory."""
-    for name in ("notebooks", "workflow"):
-        shutil.copytree(ROOT / name, directory / name, dirs_exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--snakefile",
-        "workflow/Snakefile",
-        "--profile",
-        "workflow/profiles/local",
-    ]
-    return subprocess.run([*command, *words], capture_output=True, text=True, cwd=directory)
-
-
 def test_the_dry_run_plans_every_model(tmp_path):
     run = snakemake(tmp_path, "--dry-run")
     assert run.returncode == 0, run.stderr
     planned = set(re.findall(r"wildcards: model=([a-z0-9-]+), seed=0", run.stdout))
     assert planned == set(MODELS) and re.search(r"train +7", run.stdout)
+    assert len(re.findall(r"resources: .*\bgpu=1\b", run.stdout)) == 7
     assert not (tmp_path / "data").exists()
 
 
