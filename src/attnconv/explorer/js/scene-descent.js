@@ -2,8 +2,7 @@
 import { SHIFTS } from "./numbers.js";
 import { pair } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
-import { FILTERS, nameOfFilter } from "./heads-state.js";
-import { REACH } from "./layer-state.js";
+import { FILTERS, REACH, nameOfFilter } from "./heads-state.js";
 import { choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
 import { leadBeams } from "./stage-beams.js";
