@@ -145,8 +145,8 @@ def compiled(name: str) -> str:
 
 
 def answers(name: str, text: str, newest: float) -> str:
-    """What Coq answers to a file of questions; asked again only if it, or what is compiled, is
-    new."""
+    """Return what Coq answers to a file of questions; it is asked only if the file or the compiled
+    proofs are new."""
     asked, answered = BUILD / f"{name}.v", BUILD / f"{name}.txt"
     made = answered.stat().st_mtime if answered.exists() else -1
     if made < newest or asked.read_text() != text:

@@ -1,4 +1,4 @@
-"""What is left to prove after each sentence of the proofs that the book steps through."""
+"""Records the goals left after each sentence of the proofs that the book steps through."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ MARK = "I\n     : True"  # what Coq answers between two goals, to `Check I`
 
 
 def proof_of(text: str, name: str) -> re.Match[str]:
-    """The proof of `name`, from `Proof.` to the sentence before `Qed.`."""
+    """Return the proof of `name`, from `Proof.` to the sentence before `Qed.`."""
     found = re.search(rf"^(?:Theorem|Lemma) {name}\b.*?^(Proof\..*?)\s*\bQed\.", text, re.M | re.S)
     if not found:
         raise ValueError(f"the file has no theorem or lemma {name} with a proof")
@@ -22,13 +22,13 @@ def proof_of(text: str, name: str) -> re.Match[str]:
 
 
 def sentences(text: str, name: str) -> list[str]:
-    """The sentences of the proof of `name`, without comments."""
+    """Return the sentences of the proof of `name`, without comments."""
     proof = proof_of(without_comments(text), name)[1]
     return [part.strip() for part in re.split(r"(?<=[^.]\.)\s", proof) if part.strip()]
 
 
 def replayed(text: str, names: list[str]) -> str:
-    """The file with a question for the goals after each sentence of the proofs of `names`."""
+    """Return the file with a question for the goals after each sentence of these proofs."""
     text = without_comments(text)
     for name in names:
         asked = "".join(f"{s}\nCheck I.\nShow.\n" for s in sentences(text, name))
@@ -40,12 +40,14 @@ def replayed(text: str, names: list[str]) -> str:
 def record_goals(
     sources: dict[str, str], replay: Callable[[str, str], str]
 ) -> dict[str, list[dict[str, str]]]:
-    """For each name of `STEPPED`, its sentences with the goals that each leaves. `replay` runs a
-    text, given the name of its file, and returns what Coq answers."""
+    """Return the sentences of each proof of `STEPPED`, with the goals that each leaves.
+
+    `replay` runs a text, given the name of its file, and returns what Coq answers.
+    """
     records = {}
     for file, text in sources.items():
-        names = [n for n in STEPPED if re.search(rf"^(Theorem|Lemma) {n}\b", text, re.M)]
-        names.sort(key=lambda n: re.search(rf"^(?:Theorem|Lemma) {n}\b", text, re.M).start())
+        stated = re.findall(r"^(?:Theorem|Lemma) (\w+)", text, re.M)
+        names = [name for name in stated if name in STEPPED]
         if not names:
             continue
         answers = replay(file, replayed(text, names)).split(MARK)[1:]

@@ -24,8 +24,10 @@ def statement(text: str, name: str) -> re.Match[str] | None:
 
 
 def assumed(text: str, name: str) -> str:
-    """What the sections around `name` declare before it, for all that they state; of their
-    abbreviations (`Let`) those that its statement needs."""
+    """Return what the sections around `name` declare before it.
+
+    Of their abbreviations (`Let`), only those that its statement needs.
+    """
     found = statement(text, name)
     before = without_comments(text[: found.start(2)] if found else "")
     shown = found[2] if found else ""
@@ -53,9 +55,11 @@ def describe(
     axioms: dict[str, list[str]],
     types: dict[str, str],
 ) -> dict[str, dict[str, object]]:
-    """For each theorem its file, title, comment, statement, what its section declares, full type,
-    axioms, and what statement and proof rest on, directly or not: other theorems of the list, and
-    definitions."""
+    """Return for each theorem what the page shows of it.
+
+    This is its file, title, comment, statement, what its section declares, full type, axioms, and
+    what statement and proof rest on, directly or not: other theorems of the list, and definitions.
+    """
     uses: dict[str, set[str]] = {}
     definitions: set[str] = set()
     for name in sources:

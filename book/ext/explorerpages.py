@@ -15,7 +15,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
-from attnconv import figures, load_model
+from attnconv import figures
 from attnconv.explorer import page_html
 from attnconv.explorer.networks import add_network_scene
 from attnconv.explorer.payload import (
@@ -96,7 +96,8 @@ class Stage(SphinxDirective):
         scene, up = self.options.get("scene"), "../" * self.env.docname.count("/")
         payload = stage_payload(scene, up + FOLDER)
         if not scene:
-            add_network_scene(payload, (load_model(model).record for model in OF_THE_STAGE))
+            small = Records.read(tier="small")
+            add_network_scene(payload, [small.of(model)[0] for model in OF_THE_STAGE])
         view = page_html("stage", payload.data, NO_SCRIPT)
         embedded = " stage-embedded" if scene else ""
         drawn, text = io.BytesIO(), html.escape(" ".join(self.content))

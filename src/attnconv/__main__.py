@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help=text)
     check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
     check.add_argument("--all", action="store_true", help="judge all claims")
-    text = "record the verdicts as they are now in data/claims.json"
+    text = "judge all claims and record the verdicts in data/claims.json"
     check.add_argument("--write", action="store_true", help=text)
     for command in (runs, readme, convert, check):
         command.add_argument("--runs", default="", help="default: the repository's data/runs")
@@ -147,7 +147,7 @@ def _check(given: argparse.Namespace, unknown: list[str]) -> int:
     records = Records.read(given.runs)
     if given.write:
         check.write_recorded(records)
-        print(f"{check.CLAIMS_FILE}: the verdicts as they are now")
+        print(f"{check.CLAIMS_FILE}: verdicts recorded")
     elif given.all or given.claims:
         return 0 if check.judge_and_print([] if given.all else given.claims, records) else 1
     else:

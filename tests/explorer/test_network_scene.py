@@ -1,4 +1,4 @@
-"""What scene 3 of the stage is given: its networks, its pictures, and nothing for other scenes."""
+"""Tests of the data of scene 3: its networks and pictures, and nothing for the other scenes."""
 
 import base64
 import json

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.javascript import run_node
+from helpers.models import maps_of
 
 from attnconv import convert_network, load_model
 from attnconv.data import PHOTOGRAPHS, PICTURES, load_dataset, load_photograph
 from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.explorer.networks import add_networks, architecture
 from attnconv.explorer.payload import Payload
-from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.models import build_model
 from attnconv.models.cnn import as_free_attention
 
@@ -125,24 +125,6 @@ def test_the_maps_are_the_packages(name, models, payload, images):
     ours = torch.tensor(run_node(program, given))  # (image, layer, map)
     for layer, expected in enumerate(maps_of(models[name], images[[0, 7]])):
         assert (ours[:, layer].view(expected.shape) - expected).abs().max() < 1e-5, layer
-
-
-@torch.no_grad()
-def maps_of(model, images):
-    """The maps of each layer, `(B, N_h, H, W, H, W)`, from the inputs of its attention."""
-    inputs = []
-    hooks = [
-        attention.register_forward_pre_hook(lambda _, X: inputs.append(X[0]))
-        for attention in model.attentions
-    ]
-    model(images)
-    for hook in hooks:
-        hook.remove()
-    for attention, X in zip(model.attentions, inputs, strict=True):
-        if isinstance(attention, ContentAttention):
-            yield attention.probabilities(X)
-        else:
-            yield attention_probabilities(attention, *X.shape[1:3]).expand(len(X), *[-1] * 5)
 
 
 def test_what_a_page_cannot_run_is_refused():

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from attnconv import attention_probabilities
+from attnconv.layers.attention import ContentAttention
 from attnconv.models import SmallCNN
 
 # From the published code, to the unit; the paper's Table 4 has them rounded.
@@ -28,3 +30,21 @@ def small_cnn():
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.weight, std=0.3)
     return model.eval()
+
+
+@torch.no_grad()
+def maps_of(model, images):
+    """Yield the maps of each layer, `(B, N_h, H, W, H, W)`, from the inputs of its attention."""
+    inputs = []
+    hooks = [
+        attention.register_forward_pre_hook(lambda _, X: inputs.append(X[0]))
+        for attention in model.attentions
+    ]
+    model(images)
+    for hook in hooks:
+        hook.remove()
+    for attention, X in zip(model.attentions, inputs, strict=True):
+        if isinstance(attention, ContentAttention):
+            yield attention.probabilities(X)
+        else:
+            yield attention_probabilities(attention, *X.shape[1:3]).expand(len(X), *[-1] * 5)

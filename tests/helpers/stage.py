@@ -36,8 +36,18 @@ def spot(page, selector, across, down):
 
 
 def disc(page, row, column):
-    """Where an offset of the plane is on the screen."""
+    """Return where an offset of the plane is on the screen."""
     return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
+
+
+def tab_stops(page):
+    """Count the presses of Tab that lead from the selected scene's tab out of the stage."""
+    page.locator(".stage-tabs [aria-selected=true]").focus()
+    stops = 0
+    while page.evaluate("document.activeElement.closest('.stage') !== null"):
+        stops += 1
+        page.keyboard.press("Tab")
+    return stops
 
 
 def drag(page, start, *stops):

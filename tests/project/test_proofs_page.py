@@ -145,7 +145,7 @@ def test_the_definitions_that_theorem_1_and_lemma_3_are_stated_with_are_on_the_p
 
 
 def test_goals_belong_to_their_sentences():
-    """A replay that numbers what it is asked: each answer is recorded with its own sentence."""
+    """Coq's answers are recorded with the sentences that they follow; this replay numbers them."""
     asked = {}
 
     def replay(name, text):

@@ -7,7 +7,7 @@ import re
 import pytest
 from helpers import ROOT
 from helpers.javascript import run_node
-from helpers.stage import BOXES, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot
+from helpers.stage import BOXES, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot, tab_stops
 from playwright.sync_api import expect
 
 SCENE = "scene=descent"
@@ -32,7 +32,7 @@ def go_on(page, seconds):
 
 
 def finish(page):
-    """Until descent is done."""
+    """Wait until descent is done."""
     for _ in range(3):
         go_on(page, SECONDS / 2)
         if "Pause" not in page.locator(".stage-bar").inner_text():
@@ -162,7 +162,7 @@ def test_one_kernel_is_imitated_from_between_the_pixels(stage):
     page = stage(SCENE).page
     page.get_by_role("checkbox", name="imitate one kernel only").check()
     assert address(page)["targets"] == "kernel"
-    link = page.get_by_role("link", name="Lemma 3")
+    link = page.get_by_role("link", name="Lemma 3: what all filters need")
     assert link.get_attribute("href") == "spans.html#lemma-3"
     assert ":label: lemma-3\n" in (ROOT / "book" / "spans.md").read_text()
     finish(page)
@@ -332,9 +332,4 @@ def test_no_barrier_is_found(stage, size, scheme):
 
 def test_few_tab_stops(stage):
     page = stage(f"{SCENE}&targets=kernel").page
-    page.locator(".stage-tabs [aria-selected=true]").focus()
-    stops = 0
-    while page.evaluate("document.activeElement.closest('.stage') !== null"):
-        stops += 1
-        page.keyboard.press("Tab")
-    assert 5 <= stops <= 15
+    assert 5 <= tab_stops(page) <= 15

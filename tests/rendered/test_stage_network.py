@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from helpers.models import maps_of
 from helpers.network_scene import (
     MODES,
     choose,
@@ -18,11 +19,10 @@ from helpers.network_scene import (
     state_of,
     switch,
 )
-from helpers.stage import PAGE, SIZES, SMALLEST_TEXT
+from helpers.stage import PAGE, SIZES, SMALLEST_TEXT, tab_stops
 from playwright.sync_api import expect
 
 from attnconv import load_model
-from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.models.cnn import as_free_attention
 
 EMPTY = "_static/explorer/still.png"  # where a page is before it opens the stage
@@ -75,30 +75,13 @@ def test_the_bars_are_the_cnns_and_its_twins(scene, name):
     assert difference(page) == pytest.approx(gap, rel=6e-3)
 
 
-@torch.no_grad()
-def maps_of(model, image):
-    """The maps of each layer, `(N_h, T, T)`, from the inputs of its attention."""
-    inputs = []
-    hooks = [
-        attention.register_forward_pre_hook(lambda _, X: inputs.append(X[0]))
-        for attention in model.attentions
-    ]
-    model(image)
-    for hook in hooks:
-        hook.remove()
-    for attention, X in zip(model.attentions, inputs, strict=True):
-        if isinstance(attention, ContentAttention):
-            yield attention.probabilities(X)[0].flatten(1, 2).flatten(2)
-        else:
-            yield attention_probabilities(attention, *X.shape[1:3]).flatten(1, 2).flatten(2)
-
-
 @pytest.mark.parametrize(
     ("mode", "name"), [("where", "sa-quadratic"), ("what", "sa-learned-content")]
 )
 def test_the_maps_are_the_networks(scene, mode, name):
     page = scene(f"mode={mode}&layer=3&query=2,5").page
-    maps = list(maps_of(load_model(name), seen_image(page)))
+    by_layer = maps_of(load_model(name), seen_image(page))  # (1, N_h, H, W, H, W) each
+    maps = [layer[0].flatten(1, 2).flatten(2) for layer in by_layer]
     alike = [torch.special.entr(layer).sum(-1).mean(-1).exp() > 60 for layer in maps]
     count = int(torch.stack(alike).sum())
     counted = page.locator(".network-heads:visible > p").nth(1).inner_text()
@@ -226,12 +209,7 @@ def test_no_barrier_is_found(scene, size, scheme):
 
 def test_few_tab_stops(scene):
     page = scene("mode=where").page
-    page.locator(".stage-tabs [aria-selected=true]").focus()
-    stops = 0
-    while page.evaluate("document.activeElement.closest('.stage') !== null"):
-        stops += 1
-        page.keyboard.press("Tab")
-    assert 6 <= stops <= 15
+    assert 6 <= tab_stops(page) <= 15
 
 
 # --- links ----------------------------------------------------------------------------------------

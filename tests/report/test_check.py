@@ -57,6 +57,14 @@ def test_a_result_that_is_not_a_number_fails(monkeypatch, capsys):
     assert "changed: eq-5" in capsys.readouterr().out
 
 
+def test_a_gap_that_is_not_a_number_at_one_size_fails():
+    def sides(size, dtype, generator):
+        one = torch.ones(1, dtype=torch.float64)
+        return one * (torch.nan if size == 16 else 1), one
+
+    assert theory._up_to_rounding(sides, (8, 16, 32))[1] == "fails"
+
+
 def test_a_gap_that_grows_too_fast_fails():
     """Small at every size, but growing as the side to the power 3."""
 

@@ -168,7 +168,7 @@ def _inputs(settings: Sequence[Setting]) -> np.ndarray:
 
 
 def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
-    """Predict the setting with the largest training compute from the others.
+    """Predict the error of the setting with the largest training compute from the others.
 
     Returns this setting and its predicted test error. Settings without which the exponents are not
     determined are skipped, because no fit can predict them.

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..figures.trained_heads import TIER
 from ..measures.conversion import load_conversion
-from ..measures.scaling import AXES, Change
+from ..measures.scaling import AXES, Axis, Change
 from ..measures.scaling import RULE as SCALING_RULE
 from ..measures.scaling import answers as scaling_answers
 from ..measures.starts import PAIRS
@@ -57,8 +58,8 @@ class Verdict:
 class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
-    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule before
-    the runs, "" for the theory. `runs`: model and tier of the runs that it needs.
+    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule, ""
+    for the theory. `runs`: model and tier of the runs that it needs.
     """
 
     name: str
@@ -131,50 +132,44 @@ SAME_NETWORK = NamedClaim(
 )
 
 
-def _scaling() -> list[NamedClaim]:
-    def judge(records: Records, name: str) -> list[Verdict]:
-        answer = scaling_answers(records)[name]
-        if not isinstance(answer, Change):
-            return [Verdict("records", "not run", answer.removeprefix("not run: "))]
-        change = f"gap {answer.first:+.4f} to {answer.last:+.4f}"
-        measured = f"{change}, standard error of the change {answer.standard_error:.4f}"
-        return [Verdict("records", answer.verdict, measured)]
-
-    return [
-        NamedClaim(
-            f"scaling-{axis.name}",
-            "chapter 17",
-            axis.question,
-            SCALING_RULE,
-            lambda records, name=axis.name: judge(records, name),
-            SCALING_FIXED,
-            tuple(product(["sa-quadratic"], axis.tiers))
-            + tuple(product(["resnet18"], dict.fromkeys(axis.resnet_tiers))),
-        )
-        for axis in AXES
-    ]
+def _scaling_verdicts(name: str, records: Records) -> list[Verdict]:
+    answer = scaling_answers(records)[name]
+    if not isinstance(answer, Change):
+        return [Verdict("records", "not run", answer.removeprefix("not run: "))]
+    change = f"gap {answer.first:+.4f} to {answer.last:+.4f}"
+    measured = f"{change}, standard error of the change {answer.standard_error:.4f}"
+    return [Verdict("records", answer.verdict, measured)]
 
 
-def _starts() -> list[NamedClaim]:
-    def judge(records: Records, name: str) -> list[Verdict]:
-        found = start_answers(records)
-        mine = {key: word for key, word in found.items() if key.partition(",")[0] == name}
-        return [
-            Verdict(key.partition(", ")[2] or "records", word, word) for key, word in mine.items()
-        ]
+def _scaling(axis: Axis) -> NamedClaim:
+    resnet = product(["resnet18"], dict.fromkeys(axis.resnet_tiers))
+    return NamedClaim(
+        f"scaling-{axis.name}",
+        "chapter 17",
+        axis.question,
+        SCALING_RULE,
+        partial(_scaling_verdicts, axis.name),
+        SCALING_FIXED,
+        (*product(["sa-quadratic"], axis.tiers), *resnet),
+    )
 
-    return [
-        NamedClaim(
-            f"start-{name}",
-            "chapter 18",
-            rule.partition("?")[0] + "?",
-            rule.partition("? ")[2],
-            lambda records, name=name: judge(records, name),
-            STARTS_FIXED,
-            tuple(product(*START_RUNS[name])),
-        )
-        for name, rule in START_RULES.items()
-    ]
+
+def _start_verdicts(name: str, records: Records) -> list[Verdict]:
+    found = ((*key.partition(", "), word) for key, word in start_answers(records).items())
+    return [Verdict(tier or "records", word, word) for key, _, tier, word in found if key == name]
+
+
+def _start(name: str) -> NamedClaim:
+    question, _, rule = START_RULES[name].partition("? ")
+    return NamedClaim(
+        f"start-{name}",
+        "chapter 18",
+        f"{question}?",
+        rule,
+        partial(_start_verdicts, name),
+        STARTS_FIXED,
+        tuple(product(*START_RUNS[name])),
+    )
 
 
 def all_claims() -> list[NamedClaim]:
@@ -184,8 +179,8 @@ def all_claims() -> list[NamedClaim]:
         *(_experiment(claim, ("small", "paper")) for claim in CLAIMS),
         SAME_NETWORK,
         *(_experiment(claim, (TIER,)) for claim in moving_heads.CLAIMS),
-        *_scaling(),
-        *_starts(),
+        *map(_scaling, AXES),
+        *map(_start, START_RULES),
     ]
 
 
@@ -211,7 +206,7 @@ def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
 
 
 def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
-    """Write all claims with their verdicts as they are now."""
+    """Judge all claims and record the verdicts."""
     claims = [claim.entry(records, _by_where(claim.judge(records))) for claim in all_claims()]
     text = json.dumps(claims, indent=1, ensure_ascii=False) + "\n"
     write_file(path, text.encode())
@@ -245,7 +240,7 @@ class Outcome:
         """Return the outcome in full: rule, measured, sample, recorded verdict and commands."""
         claim = self.claim
         lines = [f"{claim.name}: {claim.text} ({claim.place})", f"  rule      {claim.rule}"]
-        lines += [f"  fixed in  commit {claim.fixed}, before the runs"] * bool(claim.fixed)
+        lines += [f"  fixed in  commit {claim.fixed}"] * bool(claim.fixed)
         for each in self.verdicts:
             was = self.recorded.get(each.where, "nothing")
             lines.append(f"  measured  {each.where}: {each.measured}")

@@ -365,7 +365,7 @@ def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.O
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step, times the factor of each group."""
+    """Set each group's learning rate for the next step to `rate` times the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["factor"]
 

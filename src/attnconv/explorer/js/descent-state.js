@@ -2,7 +2,7 @@
 import { SHIFTS } from "./numbers.js";
 import { clamp, numbersOf } from "./text.js";
 import { HeadsState, REACH, nameOfFilter } from "./heads-state.js";
-import { Descent, HEADS, ONE_KERNEL, ONE_PIXEL_FILTERS, RECIPE, found } from "./descent.js";
+import { Descent, HEADS, ONE_KERNEL, RECIPE, found } from "./descent.js";
 
 export const RUN_SECONDS = 12;
 export const MOMENTS = [0, 100, 160, RECIPE.steps]; // numbers of steps, for readers who ask for less motion
@@ -101,6 +101,11 @@ export class DescentState {
 
   get alphas() {
     return [...this.descent.parameters.spreads].map((spread) => spread ** 2 / 2);
+  }
+
+  /** The standard deviations of the heads' clouds, in pixels. */
+  get sigmas() {
+    return this.alphas.map((alpha) => 1 / Math.sqrt(2 * alpha));
   }
 
   /** Each head's weight in the filter that is shown. Nine one-pixel filters make up any kernel. */

@@ -2,7 +2,8 @@
 import { SHIFTS } from "./numbers.js";
 import { pair } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
-import { FILTERS, REACH, nameOfFilter } from "./heads-state.js";
+import { FILTERS, REACH } from "./heads-state.js";
+import { offerFilterAndPicture } from "./scene-heads.js";
 import { choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
 import { leadBeams } from "./stage-beams.js";
@@ -189,13 +190,13 @@ export class DescentScene {
     if (stage.still.matches && this.running) return; // a moment is on its way
     this.drawPicture();
     this.drawPlane(query);
-    const { owners, centers, alphas, used } = state;
+    const { centers, sigmas, used } = state;
     leadBeams(
       stage,
       query,
       centers.map((center, head) => ({
         center,
-        sigma: 1 / Math.sqrt(2 * alphas[head]),
+        sigma: sigmas[head],
         color: this.colors[head],
         weak: !used[head],
       })),
@@ -203,7 +204,7 @@ export class DescentScene {
     this.write();
   }
 
-  /** The filter by convolution, and by the heads as they are; not with every frame where that takes long. */
+  /** Filter the photograph by convolution and by the current heads; not in every frame if that takes long. */
   drawPicture() {
     const { state, stage } = this,
       { view } = state,
@@ -223,7 +224,7 @@ export class DescentScene {
 
   pictureLabel() {
     const { label } = this.stage.data.images[this.state.view.picture];
-    return `The photograph ${label} filtered: by convolution left of the seam, by the nine heads as they are now right of it. Arrow keys move the output pixel.`;
+    return `The photograph ${label} filtered: by convolution left of the seam, by the nine heads to the right of it. Arrow keys move the output pixel.`;
   }
 
   drawPlane(query) {
@@ -233,7 +234,7 @@ export class DescentScene {
       patch: state.view.layer.around(query, REACH).map((x) => DIMMED * x),
       kernel: state.used,
       centers: state.centers,
-      sigma: state.alphas.map((alpha) => 1 / Math.sqrt(2 * alpha)),
+      sigma: state.sigmas,
       landed: SHIFTS.flatMap((_, n) => (owners[n] === undefined ? [] : [n])),
       frames: owners.map((head) => (head === undefined ? NOBODYS : this.colors[head])),
     });
@@ -252,17 +253,7 @@ export class DescentScene {
     this.lemma.hidden = !state.single;
     this.only.checked = state.single;
     setText(this.play, this.playText());
-    const kernel = nameOfFilter(view.kernel) ?? "your own";
-    if (this.kernel.value !== kernel || !this.kernel.options.length)
-      this.kernel.offer(
-        [...new Set([...Object.keys(FILTERS), kernel])].map((name) => [name, name]),
-        kernel,
-      );
-    if (this.picture.value !== view.picture)
-      this.picture.offer(
-        view.names.map((name) => [name, view.pictures[name].label]),
-        view.picture,
-      );
+    offerFilterAndPicture(this.kernel, this.picture, view);
   }
 
   playText() {

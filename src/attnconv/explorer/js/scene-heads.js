@@ -33,6 +33,21 @@ const signed = (x, decimals) =>
     .replace(/^-(?=.*[1-9])/, "−")
     .replace(/^-/, "");
 
+/** Give two lists of choices, of filters and of pictures, the entries and the selection of a `HeadsState`. */
+export function offerFilterAndPicture(filters, pictures, state) {
+  const kernel = nameOfFilter(state.kernel) ?? "your own";
+  if (filters.value !== kernel || !filters.options.length)
+    filters.offer(
+      [...new Set([...Object.keys(FILTERS), kernel])].map((name) => [name, name]),
+      kernel,
+    );
+  if (pictures.value !== state.picture)
+    pictures.offer(
+      state.names.map((name) => [name, state.pictures[name].label]),
+      state.picture,
+    );
+}
+
 export class HeadsScene {
   static id = "heads";
   static title = "Nine heads become a convolution";
@@ -288,16 +303,6 @@ export class HeadsScene {
       ? `Step ${(this.step ?? JOURNEY_STEPS.length - 1) + 1} of ${JOURNEY_STEPS.length}`
       : "Replay";
     this.home.disabled = !this.motion && !state.moved();
-    const kernel = nameOfFilter(state.kernel) ?? "your own";
-    if (this.kernel.value !== kernel || !this.kernel.options.length)
-      this.kernel.offer(
-        [...new Set([...Object.keys(FILTERS), kernel])].map((name) => [name, name]),
-        kernel,
-      );
-    if (this.picture.value !== state.picture)
-      this.picture.offer(
-        state.names.map((name) => [name, state.pictures[name].label]),
-        state.picture,
-      );
+    offerFilterAndPicture(this.kernel, this.picture, state);
   }
 }

@@ -261,7 +261,7 @@ export class NetworkScene {
     this.drawSeen();
   }
 
-  /** The picture's middle square on a canvas of its own, which is kept; in grey where clouds are to be drawn on it. */
+  /** Return a cached canvas with the central square of the picture, in grey if clouds are drawn on it. */
   square(side, grey) {
     const { picture, squared } = this,
       { width, height } = picture.canvas,
