@@ -196,9 +196,9 @@ Qed.
 
     Let [alpha] be as in [float_one_hot] (of [attnconv], [hard_alpha] and every larger number of the
     format) and the numbers of the image be numbers of the format.  At an interior query the layer
-    of Theorem 1, computed with correctly rounded operations, is bit for bit the convolution that
-    adds the products [X_(q + f h),i W_(f h),i,o] in the same order, by heads and then by input
-    channels, and then the bias. *)
+    of Theorem 1, its values the identity, computed with correctly rounded operations, gives the
+    same number as the convolution that adds the products [X_(q + f h),i W_(f h),i,o] in the same
+    order, by heads and then by input channels, and then the bias. *)
 Theorem float_layer_is_convolution N Din Dout S (f : 'I_N -> shift)
     (W : shift -> 'M[R]_(Din, Dout)) (b : 'rV[R]_Dout) (X : image R Din) q o :
   uniq S -> (forall h, q + f h \in S) -> (forall k i, k \in S -> float (X k 0 i)) ->

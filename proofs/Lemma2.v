@@ -216,9 +216,10 @@ Qed.
 
 (** ** Lemma 2, as the paper has it: a limit
 
-    There are a relative encoding of any dimension [D_p >= 3], and parameters of any [D_k >= D_p],
-    such that for every centre [Delta] some vectors [v_alpha] yield, at every query of every image
-    in which [q + Delta] lies, probabilities that tend to 1 at that pixel and to 0 at all others. *)
+    For any dimensions [D_p >= 3] and [D_k >= D_p] there are a relative encoding and parameters such
+    that, for every centre [Delta], some vectors [v_alpha] give, as [alpha] tends to infinity,
+    probabilities that tend to 1 at the pixel [q + Delta] and to 0 at all others, at every query
+    [q] of every image in which [q + Delta] lies. *)
 Theorem lemma_2_limit Din Dk Dp : (3 <= Dp)%N -> (Dp <= Dk)%N ->
   exists (r : shift -> 'cV[R]_Dp) (Wqry Wkey : 'M_(Dk, Din)) (Wkeyhat : 'M_(Dk, Dp)) (u : 'cV_Dk),
   forall Delta, exists v : R -> 'cV_Dk,

@@ -97,9 +97,10 @@ Qed.
 
 (** ** Lemma 3, corrected
 
-    Let [D_h >= D_out] and let the attention probabilities [a h q k] not depend on the image.  The
-    layer can be every convolution with a kernel over [Delta], for every image and every interior
-    query, if and only if there is one matrix [Phi] with [E_q = Phi A_q] for all these queries. *)
+    Let [D_h >= D_out], [D_in >= 1] and [D_out >= 1], and let the attention [a h q k], any array of
+    numbers, not depend on the image.  The layer can be every convolution with a kernel over
+    [Delta], for every image and every interior query, if and only if there is one matrix [Phi] with
+    [E_q = Phi A_q] for all these queries. *)
 Theorem lemma_3 a Din Dh Dout : (Dout.+1 <= Dh)%N ->
   @expresses F N Din.+1 Dh Dout.+1 S Delta a <->
   exists Phi, forall q, interior S Delta q -> one_hot_maps q = Phi *m head_maps a q.

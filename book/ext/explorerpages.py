@@ -1,9 +1,9 @@
-"""The directives `{explorer} attention|convolution|pixel`, a view of the explorer in a page, and
-`{stage}`, the stage as wide as the page; with `:scene: heads` that scene alone, within the text.
-Their files lie in `_static/explorer`.
+"""The directives `{explorer}`, the heads of trained networks, and `{stage}`, the stage as wide as
+the page; with `:scene: heads` that scene alone, within the text. Their files lie in
+`_static/explorer`.
 
 The text below the directive is what is read where no script runs. Runs of the quick tier are
-trained first where need be.
+trained first where need be. Addresses of pages that the stage has replaced lead to it.
 """
 
 import html
@@ -21,8 +21,6 @@ from attnconv.explorer.networks import add_network_scene
 from attnconv.explorer.payload import (
     Payload,
     attention_payload,
-    convolution_payload,
-    pixel_payload,
     stage_payload,
 )
 from attnconv.models import ARMS, MODELS
@@ -34,6 +32,24 @@ FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
 NO_SCRIPT = "The stage needs JavaScript. The picture below shows three moments of it."
+REPLACED = ("explorer-convolution", "explorer-pixel")
+REDIRECT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="0; url=explore.html">
+<title>This page has moved</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<main>
+<h1>This page has moved</h1>
+<p>It is now part of <a href="explore.html">See attention become a convolution</a>.</p>
+</main>
+</body>
+</html>
+"""
 FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 
@@ -61,24 +77,13 @@ def attention_of_runs(place: str) -> Payload:
 
 
 class Explorer(SphinxDirective):
-    required_arguments = 1
     has_content = True
 
     def run(self):
-        up = "../" * self.env.docname.count("/")
-        makers = {
-            "attention": lambda: attention_of_runs(up + FOLDER),
-            "convolution": convolution_payload,
-            "pixel": pixel_payload,
-        }
-        view = self.arguments[0]
-        if view not in makers:
-            raise self.error(
-                f"unknown view {view!r} of the explorer, expected one of {', '.join(makers)}"
-            )
-        payload = makers[view]()
+        payload = attention_of_runs("../" * self.env.docname.count("/") + FOLDER)
         write_files(self.env.app.outdir, payload.files)
-        return [nodes.raw("", page_html(view, payload.data, " ".join(self.content)), format="html")]
+        page = page_html("attention", payload.data, " ".join(self.content))
+        return [nodes.raw("", page, format="html")]
 
 
 class Stage(SphinxDirective):
@@ -104,7 +109,15 @@ class Stage(SphinxDirective):
         return [nodes.raw("", page, format="html")]
 
 
+def write_redirects(app, exception):
+    """Write a page at each address that the stage has replaced, which leads to the stage."""
+    if exception is None and app.builder.format == "html":
+        for name in REPLACED:
+            write_file(Path(app.outdir, "book", f"{name}.html"), REDIRECT.encode())
+
+
 def setup(app):
+    app.connect("build-finished", write_redirects)
     app.add_directive("stage", Stage)
     app.add_directive("explorer", Explorer)
     return {"parallel_read_safe": True}

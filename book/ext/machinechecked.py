@@ -52,7 +52,7 @@ def _theorem(name: str) -> list[nodes.Node]:
         heading += [nodes.Text(": "), *_text(theorem["title"])]
     rests = [nodes.Text("Rests on ")]
     axioms = len(theorem["axioms"])
-    rests.append(nodes.Text(f"{axioms} axioms of classical logic" if axioms else "no axioms"))
+    rests.append(nodes.Text(f"{axioms} axioms" if axioms else "no axioms"))
     for number, other in enumerate(theorem["theorems"]):
         link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
         rests += [nodes.Text(", " if number else "; uses "), link]

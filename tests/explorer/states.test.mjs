@@ -4,8 +4,6 @@ import { test } from "node:test";
 
 import { AttentionState } from "../../src/attnconv/explorer/js/attention-state.js";
 import { crc32 } from "../../src/attnconv/explorer/js/files.js";
-import { ConvolutionState, KERNELS, PixelState } from "../../src/attnconv/explorer/js/layer-state.js";
-import { HARD_ALPHA, SHIFTS } from "../../src/attnconv/explorer/js/numbers.js";
 
 const base64 = (bytes) => Buffer.from(bytes).toString("base64");
 
@@ -102,15 +100,28 @@ test("what is not there is replaced, and noted", async () => {
     query: "9,0",
   });
   assert.deepEqual(state.notes, [
-    "There is no model x here; this is model A.",
-    "There is no image three for this model.",
-    "There is no picture of epoch 77; this is the last.",
-    "There is no layer 9; here they go from 1 to 2.",
+    "There is no model “x” here; this is model A.",
+    "There is no image “three” for this model.",
+    "Epoch “77” was not recorded; this is the last.",
+    "There is no layer “9”; here they go from 1 to 2.",
     "content part (what), q · k: not there for this model and image.",
-    "The link's softmax is true, expected 1 or 0.",
+    "The link's softmax is “true”, expected 1 or 0.",
+    "The link's query is “9,0”, expected a row below 5 and a column below 6.",
   ]);
   assert.deepEqual(state.selection.query, [2, 3]);
 });
+
+const NONE = ["", "abc", "NaN", "1e999", "toString", "x".repeat(10_000)];
+for (const name of ["model", "layer", "head", "part", "softmax", "scale", "query", "epoch"])
+  test(`a link's ${name} that is none is noted, and the usual one is shown`, async () => {
+    const usual = (await opened({ layer: "1", head: "1" })).address();
+    for (const text of NONE) {
+      const state = await opened({ layer: "1", head: "1", [name]: text });
+      assert.deepEqual(state.address(), usual);
+      assert.equal(state.notes.length, 1, `${text}: ${state.notes}`);
+      assert.ok(state.notes[0].includes(`“${text.slice(0, 40)}”`) && state.notes[0].length < 200, state.notes[0]);
+    }
+  });
 
 test("a change says what is to be done", async () => {
   const state = await opened();
@@ -172,53 +183,16 @@ test("the words name the head, its centre and the pixel that is read", async () 
   state.key = [0, 0];
   assert.match(state.reading(map), /Key pixel \(0, 0\), shift \(−2, −3\)/);
   assert.equal(state.bestShift(1, 1).shift, "(1, −1)");
-  assert.match(state.instruction(false), /frozen; a click lets it go/);
+  assert.match(state.instruction(false), /^The query is kept; click to let it go/);
 });
 
 test("a model with maps of few queries goes to the nearest", async () => {
   const state = await opened({ model: "b", query: "0,0" });
   assert.deepEqual(state.selection.query, [0, 1]);
-  assert.match(state.instruction(true), /maps of 1 query pixels; this is the nearest/);
+  assert.match(state.instruction(true), /Only 1 query pixels were recorded; this is the nearest/);
   const [[{ probabilities }]] = state.maps();
   assert.deepEqual(
     Array.from(probabilities, (p) => +p.toFixed(6)),
     [0.25, 0.75],
   );
-});
-
-// --- one layer ------------------------------------------------------------------------------------
-
-const grey = { label: "grey", height: 4, width: 5, base64: base64(Uint8Array.from({ length: 20 }, (_, n) => 12 * n)) };
-const layer = { images: { grey }, convolution: ["grey"], pixel: ["grey"] };
-
-test("hard heads on the grid are the convolution, and others are not", () => {
-  const state = new ConvolutionState(layer);
-  state.open({ alpha: `${HARD_ALPHA}` });
-  assert.ok(state.result().inside < 1e-12 && state.result().frame < 1e-12);
-  assert.equal(state.address().centers, undefined);
-  state.place(0, [-9, 0.123]);
-  assert.deepEqual(state.centers[0], [-3, 0.12]);
-  assert.ok(state.result().inside > 0.01);
-  assert.deepEqual(state.address().centers.split(",").slice(0, 4), ["-3", "0.12", "-1", "0"]);
-});
-
-test("a link that one layer cannot show is brought within what there is, with a note", () => {
-  const state = new ConvolutionState(layer);
-  state.open({ kernel: "nonsense", alpha: "-1", image: "red" });
-  assert.match(state.note, /no image red .* nor nine numbers.* alpha, -1, is not a number/);
-  assert.deepEqual(
-    [state.image, state.kernel, state.alpha, state.centers],
-    ["grey", KERNELS["Sobel, vertical edges"], 2, SHIFTS],
-  );
-});
-
-test("nine steps add up to the convolution and to attention", () => {
-  const state = new PixelState(layer);
-  state.open({ alpha: `${HARD_ALPHA}`, query: "1,2", kernel: "Laplace" });
-  const last = state.terms()[8];
-  assert.ok(Math.abs(last.sums[0] - last.sums[1]) < 1e-12);
-  assert.match(state.sentence(last, 1), /^Step 9 of 9: head 9 sees .* The difference to the convolution: /);
-  state.change({ query: [-3, 99], step: 77 });
-  assert.deepEqual([state.query, state.step], [[0, 4], 9]);
-  assert.equal(state.sentence(undefined, 0), "No shift has been added yet.");
 });

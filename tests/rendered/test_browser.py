@@ -1,6 +1,8 @@
 """The built book, page by page, in a browser: no error, no other host, no barrier that axe-core
 finds. Needs `make book`."""
 
+import re
+
 import pytest
 from helpers import HTML
 from playwright.sync_api import expect
@@ -11,6 +13,8 @@ PAGES = sorted(
     for path in HTML.rglob("*.html")
     if not {"_static", *SOURCES} & {*path.parts}
 )
+MOVED = ("book/explorer-convolution.html", "book/explorer-pixel.html")
+PAGES = [path for path in PAGES if path not in MOVED]
 PAGES += ["_modules/attnconv/theory/attention.html", "_tests/theory/test_attention.html"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
 OPEN_FOLDED = "document.querySelectorAll('details').forEach((folded) => { folded.open = true; })"
@@ -45,6 +49,18 @@ def test_page(path, visit):
     visited = visit(path, viewport=PHONE)
     visited.page.evaluate(OPEN_FOLDED)
     assert not (found := wrong(visited)), "\n".join(found)
+
+
+@pytest.mark.parametrize("path", MOVED)
+def test_an_old_address_leads_to_the_stage(path, visit):
+    visited = visit(f"{path}#alpha=2")
+    expect(visited.page).to_have_url(re.compile(r"/book/explore\.html"))
+    expect(visited.page.locator(".stage-bar")).to_be_visible()
+    assert not visited.problems
+    text = (HTML / path).read_text()
+    visited.page.set_content(re.sub('<meta http-equiv="refresh"[^>]*>', "", text))
+    expect(visited.page.get_by_role("link")).to_have_count(1)
+    assert not (found := visited.violations("the page itself")), "\n".join(found)
 
 
 def test_search(visit):

@@ -13,8 +13,6 @@ from attnconv.explorer.payload import attention_payload
 from attnconv.runs.record import load_run
 
 HEADS = "book/explorer.html"
-CONVOLUTION = "book/explorer-convolution.html"
-PIXEL = "book/explorer-pixel.html"
 CONTENT = "sa-learned-content--digits-brief--seed0"
 MOVES = {"reduced_motion": "no-preference"}
 
@@ -135,9 +133,10 @@ def test_a_link_that_asks_for_too_much_says_so(at):
         HEADS, "model=sa-quadratic--digits-brief--seed0&layer=9&query=99,0&epoch=77&softmax=true"
     )
     status = page.locator(".explorer-status")
-    expect(status).to_contain_text("There is no layer 9; here they go from 1 to 3.")
-    expect(status).to_contain_text("There is no picture of epoch 77")
-    expect(status).to_contain_text("The link's softmax is true, expected 1 or 0.")
+    expect(status).to_contain_text("There is no layer “9”; here they go from 1 to 3.")
+    expect(status).to_contain_text("Epoch “77” was not recorded")
+    expect(status).to_contain_text("The link's softmax is “true”, expected 1 or 0.")
+    expect(status).to_contain_text("The link's query is “99,0”, expected a row below 8")
     expect(reading(page)).to_contain_text("Query (4, 4)")
 
 
@@ -268,9 +267,8 @@ def test_the_page_opens_with_the_sharpest_head(at):
     assert float(re.search(r"m (\S+)", chosen)[1]) == max(masses) > 0.3
 
 
-@pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
-def test_views_are_saved_as_pictures(at, path, tmp_path):
-    page = at(path)
+def test_the_view_is_saved_as_a_picture(at, tmp_path):
+    page = at(HEADS)
     for kind in ("svg", "png"):
         with page.expect_download() as download:
             page.get_by_role("button", name=f"Save as {kind.upper()}").click()
@@ -282,12 +280,11 @@ def test_views_are_saved_as_pictures(at, path, tmp_path):
         assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
 
 
-@pytest.mark.parametrize("path", [HEADS, CONVOLUTION, PIXEL])
-def test_a_page_loads_at_most_2_mb(visit, path):
+def test_the_page_loads_at_most_2_mb(visit):
     visited = visit("search.html")
     sizes = []
     visited.page.on("response", lambda response: sizes.append(len(response.body())))
-    visited.page.goto(path, wait_until="networkidle")
+    visited.page.goto(HEADS, wait_until="networkidle")
     assert 100_000 < sum(sizes) < 2_000_000
 
 
@@ -312,7 +309,7 @@ def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, 
     page.mouse.move(*spot(page, ".explorer-pad", 0, 15, size=16))
     expect(reading(page)).to_contain_text("Query (3, 12)")
     expect(page.locator("figcaption").first).to_contain_text(
-        "maps of 9 query pixels; this is the nearest"
+        "Only 9 query pixels were recorded; this is the nearest"
     )
     largest = float(re.search(r"probability ([^,]+),", reading(page).inner_text())[1])
     number = record.attention["queries"].tolist().index([3, 12])
@@ -320,139 +317,3 @@ def test_the_query_goes_to_the_nearest_pixel_that_a_record_has_maps_of(browser, 
         record.content_maps.single["photograph"].maps()[1, 0, 0, number].max().item(), rel=1e-2
     )
     page.close()
-
-
-# --- a convolution, and nine heads that become it -------------------------------------------------
-
-
-# The colour of the middle pixel of the map of differences.
-MIDDLE = """(() => {
-  const canvas = document.querySelectorAll(".explorer-panels canvas")[3];
-  return Array.from(canvas.getContext("2d").getImageData(canvas.width >> 1, canvas.height >> 1, 1, 1).data);
-})()"""
-
-
-def largest(page):
-    """The largest differences that the page shows: inside, and at the border."""
-    text = page.locator(".explorer-result").inner_text().replace("−", "-")
-    return [
-        float(number)
-        for number in re.search(r"difference: (\S+) inside, (\S+) in the frame", text).groups()
-    ]
-
-
-def test_hard_heads_on_the_grid_are_the_convolution(at):
-    page = at(CONVOLUTION)
-    assert min(largest(page)) > 0.01, "soft at first"
-    page.get_by_label("Sharpness").fill("100")
-    assert max(largest(page)) < 1e-12
-    for scale in ("convolution", "own"):
-        page.get_by_label("Difference").select_option(scale)
-        assert min(page.evaluate(MIDDLE)) > 240, "no difference is white"
-    page.get_by_label("Border").select_option("as it is")
-    inside, border = largest(page)
-    assert inside < 1e-12 and border > 0.1, (
-        "a head looks at the nearest pixel inside, where a convolution reads zero"
-    )
-    assert address(page)["alpha"] == "746"
-
-
-def test_centres_are_dragged_and_moved_by_keys(at):
-    page = at(CONVOLUTION, "alpha=746")
-    handle = page.get_by_role("button", name="head 3,")
-    handle.scroll_into_view_if_needed()
-    box = handle.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 60, box["y"] - 30, steps=4)
-    page.mouse.up()
-    assert largest(page)[0] > 0.1
-    page.get_by_role("button", name="Centres back to the grid").click()
-    assert max(largest(page)) < 1e-12
-    handle.press("ArrowLeft")
-    expect(handle).to_have_accessible_name(re.compile(r"centre \(−1, 0.75\)"))
-    handle.press("Shift+ArrowLeft")
-    expect(handle).to_have_accessible_name(re.compile(r"centre \(−1, −0.25\)"))
-    state = address(page)
-    assert state["centers"].split(",")[4:6] == ["-1", "-0.25"]
-
-
-@pytest.mark.parametrize("kernel", ["nonsense", "1,2,3", "toString"])
-def test_a_link_with_no_kernel_says_so(at, kernel):
-    page = at(CONVOLUTION, f"kernel={kernel}")
-    expect(page.locator(".explorer-status")).to_contain_text(
-        "neither one of those by name nor nine numbers"
-    )
-    assert page.get_by_label("Kernel", exact=True).input_value() == "Sobel, vertical edges"
-
-
-def test_kernels_are_chosen_and_typed(at):
-    page = at(CONVOLUTION, "alpha=746")
-    page.get_by_label("Kernel", exact=True).select_option("identity")
-    expect(page.locator("figcaption").nth(2)).to_contain_text("Convolution: 0.0")
-    weight = page.get_by_label("W at the shift (0, 0)")
-    weight.fill("2")
-    assert address(page)["kernel"] == "0,0,0,0,2,0,0,0,0"
-    assert page.get_by_label("Kernel", exact=True).input_value() == "your own"
-    page.get_by_label("Kernel", exact=True).select_option("blur")
-    weight.fill("0.5")
-    ninth = str(1 / 9)
-    assert address(page)["kernel"].split(",") == [ninth] * 4 + ["0.5"] + [ninth] * 4, (
-        "the other eight as they were"
-    )
-    link = page.locator(".explorer-link").get_attribute("href").lstrip("#")
-    assert (
-        at(CONVOLUTION, link).locator(".explorer-result").inner_text()
-        == page.locator(".explorer-result").inner_text()
-    )
-    weight.fill("")
-    expect(page.locator(".explorer-status")).to_contain_text("needs nine numbers")
-    weight.fill("3")
-    expect(page.locator(".explorer-status")).to_have_text("")
-
-
-# --- one pixel, twice -----------------------------------------------------------------------------
-
-
-def step_of(page):
-    return int(page.get_by_label("Step", exact=True).and_(page.get_by_role("slider")).input_value())
-
-
-def test_the_animations_play_pause_and_step(at):
-    page = at(PIXEL, **MOVES)
-    assert step_of(page) == 9, "a whole still at first"
-    assert (
-        page.locator(".explorer-link")
-        .get_attribute("href")
-        .startswith("#image=digit-0&kernel=blur&")
-    )
-    page.get_by_role("button", name="Play").click()
-    page.clock.run_for(3700)
-    page.get_by_role("button", name="Pause").click()
-    reached = step_of(page)
-    assert 3 <= reached <= 5, "1.2 seconds each, and what passed between the commands"
-    page.clock.run_for(5000)
-    assert step_of(page) == reached, "paused"
-    page.get_by_role("button", name="Next").click()
-    assert step_of(page) == reached + 1
-    page.get_by_role("button", name="Back").click()
-    assert step_of(page) == reached
-
-
-def test_a_still_for_those_who_ask_for_less_motion(at):
-    page = at(PIXEL, reduced_motion="reduce")
-    expect(page.get_by_role("button", name="Play")).to_be_hidden()
-    rows = page.locator(".explorer-table tbody tr")
-    expect(rows).to_have_count(9)
-    expect(rows.first).to_be_visible()
-
-
-def test_both_sums_are_one_for_hard_heads_inside_the_image(at):
-    page = at(PIXEL, "alpha=746&query=3,3&kernel=1,2,3,4,5,6,7,8,9", reduced_motion="reduce")
-    cells = page.locator(".explorer-table tbody tr").last.locator("td")
-    assert cells.nth(4).inner_text() == cells.nth(6).inner_text() != "0"
-    page.locator(".explorer-pixel").first.focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowUp")
-    expect(page.locator("figcaption").first).to_contain_text("the sum so far")
-    assert address(page)["query"] == "0,3"

@@ -5,17 +5,18 @@ import json
 
 import pytest
 import torch
+from helpers.synthetic import write_record
 from ipywidgets.embed import embed_data
 from playwright.sync_api import expect
 
-from attnconv.explorer.payload import convolution_payload, pixel_payload
-from attnconv.explorer.widget import Explorer, explore_maps
+from attnconv.explorer.widget import explore, explore_maps
 
+IDENTITY = torch.eye(16).view(1, 1, 4, 4, 4, 4)
 LOADERS = ("require", "widgets-local", "embed-amd")
 # The two ends of a widget's model, as anywidget gives it to the module's `render`.
-NOTEBOOK = """async ([source, view, data, state]) => {
+NOTEBOOK = """async ([source, data, state]) => {
   const module = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
-  const values = { view, data, state }, listeners = [];
+  const values = { data, state }, listeners = [];
   window.model = {
     get: (name) => values[name],
     set: (name, value) => { values[name] = value; },
@@ -31,7 +32,7 @@ NOTEBOOK = """async ([source, view, data, state]) => {
 
 
 def test_a_page_made_of_a_notebook_shows_the_widget(visit):
-    widget = Explorer.of("convolution", convolution_payload(), {"alpha": 746})
+    widget = explore_maps(IDENTITY)
     data = embed_data(views=[widget], drop_defaults=False)
     (view,) = data["view_specs"]
     scripts = "".join(f'<script src="_static/widgets/{name}.js"></script>' for name in LOADERS)
@@ -47,50 +48,56 @@ def test_a_page_made_of_a_notebook_shows_the_widget(visit):
     )
     page.route("**/notebook.html", lambda route: route.fulfill(body=body, content_type="text/html"))
     page.goto("/notebook.html")
-    expect(page.locator(".explorer-result")).to_contain_text("Largest difference: 0 inside")
+    expect(page.locator(".explorer-reading")).to_contain_text("probability 1,")
     assert not visited.problems
 
 
 @pytest.fixture
 def notebook(browser):
     """A page with the widget's view in it, and a notebook's model behind."""
-    page, state = browser.new_page(), {"alpha": 3, "border": "as it is"}
-    widget = Explorer.of("convolution", convolution_payload(), state)
-    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+    page, widget = browser.new_page(), explore_maps(IDENTITY, query=(1, 2), scale="shared")
+    page.evaluate(NOTEBOOK, [widget._esm, widget.data, widget.state])
     yield page
     page.close()
 
 
 def test_maps_are_shown_in_an_element_that_is_added_later(browser):
-    page, widget = browser.new_page(), explore_maps(torch.eye(16).view(1, 1, 4, 4, 4, 4))
-    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+    page, widget = browser.new_page(), explore_maps(IDENTITY)
+    page.evaluate(NOTEBOOK, [widget._esm, widget.data, widget.state])
     expect(page.locator(".explorer")).not_to_contain_text("could not be shown")
     expect(page.locator(".explorer canvas, .explorer svg").first).to_be_visible()
     page.close()
 
 
 def test_python_is_told_what_the_reader_chooses(notebook):
-    assert notebook.evaluate("saved")["alpha"] == "3"
+    notebook.wait_for_function("window.saved")
+    assert notebook.evaluate("saved.query") == "1,2"
     expect(notebook.get_by_text("Link to this view")).to_have_count(0)
-    notebook.get_by_label("Kernel", exact=True).select_option("identity")
-    state = notebook.evaluate("saved")
-    assert state["kernel"] == "identity" and state["border"] == "as it is"
+    notebook.get_by_label("As", exact=True).select_option("0")
+    notebook.wait_for_function("saved.softmax === '0'")
+    assert notebook.evaluate("saved.scale") == "shared"
 
 
 def test_the_view_shows_what_python_sets(notebook):
-    notebook.evaluate("fromPython({ alpha: '746', border: 'padded' })")
-    expect(notebook.locator(".explorer output")).to_contain_text("hard")
-    expect(notebook.get_by_label("Border")).to_have_value("padded")
+    notebook.evaluate("fromPython({ query: '3,0', scale: 'own' })")
+    expect(notebook.locator(".explorer-reading")).to_contain_text("Query (3, 0)")
+    expect(notebook.get_by_label("Colours")).to_have_value("own")
 
 
-def test_a_view_that_is_gone_does_nothing_more(browser):
-    page, widget = browser.new_page(), Explorer.of("pixel", pixel_payload(), {})
-    page.evaluate(NOTEBOOK, [widget._esm, widget.view, widget.data, widget.state])
+def test_a_view_that_is_gone_does_nothing_more(browser, tmp_path):
+    """Playing stops with it."""
+    attention = {"epochs": torch.arange(9)}
+    attention["layer1.centers"] = torch.randn(9, 2, 2)
+    attention["layer1.alpha"] = torch.full((9, 2), 4.0)
+    widget = explore(write_record(tmp_path, "sa-quadratic", attention=attention), epoch=0)
+    page = browser.new_page()
     page.clock.install()
+    page.evaluate(NOTEBOOK, [widget._esm, widget.data, widget.state])
     page.get_by_role("button", name="Play").click()
-    page.clock.run_for(2500)
-    assert page.evaluate("saved.step") == "2"
+    page.clock.run_for(1000)
+    reached = page.evaluate("saved.epoch")
+    assert int(reached) >= 2
     page.evaluate("cleanUp()")
     page.clock.run_for(5000)
-    assert page.evaluate("saved.step") == "2"
+    assert page.evaluate("saved.epoch") == reached
     page.close()

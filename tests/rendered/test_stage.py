@@ -347,6 +347,27 @@ def test_the_scenes_are_tabs(stage):
     assert json.loads(page.evaluate(BOXES))[3:6] == boxes
 
 
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_the_journey_starts_again_when_its_scene_was_left_before_the_end(stage, motion):
+    page = stage(motion=motion).page
+    page.clock.run_for(1000)
+    tabs = page.get_by_role("tab")
+    tabs.nth(1).click()
+    page.clock.run_for(1000)
+    tabs.first.click()
+    page.clock.run_for(50)
+    assert difference(page) > 1, "soft again"
+    if motion == "reduce":
+        expect(page.get_by_role("button", name="Step 1 of 5")).to_be_visible()
+        return
+    page.clock.run_for(6000)
+    assert difference(page) == 0
+    tabs.nth(1).click()
+    tabs.first.click()
+    page.clock.run_for(50)
+    assert difference(page) == 0, "it had ended"
+
+
 # --- without scripts, on paper, in a text ---------------------------------------------------------
 
 

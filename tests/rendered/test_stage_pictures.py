@@ -63,7 +63,13 @@ def test_a_picture_is_turned_as_its_exif_data_say(scene):
 def test_of_an_animation_the_first_frame_is_taken(scene):
     page = scene("alpha=exact").page
     red, blue = (Image.new("RGB", (40, 40), colour) for colour in ("red", "blue"))
-    choose(page, picture(red, "GIF", save_all=True, append_images=[blue], duration=50, loop=0))
+    note, settings = page.locator(".stage-note"), {"save_all": True, "duration": 50, "loop": 0}
+    for kind in ("GIF", "PNG", "WEBP"):
+        choose(page, picture(red, kind, append_images=[blue], **settings))
+        expect(note).to_have_text("This picture is animated; the networks see its first frame.")
+        choose(page, picture(red, kind))
+        expect(note).to_have_text("")
+    choose(page, picture(red, "GIF", append_images=[blue], **settings))
     expect(page.get_by_label("Picture", exact=True)).to_have_value("own")
     ready(page)
     assert page.evaluate(SEEN)[:4] == [255, 0, 0, 255]

@@ -15,8 +15,8 @@ from typing import Any
 
 # Each module comes after those that it imports.
 MODULES = (
-    *("numbers", "text", "files", "models", "attention-state", "layer-state"),
-    *("separable", "heads-state", "dom", "view", "attention", "layer", "convolution", "pixel"),
+    *("numbers", "text", "files", "models", "attention-state"),
+    *("separable", "heads-state", "dom", "view", "head-grid", "attention"),
     *("picture", "descent", "client"),
     *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
     *("descent-state", "scene-descent"),
@@ -49,7 +49,7 @@ def script(host: str = "") -> str:
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return a view as HTML that needs no kernel: "attention", "convolution", "pixel" or "stage".
+    """Return a view as HTML that needs no kernel: "attention" or "stage".
 
     `data` is that of a `payload.Payload`; `still` is the text shown where scripts do not run.
     """

@@ -53,7 +53,7 @@ class Payload:
     inlined: int = 0  # bytes of files in `data`
 
     def __post_init__(self) -> None:
-        colors = json.loads(source("palettes.json")) | {"heads": HEAD_COLORS}
+        colors = json.loads(source("palette.json")) | {"heads": HEAD_COLORS}
         self.data |= {"colors": colors, "images": {}}
 
     def file(
@@ -239,24 +239,6 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
             payload.picture(f"test-image-{n}", label, at_hand.test_images[n] / 255)
         images.append(("image", n, f"test-image-{n}"))
     return images
-
-
-def convolution_payload() -> Payload:
-    """Return the payload of the view "convolution": reduced grey photographs and a digit."""
-    payload = Payload()
-    names = [
-        payload.picture(name, name, load_photograph(name, (64, 96)).mean(dim=-1))
-        for name in PHOTOGRAPHS
-    ]
-    payload.data["convolution"] = names + _digits(payload, 1)
-    return payload
-
-
-def pixel_payload() -> Payload:
-    """Return the payload of the view "pixel": digits."""
-    payload = Payload()
-    payload.data["pixel"] = _digits(payload, 3)
-    return payload
 
 
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:

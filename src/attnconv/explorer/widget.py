@@ -11,15 +11,11 @@ from ..runs.record import RunRecord
 from . import script, source
 from .payload import Payload, attention_payload, maps_payload
 
-STATES = {
-    "attention": ("model", "layer", "head", "image", "part", "softmax", "scale", "query", "epoch"),
-    "convolution": ("image", "kernel", "alpha", "border", "difference", "centers"),
-    "pixel": ("image", "kernel", "alpha", "query", "step"),
-}
+STATE = ("model", "layer", "head", "image", "part", "softmax", "scale", "query", "epoch")
 
 
 class Explorer(anywidget.AnyWidget):
-    """A view in a notebook; `explore` and `explore_maps` make one.
+    """The view of attention maps in a notebook; `explore` and `explore_maps` make one.
 
     `state` maps names to text, as in the address of the book's page, for example
     `{"layer": "2", "head": "3", "query": "4,4"}`. Setting it changes the view, and the reader's
@@ -28,24 +24,22 @@ class Explorer(anywidget.AnyWidget):
 
     _esm = script("widget")
     _css = source("explorer.css")
-    view = traitlets.Unicode().tag(sync=True)
     data = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
 
     @classmethod
-    def of(cls, view: str, payload: Payload, state: dict) -> "Explorer":
-        """Make a view of a payload: "attention", "convolution" or "pixel".
+    def of(cls, payload: Payload, state: dict) -> "Explorer":
+        """Make a view of a payload of attention maps.
 
         `state`: text, numbers, or lists of them by name, such as `{"query": (4, 4)}`. ValueError
         for unknown names.
         """
-        if unknown := sorted(set(state) - set(STATES[view])):
+        if unknown := sorted(set(state) - set(STATE)):
             raise ValueError(
-                f"unknown {', '.join(unknown)} for this view, expected some of"
-                f" {', '.join(STATES[view])}"
+                f"unknown {', '.join(unknown)} for this view, expected some of {', '.join(STATE)}"
             )
         texts = {name: _text(value) for name, value in state.items()}
-        return cls(view=view, data=payload.data, state=texts)
+        return cls(data=payload.data, state=texts)
 
 
 def _text(value: Any) -> str:
@@ -70,7 +64,7 @@ def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
                 f"{record.name} has no attention to look at; expected finished runs of"
                 " self-attention models"
             )
-    return Explorer.of("attention", attention_payload(records), state)
+    return Explorer.of(attention_payload(records), state)
 
 
 def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer:
@@ -79,4 +73,4 @@ def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer
     `maps`: `(L, N_h, H, W, H, W)`, query then key. `image`: `(H', W')` or `(H', W', 3)`, from 0 to
     1. `state`: see `Explorer`.
     """
-    return Explorer.of("attention", maps_payload(maps, image), state)
+    return Explorer.of(maps_payload(maps, image), state)

@@ -4,7 +4,15 @@ import { numbersOf, pair, show } from "./text.js";
 import { load } from "./files.js";
 import { ContentModel, PositionModel } from "./models.js";
 
-export const PARTS = { score: "whole score", position: "position part (where), q · r", content: "content part (what), q · k" };
+export const PARTS = {
+  __proto__: null, // a link may name anything
+  score: "whole score",
+  position: "position part (where), q · r",
+  content: "content part (what), q · k",
+};
+
+/** What a link says, so that an empty or endless text can be read in a sentence. */
+const quoted = (text) => `“${String(text).slice(0, 40)}”`;
 
 /** The smallest and the largest value of some maps: probabilities from 0, scores that are finite. */
 export function rangeOf(maps, low = Infinity) {
@@ -33,21 +41,19 @@ export class AttentionState {
     return this.data.models.find(({ id }) => id === this.selection.model);
   }
 
-  /** Take the selection of a link or a notebook, as text by name; then `load`. */
+  /** Take the selection of a link or a notebook, as text by name; then `load`. What does not fit the model is replaced then. */
   open(wanted) {
-    const number = (text) => (text === undefined ? undefined : Number(text));
-    const query = numbersOf(wanted.query, 2);
     this.selection = {
       model: wanted.model ?? this.data.models[0].id,
-      layer: number(wanted.layer),
-      head: number(wanted.head),
+      layer: wanted.layer,
+      head: wanted.head,
       image: wanted.image,
       part: wanted.part ?? "score",
       softmax: wanted.softmax ?? "1",
       scale: wanted.scale ?? "own",
-      query,
-      epoch: number(wanted.epoch),
-      frozen: Boolean(query),
+      query: wanted.query,
+      epoch: wanted.epoch,
+      frozen: Boolean(numbersOf(wanted.query, 2)),
     };
   }
 
@@ -81,12 +87,12 @@ export class AttentionState {
     const { selection, data } = this;
     this.notes = [];
     if (!this.entry()) {
-      this.notes.push(`There is no model ${selection.model} here; this is ${data.models[0].label}.`);
+      this.notes.push(`There is no model ${quoted(selection.model)} here; this is ${data.models[0].label}.`);
       selection.model = data.models[0].id;
     }
     const entry = this.entry();
     if (!entry.images.includes(selection.image)) {
-      if (selection.image) this.notes.push(`There is no image ${selection.image} for this model.`);
+      if (selection.image) this.notes.push(`There is no image ${quoted(selection.image)} for this model.`);
       selection.image = entry.images[0];
     }
     const turn = (this.loading = {});
@@ -112,9 +118,9 @@ export class AttentionState {
   /** A model that was just loaded: at the moment that was asked for, or the last. */
   begin() {
     const { selection, model } = this,
-      asked = model.epochs?.indexOf(selection.epoch) ?? -1;
+      asked = model.epochs?.indexOf(numbersOf(selection.epoch, 1)?.[0]) ?? -1;
     if (selection.epoch !== undefined && asked < 0)
-      this.notes.push(`There is no picture of epoch ${selection.epoch}; this is the last.`);
+      this.notes.push(`Epoch ${quoted(selection.epoch)} was not recorded; this is the last.`);
     selection.moment = asked < 0 ? this.lastMoment() : asked;
     model.moveTo(selection.moment);
     this.key = null;
@@ -141,14 +147,14 @@ export class AttentionState {
     const { selection, model } = this;
     const within = (name, count) => {
       const given = selection[name] ?? 1,
-        value = Number(given);
+        value = numbersOf(given, 1)?.[0];
       selection[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
-      if (selection[name] !== value) this.notes.push(`There is no ${name} ${given}; here they go from 1 to ${count}.`);
+      if (selection[name] !== value) this.notes.push(`There is no ${name} ${quoted(given)}; here they go from 1 to ${count}.`);
     };
     within("layer", model.layers.length);
     within("head", model.heads(selection.layer - 1));
     if (!model.parts.includes(selection.part)) {
-      this.notes.push(`${PARTS[selection.part] ?? selection.part}: not there for this model and image.`);
+      this.notes.push(`${PARTS[selection.part] ?? quoted(selection.part)}: not there for this model and image.`);
       selection.part = "score";
     }
     for (const [name, values] of [
@@ -156,12 +162,17 @@ export class AttentionState {
       ["scale", ["own", "shared"]],
     ]) {
       if (values.includes(selection[name])) continue;
-      this.notes.push(`The link's ${name} is ${selection[name]}, expected ${values.join(" or ")}.`);
+      this.notes.push(`The link's ${name} is ${quoted(selection[name])}, expected ${values.join(" or ")}.`);
       selection[name] = values[0];
     }
-    const inside = (query) => query && query[0] >= 0 && query[1] >= 0 && query[0] < model.height && query[1] < model.width;
-    const query = inside(selection.query) ? selection.query.map(Math.floor) : [model.height >> 1, model.width >> 1];
-    selection.query = this.nearest(query);
+    const { height, width } = model,
+      query = numbersOf(selection.query, 2);
+    const inside = query?.every((x, axis) => Number.isInteger(x) && x >= 0 && x < [height, width][axis]);
+    if (typeof selection.query === "string" && !inside)
+      this.notes.push(
+        `The link's query is ${quoted(selection.query)}, expected a row below ${height} and a column below ${width}.`,
+      );
+    selection.query = this.nearest(inside ? query : [height >> 1, width >> 1]);
   }
 
   /** The query pixel itself, or the nearest that the model has maps of. */
@@ -262,10 +273,11 @@ export class AttentionState {
   instruction(touch) {
     const { selection, model } = this,
       few = model.queries && model.queries.length < model.height * model.width;
-    const only = few ? ` Its record has maps of ${model.queries.length} query pixels; this is the nearest.` : "";
-    const frozen = `Query ${pair(selection.query)}, frozen; a click lets it go. Hover over the map to read any key pixel.`;
-    const loose = "The query follows the pointer. Click to keep it, then hover over the map to read any key pixel.";
+    const only = few ? ` Only ${model.queries.length} query pixels were recorded; this is the nearest.` : "",
+      unseen = this.data.images[selection.image] ? "" : " There is no picture of it in the book.";
+    const frozen = "The query is kept; click to let it go. Hover over the map to read any key pixel.";
+    const loose = "The query follows the pointer; click to keep it. Hover over the map to read any key pixel.";
     const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
-    return (touch ? touched : selection.frozen ? frozen : loose) + only;
+    return (touch ? touched : selection.frozen ? frozen : loose) + only + unseen;
   }
 }

@@ -1,8 +1,8 @@
 /** The view of trained heads: its elements, and the drawing of its state. */
-import { entropy } from "./numbers.js";
 import { pair, show } from "./text.js";
 import { bytesOf } from "./files.js";
 import { AttentionState } from "./attention-state.js";
+import { HeadGrid } from "./head-grid.js";
 import { Drawing, box, canvasOf, choice, colorsOf, drawDisc, element, framePixel, labelled, paint, pointing } from "./dom.js";
 import { View, keeping } from "./view.js";
 
@@ -38,12 +38,13 @@ export class AttentionView extends View {
     this.controls = Object.fromEntries(Object.keys(CONTROLS).map((name) => [name, choice(name, change(name))]));
     this.labels = Object.fromEntries(Object.entries(CONTROLS).map(([name, text]) => [name, labelled(text, this.controls[name])]));
     this.status = element("p", { class: "explorer-status", role: "status" });
+    this.said = element("p", { class: "explorer-said", role: "status" });
     this.source = element("p", { class: "explorer-source" });
     this.keep = keeping("attention", this);
     this.buildTraining();
     this.buildStage();
     const controls = box("explorer-controls", ...Object.values(this.labels));
-    this.root.replaceChildren(controls, this.status, this.stage, this.source, this.keep);
+    this.root.replaceChildren(controls, this.status, this.stage, this.source, this.keep, this.said);
     this.listen();
   }
 
@@ -65,13 +66,13 @@ export class AttentionView extends View {
     [this.low, this.high] = [element("span"), element("span")];
     [this.padNote, this.mapNote] = [element("figcaption"), element("figcaption")];
     this.reading = element("p", { class: "explorer-reading" });
-    this.grid = box("explorer-grid");
+    this.grid = new HeadGrid(this.colors, (head) => this.change(head));
     const scale = element("div", { class: "explorer-scale", "aria-hidden": "true" }, this.low, this.bar, this.high);
     const image = element("figure", {}, this.pad, this.padNote),
       map = element("figure", {}, this.map, scale, this.mapNote);
     const legend = element("p", { class: "explorer-source" }, LEGEND);
-    const below = [this.reading, this.training, this.untrained, this.grid, legend];
-    this.stage = element("div", {}, box("explorer-pair", image, map), ...below);
+    const below = [this.reading, this.training, this.untrained, this.grid.node, legend];
+    this.stage = box("explorer-stage", box("explorer-pair", image, map), ...below);
   }
 
   listen() {
@@ -84,47 +85,15 @@ export class AttentionView extends View {
       this.change({ query: pixel, frozen: how !== "hover" || frozen() });
     };
     pointing(this.pad, size, query, follow, (pixel) => this.change({ query: pixel, frozen: !frozen() }));
-    const read = (pixel) => {
+    const read = (pixel, how) => {
       state.key = pixel;
       this.drawLarge();
       this.reading.textContent = state.reading(this.chosen);
+      if (how === "key") this.said.textContent = this.reading.textContent;
     };
     pointing(this.map, size, () => state.key ?? query(), read, read);
     this.map.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && read(null));
     this.map.addEventListener("blur", () => read(null));
-  }
-
-  /** All layers and heads of a model, a button each. */
-  buildGrid() {
-    const { grid } = this,
-      { model } = this.state;
-    this.cells = model.layers.map((_, layer) =>
-      Array.from({ length: model.heads(layer) }, (_, head) => {
-        const canvas = element("canvas"),
-          text = element("span");
-        const choose = () => this.change({ layer: layer + 1, head: head + 1 });
-        const button = element(
-          "button",
-          { type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`, onclick: choose },
-          element("span", { class: "explorer-cell" }, canvas),
-          text,
-        );
-        return { canvas, text, button };
-      }),
-    );
-    grid.replaceChildren(
-      ...this.cells.map((cells, layer) =>
-        element(
-          "div",
-          { role: "group", "aria-label": `layer ${layer + 1}` },
-          element("p", { class: "explorer-title", "aria-hidden": "true" }, `Layer ${layer + 1}`),
-          box("explorer-row", ...cells.map(({ button }) => button)),
-        ),
-      ),
-    );
-    grid.style.setProperty("--heads", Math.max(...this.cells.map((cells) => cells.length)));
-    grid.style.setProperty("--rows", model.height);
-    grid.style.setProperty("--columns", model.width);
   }
 
   // --- another state --------------------------------------------------------------------------------------------------
@@ -138,8 +107,12 @@ export class AttentionView extends View {
   change(patch) {
     const next = this.state.change(patch);
     if (next === "load") return this.choose();
+    this.unsaid ||= patch.frozen !== false && !this.timer; // a pointer that passes by, and what plays, are not read out
     if (next === "draw") {
-      if (!("query" in patch)) this.offer();
+      if (!("query" in patch)) {
+        this.stale ||= !("head" in patch);
+        this.offer();
+      }
       this.draw();
     }
   }
@@ -173,7 +146,12 @@ export class AttentionView extends View {
     this.untrained.hidden = Boolean(last) || entry.tier === "given";
     this.source.textContent = entry.source;
     this.offer();
-    this.buildGrid();
+    this.grid.build(state.model);
+    this.stale = true;
+    // of the models by position only the picture changes
+    const name = entry.content ? CONTROLS.image : `${CONTROLS.image} (no effect on the maps)`;
+    this.labels.image.firstChild.textContent = name;
+    this.controls.image.setAttribute("aria-label", name);
     this.draw();
   }
 
@@ -213,18 +191,8 @@ export class AttentionView extends View {
   draw() {
     const { selection, model } = this.state,
       maps = this.state.maps();
-    this.cells.forEach((heads, layer) =>
-      heads.forEach(({ canvas, text, button }, head) => {
-        const { shown, range, probabilities } = maps[layer][head];
-        paint(canvas, shown, model.height, model.width, ...range, this.colors);
-        text.textContent = `H ${entropy(probabilities).toFixed(2)}`;
-        button.setAttribute("aria-pressed", layer === selection.layer - 1 && head === selection.head - 1);
-      }),
-    );
+    this.grid.draw(maps, selection, model, this.stale);
     this.chosen = maps[selection.layer - 1][selection.head - 1];
-    const unit = (axis) => `${(100 * selection.query[axis]) / [model.height, model.width][axis]}%`;
-    this.grid.style.setProperty("--query-top", unit(0));
-    this.grid.style.setProperty("--query-left", unit(1));
     this.drawLarge();
     this.tell();
     clearTimeout(this.later);
@@ -239,7 +207,7 @@ export class AttentionView extends View {
       lines = [4 * FINE, 1.5 * FINE];
     for (const [canvas, source] of [
       [this.pad, this.picture],
-      [this.map, this.cells[selection.layer - 1][selection.head - 1].canvas],
+      [this.map, this.grid.cells[selection.layer - 1][selection.head - 1].canvas],
     ]) {
       if (canvas.width !== cell * width || canvas.height !== cell * height)
         Object.assign(canvas, { width: cell * width, height: cell * height });
@@ -285,26 +253,21 @@ export class AttentionView extends View {
       `Query pixel ${pair(selection.query)} of ${model.height} by ${model.width}; arrow keys move it, Enter freezes it`,
     );
     this.map.setAttribute("aria-label", `Map of layer ${selection.layer}, head ${selection.head}; arrow keys read its numbers`);
-    this.status.textContent = state.notes.join(" ");
+    if (this.stale || state.notes.length) this.status.textContent = state.notes.join(" ");
     if (model.epochs) {
       this.slider.value = selection.moment;
       this.play.hidden = this.still.matches;
       this.epoch.textContent = `after epoch ${model.epochs[selection.moment]} of ${model.epochs.at(-1)}`;
+      this.slider.setAttribute("aria-valuetext", this.epoch.textContent);
     }
   }
 
   /** What may wait until the pointer rests: each head's mass at its best shift, the address, the notebook. */
   rest() {
-    this.cells.forEach((heads, layer) =>
-      heads.forEach(({ text, button }, head) => {
-        const best = this.state.bestShift(layer, head);
-        if (!best) return;
-        const [H] = text.textContent.split("\n"),
-          none = "no best shift";
-        text.textContent = `${H}\nm ${best.mass}\n${best.shift ?? none}`;
-        button.title = `entropy ${H.slice(2)} nats; mass ${best.mass}, ${best.shift ? `at the shift ${best.shift}` : none}`;
-      }),
-    );
+    this.grid.tell((layer, head) => this.state.bestShift(layer, head));
+    this.stale = false;
+    if (this.unsaid) this.said.textContent = `${this.mapNote.textContent} ${this.reading.textContent}`;
+    this.unsaid = false;
     this.tellHost();
     this.state.notes = [];
   }
@@ -313,13 +276,13 @@ export class AttentionView extends View {
   drawing() {
     const { selection, model } = this.state,
       entry = this.state.entry(),
-      heads = Math.max(...this.cells.map((cells) => cells.length)),
+      heads = Math.max(...this.grid.cells.map((cells) => cells.length)),
       cell = 60,
       ratio = model.height / model.width;
     const large = 300,
       step = cell * ratio + 66,
       below = 40 + large * ratio;
-    const drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), below + 90 + this.cells.length * step);
+    const drawing = new Drawing(Math.max(2 * large + 60, 40 + heads * (cell + 6)), below + 90 + this.grid.cells.length * step);
     const when = model.epochs ? this.epoch.textContent : this.untrained.hidden ? "as given" : "end of training",
       image = this.controls.image.selectedOptions[0].textContent;
     drawing.text(20, 26, `${entry.label}; ${entry.tier}; ${when}; ${image}`, 14);
@@ -329,7 +292,7 @@ export class AttentionView extends View {
     drawing.text(40 + large, below + 34, this.chosen.range.map(show).join(" to "), 11);
     drawing.text(20, below + 34, `query ${pair(selection.query)}`, 11);
     drawing.text(20, below + 52, this.mapNote.textContent, 11);
-    this.cells.forEach((cells, layer) => {
+    this.grid.cells.forEach((cells, layer) => {
       const y = below + 70 + layer * step,
         unit = cell / model.width;
       drawing.text(20, y + 10, `Layer ${layer + 1}`, 12);

@@ -1,8 +1,7 @@
 /** Scene 2 without a page: nine heads that gradient descent moves; what a link says, the starts that were tried, the numbers. */
 import { SHIFTS } from "./numbers.js";
 import { clamp, numbersOf } from "./text.js";
-import { REACH } from "./layer-state.js";
-import { HeadsState, nameOfFilter } from "./heads-state.js";
+import { HeadsState, REACH, nameOfFilter } from "./heads-state.js";
 import { Descent, HEADS, ONE_KERNEL, RECIPE, found } from "./descent.js";
 
 export const RUN_SECONDS = 12;

@@ -5,14 +5,7 @@ import { bytesOf } from "./files.js";
 export const SVG = "http://www.w3.org/2000/svg";
 
 export function element(tag, attributes = {}, ...children) {
-  return dress(document.createElement(tag), attributes, children);
-}
-
-export function shape(tag, attributes = {}, ...children) {
-  return dress(document.createElementNS(SVG, tag), attributes, children);
-}
-
-export function dress(node, attributes, children) {
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, "");
@@ -97,6 +90,15 @@ export function framePixel(context, [row, column], cell, [outer, inner], dashes 
   }
 }
 
+/** Black or white, whichever has the larger contrast with a colour: at least 4.58. */
+export function inkOn(color) {
+  const [r, g, b] = [1, 3, 5].map((n) => {
+    const share = parseInt(color.slice(n, n + 2), 16) / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+}
+
 /** A disc with a number in it on a canvas. */
 export function drawDisc(context, [x, y], radius, { color, line, font }, number) {
   context.setLineDash([]);
@@ -105,11 +107,9 @@ export function drawDisc(context, [x, y], radius, { color, line, font }, number)
   Object.assign(context, { fillStyle: color, strokeStyle: "#fff", lineWidth: line });
   context.fill();
   context.stroke();
-  Object.assign(context, { fillStyle: "#fff", font, textAlign: "center", textBaseline: "middle" });
+  Object.assign(context, { fillStyle: inkOn(color), font, textAlign: "center", textBaseline: "middle" });
   context.fillText(number, x, y);
 }
-
-export const greys = colorsOf(Uint8Array.from({ length: 768 }, (_, n) => Math.floor(n / 3)));
 
 /** A picture to keep: text and canvases placed on white, as SVG; a PNG is made of the SVG. */
 export class Drawing {
@@ -133,26 +133,6 @@ export class Drawing {
         `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${line}"/>`,
       );
     }
-  }
-  disc(x, y, color, text) {
-    this.parts.push(
-      `<circle cx="${x}" cy="${y}" r="9" fill="${color}" stroke="#fff" stroke-width="1.5"/>` +
-        `<text x="${x}" y="${y + 4}" font-size="11" font-weight="bold" fill="#fff" text-anchor="middle">${text}</text>`,
-    );
-  }
-  /** Text in lines of up to `count` letters, broken between words. */
-  paragraph(x, y, text, size, count) {
-    const lines = [""];
-    for (const word of text.split(" ")) {
-      if (lines.at(-1).length + word.length > count) lines.push("");
-      lines[lines.length - 1] += `${word} `;
-    }
-    lines.forEach((line, n) => this.text(x, y + 1.3 * size * n, line, size));
-  }
-  node(node, x, y, width, height) {
-    const copy = node.cloneNode(true);
-    for (const [name, value] of Object.entries({ x, y, width, height, color: "#000" })) copy.setAttribute(name, value);
-    this.parts.push(new XMLSerializer().serializeToString(copy));
   }
   toString() {
     return (

@@ -45,12 +45,7 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** Numbers from 0 to 1 of a picture with one channel. */
-export function valuesOf({ base64 }) {
-  return Float64Array.from(bytesOf(base64), (byte) => byte / 255);
-}
-
-export const MEND = "Reload the page; if that does not help, build the book again.";
+export const MEND = "Reload the page; if that does not help, this copy of it is incomplete.";
 
 export async function download(file) {
   if (new URL(file.url, location.href).protocol === "file:") {

@@ -1,19 +1,19 @@
 /** Scene 1 without a page: nine heads that become a convolution of a photograph; what a link says, what is moved, the numbers. */
-import { HARD_ALPHA, SHIFTS, convolve, largestDifference } from "./numbers.js";
+import { HARD_ALPHA, SHIFTS, convolve } from "./numbers.js";
 import { clamp, numbersOf, pair, show } from "./text.js";
 import { bytesOf } from "./files.js";
-import { KERNELS, REACH } from "./layer-state.js";
 import { SeparableLayer } from "./separable.js";
 
 export const FILTERS = {
   __proto__: null, // a link may name anything
-  "vertical edges": KERNELS["Sobel, vertical edges"],
-  "horizontal edges": KERNELS["Sobel, horizontal edges"],
-  outline: KERNELS.Laplace,
-  emboss: KERNELS.emboss,
-  sharpen: KERNELS.sharpen,
-  blur: KERNELS.blur,
+  "vertical edges": [-1, 0, 1, -2, 0, 2, -1, 0, 1],
+  "horizontal edges": [-1, -2, -1, 0, 0, 0, 1, 2, 1],
+  outline: [0, 1, 0, 1, -4, 1, 0, 1, 0],
+  emboss: [-2, -1, 0, -1, 1, 1, 0, 1, 2],
+  sharpen: [0, -1, 0, -1, 5, -1, 0, -1, 0],
+  blur: Array(9).fill(1 / 9),
 };
+export const REACH = 3; // pixels that a head's centre may be dragged from the query
 export const SOFTEST = 0.1;
 export const SHARPEST = 8; // of the slider; beyond it is only the limit
 export const EXACT = HARD_ALPHA;
@@ -144,10 +144,10 @@ export class HeadsState {
   /** By nine heads: height x width x 3 numbers, and the largest difference to the convolution. */
   get attention() {
     if (!this.attended) {
-      const [height, width] = this.size,
-        values = this.layer.attend(this.centers, this.alpha, this.kernel);
-      const { inside, border } = largestDifference(values, this.convolution.values, 3 * height, width);
-      this.attended = { values, difference: Math.max(inside, border) };
+      const values = this.layer.attend(this.centers, this.alpha, this.kernel),
+        expected = this.convolution.values;
+      const difference = values.reduce((largest, value, n) => Math.max(largest, Math.abs(value - expected[n])), 0);
+      this.attended = { values, difference };
     }
     return this.attended;
   }

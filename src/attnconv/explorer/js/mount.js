@@ -2,11 +2,9 @@
 import { MEND } from "./files.js";
 import { element } from "./dom.js";
 import { AttentionView } from "./attention.js";
-import { ConvolutionView } from "./convolution.js";
-import { PixelView } from "./pixel.js";
 import { Stage } from "./stage.js";
 
-export const VIEWS = { attention: AttentionView, convolution: ConvolutionView, pixel: PixelView, stage: Stage };
+export const VIEWS = { attention: AttentionView, stage: Stage };
 
 /** Put a view into an element. `data`: what `payload.py` makes, or its JSON text. `state`: text by name, as in an address.
  *  `host.changed(state)` is told of every other one, and `host.address` says whether the state is the page's address. */

@@ -1,7 +1,6 @@
 /** Scene 3, modes "where" and "what": the attention of a layer's heads, as clouds on the picture and one by one beside it. */
-import { box, element, framePixel, setText } from "./dom.js";
+import { box, element, framePixel, inkOn, setText } from "./dom.js";
 import { mapOf, percent } from "./network-state.js";
-import { inkOn } from "./stage-plane.js";
 
 const FAINT = 0.04; // how strong the cloud of a head is that looks everywhere alike; others have 0.9
 const DOT = 0.18; // of a query pixel's side: the radius of the dot where a head looks most

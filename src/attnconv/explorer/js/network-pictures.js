@@ -18,7 +18,11 @@ function canvasFrom(source, width, height) {
   return canvas;
 }
 
-/** A file as a canvas: turned as its EXIF data say, an animation's first frame. Its size is known before it is decoded. */
+/** Whether a GIF, PNG or WebP file says near its start that it is animated. */
+const isAnimated = async (file) => /NETSCAPE2\.0|acTL|ANIM/.test(await file.slice(0, 1 << 16).text());
+
+/** A file as a canvas: turned as its EXIF data say, an animation's first frame, with a `note` on that. Its size is known before it is
+ *  decoded. */
 export async function pictureFromFile(file) {
   const url = URL.createObjectURL(file),
     image = new Image();
@@ -31,7 +35,8 @@ export async function pictureFromFile(file) {
       const name = file.name ? `“${file.name.slice(0, 40)}”` : "This";
       throw new Error(`${name} is no picture that this browser can open; choose a PNG, JPEG or WebP file.`);
     });
-    return canvasFrom(image, image.naturalWidth, image.naturalHeight);
+    const note = (await isAnimated(file)) ? "This picture is animated; the networks see its first frame." : "";
+    return Object.assign(canvasFrom(image, image.naturalWidth, image.naturalHeight), { note });
   } finally {
     URL.revokeObjectURL(url);
   }

@@ -1,4 +1,4 @@
-/** The numbers: attention for a query, convolution, and convolution as attention. As the package computes them; tested against it. */
+/** The numbers: attention for a query, and convolution. As the package computes them; tested against it. */
 /** The smallest whole alpha at which a neighbour's weight e^-alpha is zero: `hard_alpha` of the package, in float64. */
 export const HARD_ALPHA = Math.floor(Math.LN2 - Math.log(Number.MIN_VALUE)) + 1;
 
@@ -108,7 +108,7 @@ export function bestShift(byShift, height, width) {
   return best;
 }
 
-// --- numbers: convolution, and convolution as attention ---------------------------------------------------------------
+// --- convolution ------------------------------------------------------------------------------------------------------
 
 /** The shifts of a 3 x 3 kernel, row by row: Delta_K. */
 export const SHIFTS = [-1, 0, 1].flatMap((i) => [-1, 0, 1].map((j) => [i, j]));
@@ -137,75 +137,4 @@ export function axisProbabilities(center, alpha, size) {
     maps.set(softmax(scores), q * size);
   }
   return maps;
-}
-
-/** Equation (6) for one quadratic head and one channel: what it sees from every pixel, rows first, then columns. */
-export function headAverages(image, height, width, [row, column], alpha) {
-  const rows = axisProbabilities(row, alpha, height),
-    columns = axisProbabilities(column, alpha, width);
-  const byRows = new Float64Array(height * width),
-    averages = new Float64Array(height * width);
-  for (let q = 0; q < height; q++)
-    for (let k = 0; k < height; k++) {
-      const p = rows[q * height + k];
-      if (p) for (let c = 0; c < width; c++) byRows[q * width + c] += p * image[k * width + c];
-    }
-  for (let q = 0; q < width; q++)
-    for (let k = 0; k < width; k++) {
-      const p = columns[q * width + k];
-      if (p) for (let r = 0; r < height; r++) averages[r * width + q] += p * byRows[r * width + k];
-    }
-  return averages;
-}
-
-/** The layer: the sum over the heads of their value times what they see. */
-export function attend(image, height, width, centers, alpha, values) {
-  const output = new Float64Array(height * width);
-  centers.forEach((center, head) => {
-    if (!values[head]) return;
-    headAverages(image, height, width, center, alpha).forEach((x, q) => {
-      output[q] += values[head] * x;
-    });
-  });
-  return output;
-}
-
-/** The paper's remedy for the border: a frame of zeros around the image, attention, and the frame's queries dropped. */
-export function attendPadded(image, height, width, centers, alpha, values) {
-  const padded = new Float64Array((height + 2) * (width + 2)),
-    output = new Float64Array(height * width);
-  for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) padded[(r + 1) * (width + 2) + c + 1] = image[r * width + c];
-  const whole = attend(padded, height + 2, width + 2, centers, alpha, values);
-  for (let r = 0; r < height; r++) for (let c = 0; c < width; c++) output[r * width + c] = whole[(r + 1) * (width + 2) + c + 1];
-  return output;
-}
-
-/** One output pixel: for each shift of the kernel and its head, `key` the pixel it leads to, `seen` the pixel there and the
- *  head's average, by its `map`, their `weight`, and the `sums` so far, by convolution and by attention. */
-export function steps(image, height, width, kernel, alpha, query) {
-  const sums = [0, 0];
-  return SHIFTS.map(([i, j], n) => {
-    const [r, c] = [query[0] + i, query[1] + j],
-      inside = r >= 0 && c >= 0 && r < height && c < width;
-    const rows = axisProbabilities(i, alpha, height).subarray(query[0] * height, (query[0] + 1) * height);
-    const columns = axisProbabilities(j, alpha, width).subarray(query[1] * width, (query[1] + 1) * width);
-    const map = Float64Array.from(image, (_, k) => rows[Math.floor(k / width)] * columns[k % width]);
-    const seen = [inside ? image[r * width + c] : 0, map.reduce((sum, p, k) => sum + p * image[k], 0)];
-    seen.forEach((x, side) => {
-      sums[side] += kernel[n] * x;
-    });
-    return { delta: [i, j], key: [r, c], inside, map, weight: kernel[n], seen, sums: [...sums] };
-  });
-}
-
-/** The largest absolute difference of two images: in the frame of border pixels, and inside it. */
-export function largestDifference(a, b, height, width) {
-  const largest = { inside: 0, border: 0 };
-  for (let q = 0; q < a.length; q++) {
-    const row = Math.floor(q / width),
-      column = q % width;
-    const where = row && column && row < height - 1 && column < width - 1 ? "inside" : "border";
-    largest[where] = Math.max(largest[where], Math.abs(a[q] - b[q]));
-  }
-  return largest;
 }

@@ -2,9 +2,8 @@
 import { SHIFTS } from "./numbers.js";
 import { pair } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
-import { FILTERS } from "./heads-state.js";
+import { FILTERS, REACH } from "./heads-state.js";
 import { offerFilterAndPicture } from "./scene-heads.js";
-import { REACH } from "./layer-state.js";
 import { choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
 import { leadBeams } from "./stage-beams.js";

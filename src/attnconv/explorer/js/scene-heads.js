@@ -6,6 +6,7 @@ import {
   FILTERS,
   HeadsState,
   JOURNEY_SECONDS,
+  REACH,
   SHARPEST,
   SOFTEST,
   alphaOf,
@@ -15,7 +16,6 @@ import {
   shareOf,
   sharpness,
 } from "./heads-state.js";
-import { REACH } from "./layer-state.js";
 import { box, choice, element, labelled } from "./dom.js";
 import { leadBeams } from "./stage-beams.js";
 
@@ -147,6 +147,7 @@ export class HeadsScene {
     });
     plane.node.setAttribute("aria-label", KEYS_OF_THE_PLANE);
     plane.hint.textContent = "nine heads: drag one";
+    if (this.unfinished) this.replay();
   }
 
   /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one the journey starts. */
@@ -186,6 +187,7 @@ export class HeadsScene {
   }
 
   halt() {
+    this.unfinished = Boolean(this.motion?.journey) || this.step < JOURNEY_STEPS.length - 1; // it starts again on return
     this.motion = null;
     this.step = undefined;
   }

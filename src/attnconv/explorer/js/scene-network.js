@@ -189,8 +189,9 @@ export class NetworkScene {
   /** Show a picture of the visitor's own once it is there, or say why not. */
   async take(promise) {
     try {
-      this.add(OWN, "your picture", await promise);
-      this.stage.note.textContent = "";
+      const canvas = await promise;
+      this.add(OWN, "your picture", canvas);
+      this.stage.note.textContent = canvas.note ?? "";
       this.change({ picture: OWN });
     } catch ({ message }) {
       this.stage.note.textContent = message;

@@ -1,5 +1,5 @@
 /** Attention of quadratic heads to a colour image, fast enough to follow the pointer: one axis after the other, and without the
- *  keys whose weight cannot be seen. Tested equal to `attendPadded`. */
+ *  keys whose weight cannot be seen. Tested against a plain sum over all keys. */
 /** Weights below e^-CUT of the largest that matters, the neighbour's e^-alpha, are left out. */
 const CUT = 15;
 

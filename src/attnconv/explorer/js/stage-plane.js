@@ -1,20 +1,11 @@
 /** The plane of offsets: what lies around a pixel, the kernel's nine pixels in it, and where each head looks, as a disc to move. */
 import { SHIFTS } from "./numbers.js";
-import { ARROWS, box, element } from "./dom.js";
-import { REACH } from "./layer-state.js";
+import { ARROWS, box, element, inkOn } from "./dom.js";
+import { REACH } from "./heads-state.js";
 
 export const SPAN = 2 * REACH + 1; // pixels across
 const CLOUDS = 14; // of the clouds' canvas, for each pixel of the plane
 const GRAB = 26; // px from a disc's centre within which a pointer takes it
-
-/** Black or white, whichever has the larger contrast with a colour: at least 4.58. */
-export function inkOn(color) {
-  const [r, g, b] = [1, 3, 5].map((n) => {
-    const share = parseInt(color.slice(n, n + 2), 16) / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
-}
 
 /** What a scene sets: `on.grab(head)`, `on.move(head, center)` and `on.drop(head)` by the pointer, `on.choose(head)`,
  *  `on.nudge(head, by)` and `on.home(head)` by keys. */

@@ -9,7 +9,7 @@ export default {
       model.set("state", state);
       model.save_changes();
     };
-    const view = await mount(root, model.get("view"), model.get("data"), model.get("state"), { changed });
+    const view = await mount(root, "attention", model.get("data"), model.get("state"), { changed });
     model.on("change:state", () => {
       const state = model.get("state");
       if (JSON.stringify(state) !== JSON.stringify(view.text())) view.open(state);
