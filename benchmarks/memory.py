@@ -76,12 +76,12 @@ def main():
     chapters = json.loads(file.read_text())["chapters"] if file.exists() else {}
     print("| chapter | peak | time |\n|---|---|---|")
     for path in paths:
-        chapters[path.stem] = found = measure(path)
+        made = provenance(torch.device("cpu"), 1)
+        chapters[path.stem] = found = measure(path) | {"git_commit": made.pop("git_commit")}
         print(f"| {path.stem} | {found['peak_mib']} MiB | {found['seconds']} s |", flush=True)
         if options.write:
-            result = provenance(torch.device("cpu"), 1)
-            result["chapters"] = dict(sorted(chapters.items()))
-            file.write_text(json.dumps(result, indent=1) + "\n")
+            made["chapters"] = dict(sorted(chapters.items()))
+            file.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":
