@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY := passive
 # Chapters and tests compute on small arrays: a second thread only waits.
 book test quick outputs: export OMP_NUM_THREADS := 1
 # The hash of everything that the book is made of.
-INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt book benchmarks/results notebooks src data proofs
+INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt CITATION.cff codecheck.yml book benchmarks/results notebooks src data proofs
 .PHONY: help env book proofs quick test outputs readme benchmark release serve clean
 
 help: ## this list

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-WATCHED = ("src", "data", "constraints.txt")
+WATCHED = ("src", "data", "constraints.txt", "benchmarks/results", "CITATION.cff", "codecheck.yml")
 # nor the quick tier's records, which notebooks write
 UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")
 
