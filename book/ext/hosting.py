@@ -49,7 +49,7 @@ def add_buttons(app, config):
 
 def peak_memory(pagename):
     """Return the peak memory of a chapter in MiB, None if it was not measured."""
-    chapters = json.loads(MEASURED.read_text())["chapters"]
+    chapters = json.loads(MEASURED.read_text())["chapters"] if MEASURED.exists() else {}
     return chapters.get(Path(pagename).name, {}).get("peak_mib")
 
 
