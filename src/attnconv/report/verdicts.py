@@ -206,8 +206,14 @@ def readme_part(records: Records) -> str:
         mine = records.at(tier)
         count = sum(bool(mine.of(model)) for model in TABLE_4)
         state += f" {mine.name}: {count} of {len(TABLE_4)} rows run."
-    header, *rows = ([row[0], *row[2:5]] for row in (table.header, *table.rows))  # on two screens
-    short = Table("readme", state, header, rows)
+    shown = (
+        "model",
+        "published",
+        "paper tier",
+        "small tier",
+    )  # so that the README fits two screens
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    short = Table.of("readme", state, [{name: row[name] for name in shown} for row in rows])
     return f"{MARKS[0]}\n\n{short.markdown()}\n{MARKS[1]}"
 
 
