@@ -21,7 +21,7 @@ const DESCENT_KEYS = [
 
 export class DescentScene {
   static id = "descent";
-  static title = "Nobody tells them where to look";
+  static title = "Gradient descent finds the pixels";
 
   constructor(stage) {
     Object.assign(this, { stage, state: new DescentState(stage.data), colors: stage.data.colors.heads, hover: null, moment: 0 });
