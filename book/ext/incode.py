@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from machinechecked import find_theorem
+from machinechecked import find_theorem, theorem_link
 from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxDirective
 
@@ -95,9 +95,9 @@ class InCode(SphinxDirective):
             line += [part, nodes.Text(" ")]
         return [line]
 
-    def _theorem(self, name: str) -> nodes.reference:
+    def _theorem(self, name: str) -> nodes.Node:
         find_theorem(name)
-        return self._link("book", "proofs", name)
+        return theorem_link(name)
 
     def _link(self, folder: str, file: str, name: str) -> nodes.reference:
         """Return a link to a name in the page of a source file, which is no Sphinx document."""

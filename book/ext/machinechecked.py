@@ -1,4 +1,4 @@
-"""The page of what is proved in `proofs/`, from each theorem's comment and statement.
+"""The pages of what is proved in `proofs/`, from each theorem's comment and statement.
 
 :::{machine-checked} lemma_1 lemma_1_padded
 :::
@@ -12,13 +12,17 @@ import html
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxDirective
 
 STATEMENTS = Path(__file__).parents[2] / "proofs" / "statements.json"
+BOOK = Path(__file__).parents[1]
+OVERVIEW = "proofs.html"  # the page with the graph
 CODE = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]")  # as Coq's comments mark it
 
 
@@ -54,9 +58,9 @@ def _theorem(name: str) -> list[nodes.Node]:
     axioms = len(theorem["axioms"])
     rests.append(nodes.Text(f"{axioms} axioms" if axioms else "no axioms"))
     for number, other in enumerate(theorem["theorems"]):
-        link = nodes.reference("", "", nodes.literal("", other), refid=other, internal=True)
-        rests += [nodes.Text(", " if number else "; uses "), link]
-    graph = nodes.reference("", "in the graph", refuri=f"#graph={name}", internal=True)
+        rests += [nodes.Text(", " if number else "; uses "), theorem_link(other)]
+    address = f"{OVERVIEW}#graph={name}"
+    graph = nodes.reference("", "in the graph", refuri=address, internal=True)
     stated = nodes.admonition("", classes=["dropdown"])
     stated += nodes.title("", f"{name} as Coq reads it")
     stated += _coq("\n".join(filter(None, (theorem["section"], theorem["statement"]))))
@@ -68,6 +72,23 @@ def _theorem(name: str) -> list[nodes.Node]:
         nodes.paragraph("", "", *rests, nodes.Text(" ("), graph, nodes.Text(").")),
         stated,
     ]
+
+
+def theorem_link(name: str) -> nodes.Node:
+    """To a theorem, on whichever page shows it."""
+    options = {"refdomain": "std", "reftype": "ref", "reftarget": name.lower()}
+    return pending_xref("", nodes.literal("", name), refexplicit=True, refwarn=True, **options)
+
+
+def pages() -> dict[str, str]:
+    """Return the file name of the page that shows each theorem."""
+    shown = re.compile(r"^:::\{machine-checked\} (.+)$", re.MULTILINE)
+    return {
+        name: f"{page.stem}.html"
+        for page in BOOK.glob("proofs*.md")
+        for names in shown.findall(page.read_text())
+        for name in names.split()
+    }
 
 
 def _coq(text: str) -> nodes.literal_block:
@@ -85,15 +106,18 @@ class StatementGraph(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(STATEMENTS))
-        return [nodes.raw("", graph(json.loads(STATEMENTS.read_text())), format="html")]
+        for page in BOOK.glob("proofs*.md"):
+            self.env.note_dependency(str(page))
+        drawn = graph(json.loads(STATEMENTS.read_text()), pages())
+        return [nodes.raw("", drawn, format="html")]
 
 
 STEP, LINE, MARGIN = 18, 24, 12  # pixels between lanes, between lines, around
 
 
-def graph(theorems: dict[str, dict[str, Any]]) -> str:
+def graph(theorems: dict[str, dict[str, Any]], pages: Mapping[str, str]) -> str:
     """An SVG with a line for each theorem: a mark, curves from those that it uses itself, and its
-    name. ValueError where one stands above what it uses."""
+    name, which leads to its page. ValueError where one stands above what it uses."""
     direct = {
         name: _used_directly(theorem["theorems"], theorems) for name, theorem in theorems.items()
     }
@@ -108,7 +132,10 @@ def graph(theorems: dict[str, dict[str, Any]]) -> str:
         for name in theorems
         for other in direct[name]
     ]
-    marks = [_mark(name, theorem, *place[name], column) for name, theorem in theorems.items()]
+    marks = [
+        _mark(f"{pages[name]}#{name}", name, theorem, *place[name], column)
+        for name, theorem in theorems.items()
+    ]
     width = column + 9 * max(map(len, theorems))
     size = f'viewBox="0 0 {width} {2 * MARGIN + LINE * (len(theorems) - 1)}"'
     about = f'aria-label="{len(theorems)} theorems, and which uses which"'
@@ -142,7 +169,7 @@ def _edge(ends: str, x0: int, y0: int, x1: int, y1: int) -> str:
     return f'<path data-ends="{ends}" d="M{x0} {y0} V{y1 - LINE / 2} Q{x0} {y1} {x1} {y1}"/>'
 
 
-def _mark(name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> str:
+def _mark(address: str, name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> str:
     """Full: without axioms; hollow: with those of classical logic; a diamond: a refutation."""
     kinds = "classical" if theorem["axioms"] else "bare"
     if name.endswith("_refuted"):
@@ -153,7 +180,7 @@ def _mark(name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> st
     leader = f'<path class="leader" d="M{x + 9} {y} H{column - 6}"/>'
     text = f'<text x="{column}" y="{y}">{html.escape(name)}</text>'
     uses = f'id="graph={name}" data-uses="{" ".join(theorem["theorems"])}"'
-    return f'<a class="{kinds}" href="#{name}" {uses}>{leader}{mark}{text}</a>'
+    return f'<a class="{kinds}" href="{address}" {uses}>{leader}{mark}{text}</a>'
 
 
 def setup(app):

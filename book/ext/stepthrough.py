@@ -175,8 +175,9 @@ def _dedented(text: str) -> str:
 
 
 def add_files(app, pagename, templatename, context, doctree):
-    """The script and the styles, in pages that have something to step through."""
-    if 'class="stepper"' in context.get("body", ""):
+    """The script and the styles, in pages that have something to step through, or the graph."""
+    body = context.get("body", "")
+    if 'class="stepper"' in body or 'class="statement-graph"' in body:
         app.add_js_file(SCRIPT, loading_method="defer")
         app.add_css_file(STYLE)
 

@@ -68,6 +68,12 @@
     show(0);
   }
 
+  /* Theorems once stood on the page of the graph: an address of one there leads to its page. */
+  function follow() {
+    const mark = document.getElementById(`graph=${location.hash.slice(1)}`);
+    if (mark && !document.getElementById(location.hash.slice(1))) location.replace(mark.getAttribute("href"));
+  }
+
   /* Keeps the theorem that the address names, those that it uses and those that use it; #graph=all shows all again. */
   function narrow() {
     const svg = document.querySelector("svg.statement-graph");
@@ -97,6 +103,7 @@
   }
 
   document.querySelectorAll("details.stepper").forEach(stepper);
+  follow();
   addEventListener("hashchange", narrow);
   narrow();
 })();

@@ -114,8 +114,8 @@ def main_theorems():
     return set(main[1].split())
 
 
-def test_the_page_shows_every_theorem_once_as_the_files_state_it():
-    page = (ROOT / "book" / "proofs.md").read_text()
+def test_the_pages_show_every_theorem_once_as_the_files_state_it():
+    page = "\n".join(page.read_text() for page in ROOT.glob("book/proofs*.md"))
     shown = [
         name for line in re.findall(r"\{machine-checked\} (.*)", page) for name in line.split()
     ]
@@ -137,8 +137,13 @@ def test_what_is_quoted_is_proved():
 
 def test_the_graph_has_each_theorem_and_its_lines_lead_to_what_each_rests_on():
     statements = json.loads((ROOT / "proofs" / "statements.json").read_text())
-    svg = ET.fromstring(machinechecked.graph(statements).replace(" hidden>", ">")).find("svg")
-    names = [link.get("href").removeprefix("#") for link in svg.iter("a")]
+    pages = machinechecked.pages()
+    drawn = machinechecked.graph(statements, pages)
+    svg = ET.fromstring(drawn.replace(" hidden>", ">")).find("svg")
+    addresses = [link.get("href").split("#") for link in svg.iter("a")]
+    names = [name for _, name in addresses]
+    assert [page for page, _ in addresses] == [pages[name] for name in names]
+    assert len(set(pages.values())) == 3 and pages["theorem_2"] == "proofs-lemma-3.html"
     assert names == [link.find("text").text for link in svg.iter("a")] == list(statements)
     row = {
         float(link.find("text").get("y")): name
@@ -166,4 +171,4 @@ def test_the_graph_has_each_theorem_and_its_lines_lead_to_what_each_rests_on():
     assert 20 < len(svg.findall("path")) < lines  # a chain is not drawn twice
     upside_down = dict(reversed(statements.items()))
     with pytest.raises(ValueError, match="theorem_2_one_factor_refuted stands above theorem_2"):
-        machinechecked.graph(upside_down)
+        machinechecked.graph(upside_down, pages)

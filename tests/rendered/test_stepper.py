@@ -8,6 +8,7 @@ from helpers import HTML, ROOT
 from playwright.sync_api import expect
 
 PAGE = "book/proofs.html"
+STEPS = "book/proofs-theorem-1.html"
 RECORD = json.loads((ROOT / "proofs" / "goals" / "theorem_1_gap.json").read_text())
 STATEMENTS = json.loads((ROOT / "proofs" / "statements.json").read_text())
 BOXES = """(stepper) => [...stepper.querySelectorAll(".bar, .panel, .bar button, .panel > *"), stepper]
@@ -24,7 +25,7 @@ def shown(stepper):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_proof_is_stepped_through_and_nothing_moves(visit, width):
-    visited = visit(PAGE, viewport={"width": width, "height": 800}, has_touch=True)
+    visited = visit(STEPS, viewport={"width": width, "height": 800}, has_touch=True)
     stepper = visited.page.locator("#steps-theorem_1_gap")
     stepper.locator("summary").click()
     sentences = [step["sentence"] for step in RECORD]
@@ -50,7 +51,7 @@ def test_a_proof_is_stepped_through_and_nothing_moves(visit, width):
 
 
 def test_a_swipe_steps_and_a_scroll_does_not(visit):
-    visited = visit(PAGE, viewport={"width": 390, "height": 844}, has_touch=True)
+    visited = visit(STEPS, viewport={"width": 390, "height": 844}, has_touch=True)
     stepper = visited.page.locator("#steps-theorem_1_gap")
     stepper.locator("summary").click()
     for x, y, at in ((-100, 10, 1), (-100, 90, 1), (5, -200, 1), (-60, 0, 2), (100, 0, 1)):
@@ -68,7 +69,7 @@ def test_a_swipe_steps_and_a_scroll_does_not(visit):
 def test_without_a_script_all_steps_are_listed(browser, server):
     context = browser.new_context(base_url=server, java_script_enabled=False)
     page = context.new_page()
-    page.goto(PAGE)
+    page.goto(STEPS)
     stepper = page.locator("#steps-theorem_1_gap")
     stepper.locator("summary").click()
     expect(stepper.locator("li:visible")).to_have_count(len(RECORD))
@@ -94,11 +95,19 @@ def test_the_graph_is_narrowed_by_address(visit):
     assert edges and all(set(edge) <= kept for edge in edges)
     visited.page.get_by_role("link", name="Show all theorems").click()
     expect(graph.locator(marks)).to_have_count(len(STATEMENTS))
-    visited.page.locator("a[href='#graph=theorem_1']").click()
+    visited.page.goto(STEPS)
+    visited.page.locator("a[href='proofs.html#graph=theorem_1']").click()
     expect(graph.locator(".chosen text")).to_have_text("theorem_1")
     assert not visited.problems
 
 
-def test_only_this_page_loads_the_script():
-    assert "stepper.js" in (HTML / PAGE).read_text()
+def test_an_old_address_of_a_theorem_leads_to_its_page(visit):
+    visited = visit(f"{PAGE}#lemma_3")
+    visited.page.wait_for_url("**/proofs-lemma-3.html#lemma_3")
+    assert not visited.problems
+
+
+def test_only_pages_on_proofs_load_the_script():
+    for page in (PAGE, STEPS):
+        assert "stepper.js" in (HTML / page).read_text()
     assert "stepper.js" not in (HTML / "book" / "theorem.html").read_text()
