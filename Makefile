@@ -16,7 +16,7 @@ export OMP_WAIT_POLICY := passive
 book test quick outputs: export OMP_NUM_THREADS := 1
 # The hash of everything that the book is made of.
 INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt book notebooks src data proofs
-.PHONY: help env book proofs quick test outputs readme benchmark serve clean
+.PHONY: help env book pdf proofs quick test outputs readme benchmark serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 		echo "$$inputs" > _build/html/.inputs; \
 	fi
 	@echo "== book: open _build/html/index.html, or 'make serve'"
+
+pdf: book ## the whole book as one PDF, _build/pdf/attnconv.pdf (needs Chromium; some minutes)
+	@$(BIN)/python workflow/print_book.py
 
 proofs: $(READY) ## compile the machine-checked theory, and print what each theorem assumes (needs Coq)
 	@$(BIN)/python proofs/check.py $(if $(filter required,$(ATTNCONV_PROOFS)),--required)

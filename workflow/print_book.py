@@ -73,7 +73,9 @@ def stills(page, address):
             if scenes:
                 part.locator(".stage-tabs [role=tab]").nth(tab).click()
             part.scroll_into_view_if_needed()
-            page.wait_for_timeout(1000 * SECONDS_OF_A_SCENE if part.locator(".stage").count() else 500)
+            page.wait_for_timeout(
+                1000 * SECONDS_OF_A_SCENE if part.locator(".stage").count() else 500
+            )
             stage = part.locator(".stage")
             taken[-1].append(picture(stage if stage.count() else part))
     return taken
@@ -84,7 +86,9 @@ def part(page, server, file, depth, slugs):
     address = f"{file}.html"
     page.goto(f"{server}/html/{address}")
     page.wait_for_function(LOADED)
-    page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }")
+    page.evaluate(
+        "async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }"
+    )
     captions = {
         "still": f"A still: this part is interactive in the HTML book, {address}.",
         "steps": f"The HTML book steps through this proof: {address}.",
@@ -136,7 +140,9 @@ def printed(page, server, html):
     script = Path(__file__).with_name("print_page.js").read_text()
     page.evaluate(f"() => {{ {script}; fitThePage(); }}")
     temporary = PDF.with_suffix(".part")
-    page.pdf(path=temporary, prefer_css_page_size=True, print_background=True, outline=True, tagged=True)
+    page.pdf(
+        path=temporary, prefer_css_page_size=True, print_background=True, outline=True, tagged=True
+    )
     temporary.replace(PDF)
     reader = PdfReader(PDF)
     return {
@@ -148,7 +154,9 @@ def printed(page, server, html):
 def print_book(browser, server):
     """Write the PDF; RuntimeError if its contents do not tell the right pages."""
     context = browser.new_context(viewport=SCREEN, color_scheme="light", device_scale_factor=1.5)
-    context.route(re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), lambda route: route.abort())
+    context.route(
+        re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), lambda route: route.abort()
+    )
     page = context.new_page()
     files = list(contents())
     slugs = {f"/html/{file}.html": slug(file) for file, _ in files}

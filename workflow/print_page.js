@@ -78,8 +78,8 @@ function fitThePage() {
     if (!document.getElementById(id)) link.setAttribute("href", `#${id.split("--")[0]}`);
   }
   const width = document.querySelector("main").clientWidth, tallest = 130; // px
-  for (const table of document.querySelectorAll("table")) {
-    if ([...table.rows].some((row) => row.cells.length > 4 && row.offsetHeight > tallest)) table.classList.add("turned");
+  for (const table of document.querySelectorAll("table:not(.admonition table)")) {
+    if ([...table.rows].some((row) => row.cells.length > 6 && row.offsetHeight > tallest)) table.classList.add("turned");
   }
   for (const box of document.querySelectorAll("table:not(.turned), .math mjx-container, svg.statement-graph, dl, figure")) {
     const room = box.parentElement.clientWidth || width, needed = Math.max(box.scrollWidth, box.getBoundingClientRect().width);
