@@ -33,7 +33,9 @@ CELL = re.compile(r"^```\{code-cell\}\n(.*?)^```\n", re.M | re.S)
 FRAME = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <link rel="icon" href="data:,"><link rel="stylesheet" href="talk.css"></head>
 <body class="frame"><div class="stage-host">{view}</div>
-<script>addEventListener("keydown", ({{ key }}) => key === "Escape" && parent.postMessage("leave", "*"));</script>
+<script>
+  addEventListener("keydown", ({{ key }}) => key === "Escape" && parent.postMessage("leave", "*"));
+</script>
 </body></html>"""
 
 

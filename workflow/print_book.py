@@ -29,11 +29,17 @@ LEFT_OUT = ("book/api/",)  # some hundred pages of signatures
 # Interactive parts of a page. A stage outside a text has several scenes, each of which is pictured.
 INTERACTIVE = ".explorer:not(.stage), .stage-host, .widget-subarea, .cell_output iframe"
 SECONDS_OF_A_SCENE = 6  # the descent of scene 2 has found its pixels by then
+SCRIPT = Path(__file__).with_name("print_page.js").read_text()
+STYLE = Path(__file__).with_name("print.css").read_text()
 WIDTH = 658  # of the text, in px: A4 without its margins
 SCREEN = {"width": 1440, "height": 900}
-LOADED = """() => document.readyState === "complete" && !document.querySelector('[aria-busy="true"]')
-  && [...document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]')].every(
-    (view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"))"""
+# Nothing says it is busy, and every widget stands before the script that describes it.
+LOADED = """() => {
+  const views = [...document.querySelectorAll('script[type$="widget-view+json"]')];
+  return document.readyState === "complete" && !document.querySelector('[aria-busy="true"]')
+    && views.every((view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"));
+}"""
+TYPESET = "async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }"
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -41,43 +47,39 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
 
-def contents(node=None, depth=0):
-    """Yield (file, depth) for each printed page of the table of contents, in reading order."""
-    if node is None:
-        toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-        yield toc["root"], 0
-        node = {"sections": toc["chapters"]}
-    else:
-        yield node["file"], depth - 1
-    for section in node.get("sections", ()):
-        if not section["file"].startswith(LEFT_OUT):
-            yield from contents(section, depth + 1)
+def contents():
+    """Return (file, depth) of each printed page of the table of contents, in reading order."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    pages = [(toc["root"], 0)]
+
+    def add(nodes, depth):
+        for node in nodes:
+            if not node["file"].startswith(LEFT_OUT):
+                pages.append((node["file"], depth))
+                add(node.get("sections", ()), depth + 1)
+
+    add(toc["chapters"], 0)
+    return pages
 
 
 def slug(file):
     return re.sub(r"\W+", "-", file)
 
 
-def picture(element):
-    return "data:image/png;base64," + base64.b64encode(element.screenshot()).decode()
-
-
-def stills(page, address):
-    """Return pictures of the interactive parts of a page, one list for each."""
+def stills(page):
+    """Return pictures of the interactive parts of a page, one list for each part."""
     taken = []
-    for n in range(page.locator(INTERACTIVE).count()):
-        part = page.locator(INTERACTIVE).nth(n)
-        scenes = part.locator(".stage-tabs [role=tab]").count()
+    for part in page.locator(INTERACTIVE).all():
+        stage, tabs = part.locator(".stage"), part.locator(".stage-tabs [role=tab]").all()
+        shown = stage if stage.count() else part
         taken.append([])
-        for tab in range(max(scenes, 1)):
-            if scenes:
-                part.locator(".stage-tabs [role=tab]").nth(tab).click()
+        for tab in tabs or [None]:
+            if tab:
+                tab.click()
             part.scroll_into_view_if_needed()
-            page.wait_for_timeout(
-                1000 * SECONDS_OF_A_SCENE if part.locator(".stage").count() else 500
-            )
-            stage = part.locator(".stage")
-            taken[-1].append(picture(stage if stage.count() else part))
+            page.wait_for_timeout(1000 * (SECONDS_OF_A_SCENE if shown is stage else 0.5))
+            content = base64.b64encode(shown.screenshot()).decode()
+            taken[-1].append(f"data:image/png;base64,{content}")
     return taken
 
 
@@ -86,17 +88,14 @@ def part(page, server, file, depth, slugs):
     address = f"{file}.html"
     page.goto(f"{server}/html/{address}")
     page.wait_for_function(LOADED)
-    page.evaluate(
-        "async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }"
-    )
+    page.evaluate(TYPESET)
     captions = {
         "still": f"A still: this part is interactive in the HTML book, {address}.",
         "steps": f"The HTML book steps through this proof: {address}.",
     }
     settings = {"slug": slug(file), "slugs": slugs, "depth": depth, "captions": captions}
-    settings |= {"interactive": INTERACTIVE, "stills": stills(page, address)}
-    script = Path(__file__).with_name("print_page.js").read_text()
-    return page.evaluate(f"(settings) => {{ {script}; return partOfTheBook(settings); }}", settings)
+    settings |= {"interactive": INTERACTIVE, "stills": stills(page)}
+    return page.evaluate(f"(settings) => {{ {SCRIPT}; return partOfTheBook(settings); }}", settings)
 
 
 def document(files, parts, pages):
@@ -104,14 +103,12 @@ def document(files, parts, pages):
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     sheets = list(dict.fromkeys(sheet for each in parts for sheet in each["sheets"]))
     styles = dict.fromkeys(style for each in parts for style in each["styles"])
-    entries, level = [], 0
-    for (file, depth), each in zip(files, parts, strict=True):
-        entries.append("<ol>" * (depth - level) + "</ol>" * (level - depth))
-        level = depth
-        entries.append(
-            f'<li><a href="#{slug(file)}"><span>{escape(each["title"])}</span>'
-            f'<span class="dots"></span><span class="page">{pages.get(slug(file), "")}</span></a></li>'
-        )
+    lines = [
+        f'<li class="depth-{depth}"><a href="#{slug(file)}"><span>{escape(each["title"])}</span>'
+        '<span class="dots"></span>'
+        f'<span class="page">{pages.get(slug(file), "")}</span></a></li>'
+        for (file, depth), each in zip(files, parts, strict=True)
+    ]
     bodies = [
         f'<div class="part {"section" if depth else "chapter"}" id="{slug(file)}">{each["body"]}</div>'
         for (file, depth), each in zip(files, parts, strict=True)
@@ -120,7 +117,7 @@ def document(files, parts, pages):
 <html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8">
 <title>{escape(config["title"])}</title>
 {"".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)}
-<style>{"".join(styles)}</style><style>{Path(__file__).with_name("print.css").read_text()}</style>
+<style>{"".join(styles)}</style><style>{STYLE}</style>
 </head><body><main class="bd-content"><article class="bd-article">
 <div class="title-page"><h1>{escape(config["title"])}</h1>
 <p>{escape(config["author"])}, {escape(config["copyright"])}</p>
@@ -128,7 +125,7 @@ def document(files, parts, pages):
 Layers</em> (Jean-Baptiste Cordonnier, Andreas Loukas and Martin Jaggi, ICLR 2020).</p>
 <p>Printed from the HTML book, of which it leaves out the pages on the code's public names, links to
 them, and the steps of the machine-checked proofs. Interactive parts are shown as stills.</p></div>
-<nav class="book-contents"><h1>Contents</h1><ol>{"".join(entries)}{"</ol>" * level}</ol></nav>
+<nav class="book-contents"><h1>Contents</h1><ol>{"".join(lines)}</ol></nav>
 {"".join(bodies)}
 </article></main></body></html>"""
 
@@ -137,8 +134,7 @@ def printed(page, server, html):
     """Print a document and return the page, counted from 1, of each of its named places."""
     PDF.with_suffix(".html").write_text(html, encoding="utf-8")
     page.goto(f"{server}/pdf/{PDF.stem}.html")
-    script = Path(__file__).with_name("print_page.js").read_text()
-    page.evaluate(f"() => {{ {script}; fitThePage(); }}")
+    page.evaluate(f"() => {{ {SCRIPT}; fitThePage(); }}")
     temporary = PDF.with_suffix(".part")
     page.pdf(
         path=temporary, prefer_css_page_size=True, print_background=True, outline=True, tagged=True
@@ -158,7 +154,7 @@ def print_book(browser, server):
         re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), lambda route: route.abort()
     )
     page = context.new_page()
-    files = list(contents())
+    files = contents()
     slugs = {f"/html/{file}.html": slug(file) for file, _ in files}
     parts = []
     for file, depth in files:

@@ -21,9 +21,11 @@ BLANK = str.maketrans("", "", " \n\xa0\t")
 
 def files(node):
     """The files of a table of contents, without the pages of the code's names."""
-    own = [node[key] for key in ("root", "file") if key in node]
     below = [*node.get("chapters", ()), *node.get("sections", ())]
-    return [file for file in own + sum(map(files, below), []) if not file.startswith("book/api/")]
+    found = [node[key] for key in ("root", "file") if key in node]
+    for each in below:
+        found += files(each)
+    return [file for file in found if not file.startswith("book/api/")]
 
 
 PAGES = files(yaml.safe_load((ROOT / "_toc.yml").read_text()))
