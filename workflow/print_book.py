@@ -110,7 +110,7 @@ def document(files, parts, pages):
         for (file, depth), each in zip(files, parts, strict=True)
     ]
     bodies = [
-        f'<div class="part {"section" if depth else "chapter"}" id="{slug(file)}">{each["body"]}</div>'
+        f'<div class="part {("chapter", "section")[depth]}" id="{slug(file)}">{each["body"]}</div>'
         for (file, depth), each in zip(files, parts, strict=True)
     ]
     return f"""<!DOCTYPE html>

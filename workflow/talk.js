@@ -1,5 +1,6 @@
-/* Starts the slides. A scene that has the focus gets the keys; Escape gives them back to the slides. */
-Reveal.initialize({ width: 1280, height: 720, margin: 0.03, center: false, hash: true, controlsTutorial: false, plugins: [RevealNotes] });
+/* Starts the slides: upright on a phone, one below another. A scene that has the focus gets the keys; Escape gives them back. */
+const [width, height] = innerWidth < 600 ? [640, 1300] : [1280, 720];
+Reveal.initialize({ width, height, margin: 0.03, center: false, hash: true, controlsTutorial: false, plugins: [RevealNotes] });
 addEventListener("message", ({ data }) => {
   if (data !== "leave") return;
   document.activeElement?.blur();
