@@ -31,11 +31,16 @@ function partOfTheBook({ slug, slugs, depth, stills, interactive, captions }) {
     note.textContent = captions.steps;
     steps.replaceChildren(steps.querySelector("summary"), note);
   });
-  article.querySelectorAll("details").forEach((details) => (details.open = true));
-  article.querySelectorAll("summary:has(.expanded)").forEach((summary) => {
-    const [shut, open] = [".collapsed", ".expanded"].map((name) => summary.querySelector(name));
-    if (shut?.textContent === open.textContent) shut.remove();
-    else summary.remove(); // it offers to show or hide what is always shown here
+  article.querySelectorAll("details").forEach((details) => {
+    const summary = details.querySelector("summary"), box = document.createElement("div"), title = document.createElement("p");
+    const [shut, open] = [".collapsed", ".expanded"].map((name) => summary.querySelector(name)?.textContent);
+    title.className = "summary";
+    title.textContent = open ?? summary.textContent;
+    if (shut === open) box.append(title); // else it offers to show or hide what is always shown here
+    summary.remove();
+    box.append(...details.childNodes);
+    if (details.id) box.id = details.id;
+    details.replaceWith(box);
   });
   article.querySelectorAll(".dropdown, .toggle, .toggle-hidden").forEach((box) => box.classList.remove("dropdown", "toggle", "toggle-hidden"));
 

@@ -1,7 +1,9 @@
 """The slides, `make slides`, opened as a file in a browser: they fit, they work offline, and their
 scenes and keys work. Built here if they are older than what they are made of."""
 
+import csv
 import os
+import statistics
 import subprocess
 import sys
 
@@ -77,6 +79,19 @@ def talk(browser):
     yield open_talk
     for each in opened:
         each.page.close()
+
+
+@pytest.mark.parametrize("model", ["resnet18", "sa-quadratic"])
+def test_accuracies_are_those_of_the_records(talk, model):
+    """Against the files of the runs, read without the package."""
+    runs = ROOT.glob(f"data/runs/{model}--cifar10-small--seed*/metrics.csv")
+    last = [
+        float(list(csv.DictReader(run.read_text().splitlines()))[-1]["test_accuracy"])
+        for run in runs
+    ]
+    mean, spread = statistics.mean(last), statistics.stdev(last)
+    shown = talk(SIZES["laptop"]).page.locator("#talk-table-4").text_content()
+    assert f"{mean:.4f} ± {spread:.4f} (n = {len(last)}," in shown
 
 
 @pytest.mark.parametrize("size", SIZES)
