@@ -123,8 +123,8 @@ def document(files, parts, pages):
 <p>{escape(config["author"])}, {escape(config["copyright"])}</p>
 <p>The executable companion to <em>On the Relationship between Self-Attention and Convolutional
 Layers</em> (Jean-Baptiste Cordonnier, Andreas Loukas and Martin Jaggi, ICLR 2020).</p>
-<p>Printed from the HTML book, of which it leaves out the pages on the code's public names, links to
-them, and the steps of the machine-checked proofs. Interactive parts are shown as stills.</p></div>
+<p>This PDF is printed from the HTML book. It leaves out the pages on the code's public names and
+the steps of the machine-checked proofs, and shows interactive parts as stills.</p></div>
 <nav class="book-contents"><h1>Contents</h1><ol>{"".join(lines)}</ol></nav>
 {"".join(bodies)}
 </article></main></body></html>"""

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import yaml
@@ -54,9 +55,14 @@ def pdf(browser):  # skips, or fails, where there is no Chromium
 
 
 @pytest.fixture(scope="module")
-def texts(pdf):
-    """The text of each page without blanks, headed by its foot: the number, and the book's title."""
-    return [page.extract_text().translate(BLANK) for page in pdf.pages]
+def text(pdf):
+    """The text of a page without blanks, headed by its foot: the number, and the book's title."""
+    return cache(lambda number: pdf.pages[number].extract_text().translate(BLANK))
+
+
+def begins(pdf, file):
+    """The number of the page, from 0, on which a page of the book begins."""
+    return pdf.get_destination_page_number(pdf.named_destinations[f"/{slug(file)}"])
 
 
 def bookmarks(outline):
@@ -73,12 +79,12 @@ def annotations(pdf):
             yield annotation.get_object()
 
 
-def test_each_page_of_the_book_has_a_bookmark_to_its_heading(pdf, texts):
+def test_each_page_of_the_book_has_a_bookmark_to_its_heading(pdf, text):
     assert len(pdf.pages) > 2 * len(PAGES)
     marks = {mark.title.translate(BLANK): mark for mark in bookmarks(pdf.outline)}
     for file in PAGES:
         title = heading(file)
-        assert title in texts[pdf.get_destination_page_number(marks[title])], file
+        assert title in text(pdf.get_destination_page_number(marks[title])), file
 
 
 def test_bookmarks_keep_the_spaces_of_wrapped_headings(pdf):
@@ -86,14 +92,13 @@ def test_bookmarks_keep_the_spaces_of_wrapped_headings(pdf):
     assert "Theorem 1: self-attention can express any convolution" in titles
 
 
-def test_the_contents_name_the_pages(pdf, texts):
+def test_the_contents_name_the_pages(pdf, text):
     """Each line of the contents ends with the number at the foot of the page with that heading."""
     for file in PAGES:
-        title, place = heading(file), pdf.named_destinations[f"/{slug(file)}"]
-        begins = texts[pdf.get_destination_page_number(place)]
-        number = re.match(r"(\d+)Canself-attentionbeaconvolution\?", begins)[1]
-        assert title in begins, file
-        assert f"{title}{number}" in texts[1] + texts[2], file
+        title, page = heading(file), text(begins(pdf, file))
+        number = re.match(r"(\d+)Canself-attentionbeaconvolution\?", page)[1]
+        assert title in page, file
+        assert f"{title}{number}" in text(1) + text(2), file
 
 
 def test_links_lead_within_the_book_or_to_the_web(pdf):
@@ -110,24 +115,23 @@ def test_links_lead_within_the_book_or_to_the_web(pdf):
 
 
 def test_formulas_are_drawn_and_have_their_source_as_text(pdf):
-    """A tagged PDF keeps the text of a drawing: here the formula of Lemma 2's encoding, as in the page."""
-    texts, pending = set(), [pdf.trailer["/Root"]["/StructTreeRoot"]]
+    """The tags of the PDF hold, for each drawn formula, the source that the page has."""
+    found, pending = set(), [pdf.trailer["/Root"]["/StructTreeRoot"]]
     while pending:
         node = pending.pop().get_object()
         if isinstance(node, list):
             pending += node
         elif isinstance(node, dict):
-            texts.add(node.get("/Alt"))
+            found.add(node.get("/Alt", "").strip())
             pending += [node["/K"]] if "/K" in node else []
     page = BeautifulSoup((HTML / "book/theorem.html").read_text(encoding="utf-8"), "html.parser")
-    formulas = [math.get_text()[2:-2].strip() for math in page.select("article div.math")]
-    inline = [math.get_text()[2:-2].strip() for math in page.select("article span.math")]
-    assert len(inline) > 20
-    read = {text.strip() for text in texts if text}
-    assert set(inline) <= read
-    assert formulas
+    formulas = {math.get_text()[2:-2].strip() for math in page.select("article span.math")}
+    assert len(formulas) > 20
+    assert formulas <= found
 
 
-def test_interactive_parts_say_where_they_live(texts):
+def test_interactive_parts_say_where_they_live(pdf, text):
     for file in ("book/explore", "book/explorer-pixel", "notebooks/03-lemma-1"):
-        assert f"interactiveintheHTMLbook,{file}.html" in "".join(texts)
+        first, after = begins(pdf, file), begins(pdf, PAGES[PAGES.index(file) + 1])
+        printed = "".join(map(text, range(first, after)))
+        assert f"interactiveintheHTMLbook,{file}.html" in printed
