@@ -13,10 +13,10 @@ unexport MPLBACKEND
 # Threads that wait give their core away, so that other work on the machine does not stall a training cell.
 export OMP_WAIT_POLICY := passive
 # Chapters and tests compute on small arrays: a second thread only waits.
-book test quick outputs: export OMP_NUM_THREADS := 1
+book slides test quick outputs: export OMP_NUM_THREADS := 1
 # The hash of everything that the book is made of.
 INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt CITATION.cff codecheck.yml book benchmarks/results notebooks src data proofs
-.PHONY: help env book proofs quick test outputs readme benchmark release serve clean
+.PHONY: help env book pdf slides proofs quick test outputs readme benchmark release serve clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,12 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 		echo "$$inputs" > _build/html/.inputs; \
 	fi
 	@echo "== book: open _build/html/index.html, or 'make serve'"
+
+pdf: book ## the whole book as one PDF, _build/pdf/attnconv.pdf (needs Chromium; some minutes)
+	@$(BIN)/python workflow/print_book.py
+
+slides: $(READY) ## a talk with two live scenes, _build/slides/index.html
+	@$(BIN)/python workflow/make_slides.py
 
 proofs: $(READY) ## compile the machine-checked theory, and print what each theorem assumes (needs Coq)
 	@$(BIN)/python proofs/check.py $(if $(filter required,$(ATTNCONV_PROOFS)),--required)
