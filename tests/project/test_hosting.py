@@ -78,6 +78,13 @@ def test_other_addresses_are_refused(address):
         theme_options(address, "main")
 
 
+@pytest.mark.skipif(not shutil.which("actionlint"), reason="actionlint is not on the PATH")
+def test_the_workflows_pass_actionlint():
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    run = subprocess.run(["actionlint", *workflows], capture_output=True, text=True)
+    assert len(workflows) == 2 and run.returncode == 0, run.stdout
+
+
 def test_the_workflow_gives_the_setting():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "publish.yml").read_text())
     address = "https://github.com/${{ github.repository }}"
