@@ -131,7 +131,7 @@ def test_formulas_are_drawn_and_have_their_source_as_text(pdf):
 
 
 def test_interactive_parts_say_where_they_live(pdf, text):
-    for file in ("book/explore", "book/explorer-pixel", "notebooks/03-lemma-1"):
+    for file in ("book/explore", "book/explorer", "notebooks/03-lemma-1"):
         first, after = begins(pdf, file), begins(pdf, PAGES[PAGES.index(file) + 1])
         printed = "".join(map(text, range(first, after)))
         assert f"interactiveintheHTMLbook,{file}.html" in printed
