@@ -1,8 +1,8 @@
 """Put a first cell for Colab into the notebooks.
 
-The publishing workflow runs this on a branch of its own, so that the notebooks of main, and the
-pages made from them, have no such cell: python workflow/colab.py ADDRESS [BRANCH]. The cell does
-nothing where attnconv can be imported.
+Usage: python workflow/colab.py ADDRESS [BRANCH]. The publishing workflow pushes the result to the
+branch `colab`, so the notebooks of main and the pages made from them have no such cell. The cell
+does nothing where attnconv can be imported.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Print the built book as one PDF: `make pdf`, after `make book`, through an installed Chromium.
 
-Every page of the table of contents is opened from a server of its own, with its scripts, so that
+Every page of the table of contents is opened from a local server, with its scripts, so that
 formulas are typeset and interactive parts have drawn themselves. A picture takes the place of each
 interactive part. The pages are then joined into one HTML document, in which links between pages are
 links within the document, and that document is printed twice: the first print tells on which page

@@ -84,7 +84,7 @@ def zenodo():
             {"identifier": paper["url"], "scheme": "url", "relation": "isSupplementTo"}
         ],
     }
-    # Zenodo gives open records that name no licence one of its own choice
+    # if an open record names no licence, Zenodo chooses one
     licence = citation.get("license")
     return found | ({"license": licence} if licence else {"access_right": "closed"})
 

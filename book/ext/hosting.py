@@ -62,7 +62,7 @@ def fit_buttons(app, pagename, templatename, context, doctree):
     """Keep the launch buttons that work.
 
     Colab cannot open Markdown pages as notebooks, Binder lacks the memory for some chapters, and
-    Colab needs the notebooks of its own branch.
+    Colab must open the notebooks of the branch `colab`.
     """
     buttons = context.get("header_buttons", [])
     if str(app.env.doc2path(pagename)).endswith(".md"):

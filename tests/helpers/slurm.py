@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node, this machine, with all its files in a folder of its own."""
+"""Start a one-node Slurm cluster on this machine, with all its files in one folder."""
 
 import os
 import shutil

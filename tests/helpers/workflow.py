@@ -1,4 +1,4 @@
-"""The workflow, run by Snakemake in a folder of its own."""
+"""Run the workflow with Snakemake, in a separate folder."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from . import ROOT
 
 
 def snakemake(directory, *words, profile="local", environment=None):
-    """In a copy of what the workflow uses, since Snakemake locks its working directory."""
+    """Run Snakemake in a copy of what the workflow uses, since it locks its working directory."""
     for name in ("notebooks", "workflow"):
         shutil.copytree(ROOT / name, directory / name, dirs_exist_ok=True)
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile"]

@@ -1,4 +1,5 @@
-"""What archives and checkers read: codecheck.yml, ro-crate-metadata.json and CITATION.cff."""
+"""Tests of the files that archives and checkers read: codecheck.yml, ro-crate-metadata.json and
+CITATION.cff."""
 
 import json
 import shutil

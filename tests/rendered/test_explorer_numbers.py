@@ -162,7 +162,7 @@ def test_given_maps(javascript):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_convolution_and_its_attention(javascript, size):
-    """Of a colour image, the same kernel for each channel."""
+    """Convolve each channel of a colour image with the same kernel."""
     image, alpha = torch.rand(3, 1, *size, dtype=torch.float64), 1.7
     conv = nn.Conv2d(1, 1, 3, padding=1, bias=False, dtype=torch.float64)
     centers = shift_set((3, 3)) + 0.4 * torch.randn(9, 2, dtype=torch.float64)

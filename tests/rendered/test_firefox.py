@@ -3,13 +3,13 @@ book`; skipped where Firefox is missing."""
 
 import re
 import shutil
-import socket
 import subprocess
 import time
 
 import pytest
 import torch
 from helpers.network_scene import seen_image
+from helpers.slurm import free_ports
 from helpers.stage import PAGE
 from marionette_driver.marionette import Marionette
 
@@ -26,16 +26,10 @@ ERRORS = """return Services.console.getMessageArray()
 SECONDS = 120  # within which a sentence appears, also on a busy machine
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def firefox(tmp_path_factory):
-    """A session of Firefox, headless, with a profile of its own."""
-    profile, port = tmp_path_factory.mktemp("firefox"), free_port()
+    """Start headless Firefox with a fresh profile and yield its session."""
+    profile, [port] = tmp_path_factory.mktemp("firefox"), free_ports(1)
     (profile / "user.js").write_text(f'user_pref("marionette.port", {port});\n')
     options = ["--headless", "--marionette", "-remote-allow-system-access", "--no-remote"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -79,7 +73,7 @@ def test_gradient_descent_finds_the_pixels(said):
 
 
 class Page:
-    """What the helpers for Chromium ask of a page, answered by Firefox."""
+    """Lets helpers that were written for a page in Chromium evaluate JavaScript in Firefox."""
 
     def __init__(self, session):
         self.session = session
