@@ -8,13 +8,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from helpers.synthetic import attention_of, write_record
 
-from attnconv import attention_probabilities, build_model, figures, inspect_attention
-from attnconv.data import load_dataset
+from attnconv import (
+    attention_probabilities,
+    build_model,
+    figures,
+    inspect_attention,
+    load_model,
+)
+from attnconv.data import load_dataset, load_photograph
 from attnconv.explorer import source
 from attnconv.figures.paper import FIGURE_2, FIGURE_13
 from attnconv.measures.cost import Measured
+from attnconv.measures.heads import content_probabilities
 from attnconv.models import PUBLISHED_HEADS_LEFT
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
@@ -217,18 +225,33 @@ def test_figure_7_has_another_query_than_figure_6(runs):
     )
 
 
-def test_single_images_are_the_data_sets_own_or_a_photograph(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("attnconv.figures.trained_heads.dataset_at_hand", lambda name: None)
-    assert any(
-        "photograph flower.jpg, since cifar10 is not" in text
-        for text in texts(figures.figure_9(runs["sa-learned-content"]))
-    )
+def test_single_images_are_pictures_if_the_weights_are_stored():
+    """The maps against those that are captured in the forward pass of all layers."""
+    record = load_run(ROOT / "data" / "runs" / "sa-learned-content--cifar10-small--seed0")
+    figure, horse = figures.figure_9(record), load_photograph("horse")
+    assert any(text.startswith("picture: horse |") for text in texts(figure))
+    model = load_model("sa-learned-content")
+    inputs = model.transform((255 * horse).byte().numpy())[None]
+    middle = [maps[0, :, 4, 4] for maps in content_probabilities(model, inputs)]
+    shown = np.stack([ax.images[0].get_array() for ax in figure.axes[1:]])
+    assert np.allclose(shown, torch.cat(middle).numpy(), atol=1e-6)
+    side = min(horse.shape[:2])
+    left = (horse.shape[1] - side) // 2
+    ink = figure.axes[0].images[0].get_array().mean()
+    assert ink == pytest.approx(horse[:, left : left + side].mean().item(), abs=1e-3)
+
+
+def test_single_images_are_test_images_without_weights(runs, tmp_path, monkeypatch):
     digits = load_dataset("digits")
-    monkeypatch.setattr("attnconv.figures.trained_heads.dataset_at_hand", lambda name: digits)
-    other = figures.figure_9(runs["sa-learned-content"])
-    assert any("photograph" in text for text in texts(other)), (
-        "other data than the record's are not shown as its own"
-    )
+    for at_hand in (None, digits):  # other data than the record's are not shown as its own
+        monkeypatch.setattr(
+            "attnconv.figures.trained_heads.dataset_at_hand", lambda name, found=at_hand: found
+        )
+        figure = figures.figure_9(runs["sa-learned-content"])
+        assert any(
+            text.startswith("test image 2 of cifar10, which is not") for text in texts(figure)
+        )
+        assert (figure.axes[0].images[0].get_array() == 1).all()
     data = {
         "name": "digits",
         "fingerprint": digits.fingerprint,
@@ -239,7 +262,7 @@ def test_single_images_are_the_data_sets_own_or_a_photograph(runs, tmp_path, mon
         tmp_path, "sa-learned-content", dataset=data, attention=attention_of("sa-learned-content")
     )
     own = figures.figure_9(record)
-    assert any("test image 2 of digits" in text for text in texts(own))
+    assert any(text.startswith("test image 2 of digits |") for text in texts(own))
     assert np.allclose(own.axes[0].images[0].get_array(), digits.test_images[1, :, :, 0] / 255)
 
 

@@ -8,5 +8,6 @@ from .load import (
     dataset_at_hand,
     load_dataset,
     load_photograph,
+    middle_square,
     whitened,
 )

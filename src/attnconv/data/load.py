@@ -97,6 +97,15 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
     return reduced[0].permute(1, 2, 0)
 
 
+def middle_square(image: Tensor, side: int) -> Tensor:
+    """Return the middle square of an image `(H, W, C)`, reduced to `side` pixels by averaging."""
+    whole = min(image.shape[:2])
+    top, left = ((length - whole) // 2 for length in image.shape[:2])
+    square = image[top : top + whole, left : left + whole].permute(2, 0, 1)
+    reduced = torch.nn.functional.interpolate(square[None], size=side, mode="area")
+    return reduced[0].permute(1, 2, 0)
+
+
 def _pixels_of(name: str) -> np.ndarray:
     """Return a picture `(H, W, 3)` uint8 of scikit-learn or scikit-image."""
     if name in PHOTOGRAPHS:

@@ -7,9 +7,9 @@ network is collected here from the network itself.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 
-from ..data import PICTURES, load_photograph
+from ..data import PICTURES, load_photograph, middle_square
 from ..data.cifar10 import CIFAR10_CLASSES, CIFAR10_NORMALISATION
 from ..data.dataset import DATASETS
 from ..layers.attention import ContentAttention
@@ -63,19 +63,11 @@ def add_network_scene(payload: Payload, records: Iterable[RunRecord]) -> Payload
     add_networks(payload, records)
     labels = zip(PICTURES, ("a cat", "a horse"), strict=True)
     payload.data["pictures"] = [
-        payload.picture(name, label, _square(load_photograph(name))) for name, label in labels
+        payload.picture(name, label, middle_square(load_photograph(name), PICTURE_SIZE))
+        for name, label in labels
     ]
     payload.data["worker"] = script("worker")
     return payload
-
-
-def _square(image: Tensor) -> Tensor:
-    """Return the middle square of an image `(H, W, 3)`, reduced by averaging."""
-    side = min(image.shape[:2])
-    top, left = ((length - side) // 2 for length in image.shape[:2])
-    square = image[top : top + side, left : left + side].movedim(-1, 0)
-    reduced = nn.functional.interpolate(square[None], size=PICTURE_SIZE, mode="area")
-    return reduced[0].movedim(0, -1)
 
 
 def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MultipleLocator
 from torch import Tensor
 
-from ..data import PHOTOGRAPHS, dataset_at_hand, load_photograph
+from ..data import DATASETS, dataset_at_hand, load_photograph, middle_square
 from ..layers.attention import attention_probabilities
 from ..measures.accuracy import Accuracy
 from ..measures.heads import heads_of
@@ -28,7 +28,9 @@ from ..models.specs import head_color
 from ..runs.history import ContentMaps, PositionHistory
 from ..runs.record import RunRecord
 from ..runs.select import Records
+from ..runs.weights import WEIGHTS_FILE, model_of
 from ..theory.encodings import PositionEncoding
+from ..vit.capture import attention_of
 from .style import (
     bare,
     beside,
@@ -42,6 +44,8 @@ from .style import (
     subplots,
 )
 
+PICTURE_SIZE = 192  # pixels a side, as drawn
+MIDDLE = 4  # of the nine query pixels of a record with content
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
 INK = "#B00020"  # of the query and the kernel, no head's colour
@@ -240,47 +244,56 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 
 
 def figure_8(record: RunRecord) -> Figure:
-    """Figure 8: draw attention with content on the first test image.
+    """Figure 8: draw attention with content on a single image, a cat.
 
-    The data are not part of the project. If the data set of the record is not available on this
-    machine, a photograph replaces the image.
+    The maps are computed from the weights of the record. If it has none, the figure shows the
+    record's maps of the first test image, and the image itself if the data set is on this machine.
     """
-    return _single_image(record, 0, "china", 4)
+    return _single_image(record, "chelsea", 0)
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Figure 9: draw Figure 8 for the second test image, or else for another photograph."""
-    return _single_image(record, 1, "flower", 4)
+    """Figure 9: draw Figure 8 for a horse, or the second test image."""
+    return _single_image(record, "horse", 1)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Figure 10: draw Figure 8 for the third test image, or else for a photograph's background."""
-    return _single_image(record, 2, "china", 1)
+    """Figure 10: draw Figure 8 for a building, or the third test image."""
+    return _single_image(record, "china", 2)
 
 
-def _single_image(record: RunRecord, number: int, photograph: str, query: int) -> Figure:
-    content, dataset = _with_content(record), dataset_at_hand(record.info.dataset["name"])
-    if dataset and dataset.fingerprint == record.info.dataset["fingerprint"]:
-        image, query = dataset.test_images[number] / 255, 4
-        scores = content.single["image"].of(number)
-        name = f"test image {number + 1} of {dataset.name}"
+def _single_image(record: RunRecord, picture: str, number: int) -> Figure:
+    """Draw the attention from the middle query pixel on a picture, or on a test image."""
+    content = _with_content(record)
+    row, column = query = content.queries[MIDDLE].tolist()
+    if (record.folder / WEIGHTS_FILE).exists():
+        whole, name = load_photograph(picture), f"picture: {picture}"
+        model, image = model_of(record), middle_square(whole, PICTURE_SIZE)
+        inputs = model.transform((255 * whole).round().byte().numpy())[None]
+        layers = attention_of(model, inputs)
+        maps = torch.stack([layer.maps[0, :, row, column] for layer in layers])
     else:
-        image = load_photograph(photograph, (32, 32))
-        scores = content.single["photograph"].of(PHOTOGRAPHS.index(photograph))
-        name = (
-            f"scikit-learn's photograph {photograph}.jpg, since {record.info.dataset['name']} is"
-            " not on this machine"
-        )
-    maps, position = scores.maps()[:, :, query], content.queries[query].tolist()
+        image, name = _test_image(record, number)
+        maps = content.single["image"].of(number).maps()[:, :, MIDDLE]
     ax, right = beside(8, 0.75 * len(maps) + 0.4, width_ratios=(1, 4))
     scale = image.shape[0] // record.grid[0]  # image pixels per query pixel
-    ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray")
-    mark_query(ax, [scale * (place + 0.5) - 0.5 for place in position], size=scale)
+    ax.imshow(image.squeeze(-1).numpy().clip(0, 1), cmap="gray", vmin=0, vmax=1)
+    mark_query(ax, [scale * (place + 0.5) - 0.5 for place in query], size=scale)
     ax.set_title("the image and\nthe query pixel", fontsize=8)
     bare(ax)
     axes = right.subplots(len(maps), maps.shape[1], squeeze=False)
-    map_rows(axes, maps, _layer_names(maps), query=position)
+    map_rows(axes, maps, _layer_names(maps), query=query)
     return finish(right.figure, f"{name} | {record.source}")
+
+
+def _test_image(record: RunRecord, number: int) -> tuple[Tensor, str]:
+    """Return a test image and its name, or a blank one if its data set is not on this machine."""
+    found = record.info.dataset
+    name, dataset = f"test image {number + 1} of {found['name']}", dataset_at_hand(found["name"])
+    if dataset and dataset.fingerprint == found["fingerprint"]:
+        return dataset.test_images[number] / 255, name
+    size = DATASETS[found["name"]].image_size
+    return torch.ones(size, size, 1), f"{name}, which is not on this machine"
 
 
 def _layer_maps(
