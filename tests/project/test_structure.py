@@ -60,6 +60,8 @@ ADDED_IN_SHARED_FILES = sum(
         "the payload of scene 3": 4,
         "the model of any record, with weights in any file": 5,
         "figures: summed attention of the heads, legends, crops, bands": 36,
+        "figures 8 to 10: pictures, with maps from the stored weights": 9,
+        "the middle square of a picture, for these and for scene 3": 7,
     }.values()
 )
 
