@@ -180,8 +180,7 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3)
         return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
 
     share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
-    found = f"{share:.0%} of the heads of layer 4 meet the criterion"
-    return found, grade(share, enough / 9, some / 9)
+    return f"{share:.0%} of layer 4's heads meet our rule", grade(share, enough / 9, some / 9)
 
 
 @CLAIMS.claim(
@@ -224,8 +223,7 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
     " pixels",
     "at least {many} heads of layer 1, {many} of layer 2, and {few} of layer 3, but fewer than in"
-    " either other layer, put at least half of their mass on one shift (partly: one of the three"
-    " holds)",
+    " either other, put at least half of their mass on one shift (partly: one of the three holds)",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -251,8 +249,7 @@ def mirrored(heads: Heads) -> Tensor:
     "4.3, Figure 5",
     "other heads attend to horizontally symmetric, not localised patterns",
     "{enough} more heads than before training put less than half of their mass on one shift and are"
-    " symmetric: the cosine similarity of the map, minus its mean, with its mirror image is at"
-    " least {cosine} (partly: {some})",
+    " symmetric: cosine similarity {cosine} of map minus mean and mirror image (partly: {some})",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -383,8 +380,7 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
 @CLAIMS.claim(
     "Appendix F, Figure 14",
     "with 16 heads, local ones are more frequent in the first layers",
-    "there are more heads with half of their mass on one shift in layers 1 to 3 than in layers"
-    " 4 to 6",
+    "more heads have half of their mass on one shift in layers 1 to 3 than in layers 4 to 6",
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )
