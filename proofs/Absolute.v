@@ -80,9 +80,9 @@ Qed.
     There is one encoding [p] of pixels by four numbers that serves every kernel: for every kernel
     size [K], dimensions with [3 <= D_k], [K x K] kernel with [min(D_h, D_out)] output channels,
     bound [B] and [eps > 0] some query, key, value and output matrices of [K^2] heads make the layer
-    (2), (3) and (4), which reads the image with [p] added, as good as in [theorem_1]: on images of
-    every size, padded with anything, at every pixel of the image the first [min(D_h, D_out)]
-    outputs are within [eps] of the convolution.  No score depends on the shift by itself. *)
+    (2), (3) and (4), which reads the image with [p] added, as accurate as in [theorem_1]: on images
+    of every size, padded with anything, the first [min(D_h, D_out)] outputs are within [eps] of the
+    convolution at every pixel of the image. No score depends on the shift by itself. *)
 Theorem theorem_1_absolute : exists p : image R 4,
   forall (K D Dh Dout Dk : nat) (W : shift -> 'M[R]_(D, minn Dh Dout)) (b : 'rV_(minn Dh Dout))
     (B eps : R), (3 <= Dk)%N -> 0 <= B -> 0 < eps ->

@@ -194,11 +194,11 @@ Qed.
 
 (** ** The computed layer is the computed convolution
 
-    Let [alpha] be as in [float_one_hot] (of [attnconv], [hard_alpha] and every larger number of the
-    format) and the numbers of the image be numbers of the format.  At an interior query the layer
-    of Theorem 1, its values the identity, computed with correctly rounded operations, gives the
-    same number as the convolution that adds the products [X_(q + f h),i W_(f h),i,o] in the same
-    order, by heads and then by input channels, and then the bias. *)
+    Let [alpha] be as in [float_one_hot] (in [attnconv], [hard_alpha] or any larger number of the
+    format) and the numbers of the image be numbers of the format. At an interior query the layer of
+    Theorem 1, its values the identity, computed with correctly rounded operations, gives the same
+    number as the convolution that adds the products [X_(q + f h),i W_(f h),i,o] in the same order,
+    by heads and then by input channels, and then the bias. *)
 Theorem float_layer_is_convolution N Din Dout S (f : 'I_N -> shift)
     (W : shift -> 'M[R]_(Din, Dout)) (b : 'rV[R]_Dout) (X : image R Din) q o :
   uniq S -> (forall h, q + f h \in S) -> (forall k i, k \in S -> float (X k 0 i)) ->
@@ -222,8 +222,8 @@ End Float.
 
 (** ** A format is any finite set of numbers
 
-    Every finite list of numbers with 0 and 1, and with [-x] beside each [x], has such a rounding:
-    the formats of IEEE 754, without their infinities and NaNs, among them. *)
+    Every finite list of numbers with 0 and 1, and with [-x] beside each [x], has such a rounding.
+    Examples are the formats of IEEE 754 without infinities and NaNs. *)
 Theorem finite_formats (R : realType) (s : seq R) (t : R) :
   0 \in s -> 1 \in s -> (forall x, x \in s -> - x \in s) ->
   0 < t -> (forall x, x \in s -> 0 < x -> t <= x) ->

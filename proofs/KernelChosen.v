@@ -89,9 +89,9 @@ Qed.
 
 (** ** Rank and one head
 
-    Let [D_h >= D_out], and let the kernel [W] have rank [rho].  Then [rho + 1] heads with finite
-    scores that depend on the shift only, chosen for this kernel, are the convolution on images of
-    one size (the pixels [S]), at every interior query. *)
+    Let [D_h >= D_out], and let the kernel [W] have rank [rho]. Then [rho + 1] heads with finite
+    scores, which depend only on the shift and are chosen for this kernel, are the convolution on
+    images of one size (the pixels [S]), at every interior query. *)
 Theorem rank_plus_one_heads Dh : (Dout <= Dh)%N ->
   exists (s : 'I_rho.+1 -> shift -> R) (Wval : 'I_rho.+1 -> 'M_(Din, Dh)) Wout bout,
   forall X q, interior S Delta q ->
@@ -158,8 +158,8 @@ Qed.
 
     For every kernel of rank [rho], bias and bound [B > 0] there is an [eps > 0] such that no layer
     with fewer than [rho] heads is within [eps] of the convolution on all images with numbers of
-    size at most [B], at even one interior query, if its attention, any numbers, may be chosen for
-    the kernel but does not depend on the image. *)
+    size at most [B], even at a single interior query. The attention may be any numbers chosen for
+    the kernel, but does not depend on the image. *)
 Theorem rank_heads_needed (R : realType) Din Dh Dout (S : seq pixel) (Delta : seq shift)
     (W : shift -> 'M[R]_(Din, Dout)) (b : 'rV_Dout) (B : R) :
   uniq S -> uniq Delta -> 0 < B -> exists2 eps : R, 0 < eps &

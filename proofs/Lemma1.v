@@ -79,10 +79,10 @@ Proof. by apply/matrixP=> i j; rewrite !mxE. Qed.
 (** ** Lemma 1
 
     Let [f] number the shifts [Delta] of a kernel by the heads (a bijection); let [D_h >= D_out].
-    If on every image each head attends from every interior query to the pixel at its shift [f h]
-    only, then for every kernel [W] over [Delta] and bias [b] the layer has values with which it is
-    the convolution, for every image and every interior query.  The attention [a X h q k] may depend
-    on the image [X]. *)
+    If, on every image and from every interior query, each head attends only to the pixel at its
+    shift [f h], then for every kernel [W] over [Delta] and bias [b] the layer has values with which
+    it is the convolution, for every image and every interior query. The attention [a X h q k] may
+    depend on the image [X]. *)
 Theorem lemma_1 N Din Dh Dout S Delta (f : 'I_N -> shift) (a : image F Din -> 'I_N -> _) :
   (Dout <= Dh)%N -> uniq S -> perm_eq (codom f) Delta ->
   (forall X h q k, interior S Delta q -> k \in S -> a X h q k = (k - q == f h)%:R) ->
@@ -134,7 +134,7 @@ move=> dims S_uniq f_Delta sym hard; apply: (lemma_1 (f := fun h => - f h)) => /
 by move=> X h q k qS kS; rewrite hard // -opprB eqr_oppLR.
 Qed.
 
-(** ** The sign that is printed in (10)
+(** ** The sign printed in (10)
 
     With [f h = q - k], as the paper prints it, and the values [W^(h) = W_{f(h)}], the layer is
     another convolution: with the mirrored kernel, at the queries that are interior for it. *)

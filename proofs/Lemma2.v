@@ -214,7 +214,7 @@ apply: (@le_lt_trans _ _ (4%:R * B * (1 + 4%:R * B / eps)^-1)).
 rewrite ltr_pdivr_mulr // mulrDr mulr1 mulrCA divff ?gt_eqF // mulr1 ltr_addr //.
 Qed.
 
-(** ** Lemma 2, as the paper has it: a limit
+(** ** Lemma 2 as in the paper: a limit
 
     For any dimensions [D_p >= 3] and [D_k >= D_p] there are a relative encoding and parameters such
     that, for every centre [Delta], some vectors [v_alpha] give, as [alpha] tends to infinity,

@@ -108,9 +108,9 @@ Proof. by move=> dims; split=> [|[Phi mix]]; [exact: necessary | exact: sufficie
 
 (** ** As many heads as shifts
 
-    If there is an interior query, a layer whose attention, the same for every kernel and image, can
-    be every convolution over [Delta] has at least as many heads as [Delta] has shifts:
-    [N_h >= K^2]. *)
+    Suppose that there is an interior query. If a layer with the same attention for every kernel and
+    image can be every convolution over [Delta], it has at least as many heads as [Delta] has
+    shifts: [N_h >= K^2]. *)
 Theorem lemma_3_needs_K2_heads a Din Dh Dout q : interior S Delta q ->
   @expresses F N Din.+1 Dh Dout.+1 S Delta a -> (size Delta <= N)%N.
 Proof.

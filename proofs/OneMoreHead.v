@@ -116,9 +116,9 @@ Qed.
 
 (** ** K^2 heads
 
-    Refuted: that as many heads as the kernel has shifts can be every convolution at finite scores,
-    which are fixed before the kernel and do not depend on the image, on an image larger than the
-    kernel (some interior query sees a pixel [k] off its kernel). *)
+    Refuted: on an image larger than the kernel (some interior query sees a pixel [k] off its
+    kernel), as many heads as the kernel has shifts can be every convolution at finite scores that
+    are fixed before the kernel and do not depend on the image. *)
 Theorem K2_heads_refuted (A : 'I_n -> pixel -> pixel -> R) Din Dh Dout q k :
   (0 < n)%N -> interior S Delta q -> k \in S -> k - q \notin Delta ->
   ~ @expresses R n Din.+1 Dh Dout.+1 S Delta (probabilities S A).

@@ -83,10 +83,11 @@ Qed.
 
 (** ** The bound is sharp
 
-    Let the kernel's signs alternate with its shifts, [W_delta,i,o = (-1)^(delta_1 + delta_2)
-    |W_delta,i,o|], and the image be a checkerboard of the numbers [B] and [-B], as large as the
-    query's pixels and their neighbours ask.  Then layer and convolution differ by at least [8
-    e^-alpha ((1 - e^-alpha) / (1 + e^-alpha))^2 B sum_delta sum_i |W_delta,i,o|], and by
+    Let the kernel's signs alternate with its shifts,
+    [W_delta,i,o = (-1)^(delta_1 + delta_2) |W_delta,i,o|], and the image be a checkerboard of the
+    numbers [B] and [-B], large enough for the query's pixels and their neighbours. Then layer and
+    convolution differ by at least
+    [8 e^-alpha ((1 - e^-alpha) / (1 + e^-alpha))^2 B sum_delta sum_i |W_delta,i,o|], and by
     [theorem_1_gap] by at most the same without the square: the ratio of the two tends to 1. *)
 Theorem bound_is_sharp (alpha B : R) (o : 'I_m) p H Wd q :
   let S := rectangle p H Wd in let X := checkerboard Din B in

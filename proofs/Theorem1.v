@@ -69,11 +69,12 @@ Qed.
 
 (** ** Heads that are nearly hard
 
-    Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with [m
-    <= D_h] output channels, which are to appear at the outputs [g] of the layer.  Let the attention
-    be any probabilities: at the interior query [q] head [h] gives at least [1 - e] to the pixel at
-    its shift.  On an image with numbers of size at most [B] the layer differs there from the
-    convolution by at most [2 e B sum_delta sum_i |W_delta,i,o|] in output channel [o]. *)
+    Let [Delta] be any list of shifts, numbered by the heads, and [W] any kernel over it with
+    [m <= D_h] output channels, which are to appear at the outputs [g] of the layer. Let the
+    attention be any probabilities for which, at the interior query [q], each head gives at least
+    [1 - e] to the pixel at its shift. On an image with numbers of size at most [B] the layer
+    differs there from the convolution by at most [2 e B sum_delta sum_i |W_delta,i,o|] in output
+    channel [o]. *)
 Theorem nearly_hard_heads (a : 'I_N -> pixel -> pixel -> R) (e B : R) (o : 'I_m) S
     (X : image R Din) q :
   uniq S -> interior S Delta q -> (forall k i, k \in S -> `|X k 0 i| <= B) ->
@@ -205,14 +206,15 @@ Qed.
 
 (** ** Theorem 1
 
-    For every dimension [3 <= D_p] there is one relative encoding [r] that serves every kernel: for
-    every kernel size [K], all other dimensions with [0 < D_k] (the paper asks [D_p <= D_k]; but
-    where each head's own key matrix holds its [v], one row is enough: [fold_keys]), every [K x K]
-    kernel with [min(D_h, D_out)] output channels, every bound [B] and every [eps > 0] there is a
-    self-attention layer with the encoding [r], [K^2] heads of dimension [D_h] and output dimension
-    [D_out], such that, on every image of every size, padded as wide as the kernel reaches with
-    anything, padding included of size at most [B]: at every pixel of the image, those at the
-    border included, its first [min(D_h, D_out)] outputs are within [eps] of the convolution. *)
+    For every dimension [3 <= D_p] one relative encoding [r] serves every kernel: for every kernel
+    size [K], all other dimensions with [0 < D_k], every [K x K] kernel with [min(D_h, D_out)]
+    output channels, every bound [B] and every [eps > 0] there is a self-attention layer with the
+    encoding [r], [K^2] heads of dimension [D_h] and output dimension [D_out]. Take any image of any
+    size, padded with anything as wide as the kernel reaches, with numbers of size at most [B],
+    padding included. At every pixel of the image, including those at the border, the first
+    [min(D_h, D_out)] outputs of the layer are within [eps] of the convolution. (The paper asks
+    [D_p <= D_k]; but if each head's own key matrix contains its [v], one row is enough:
+    [fold_keys].) *)
 Theorem theorem_1 (R : realType) (Dp : nat) : (3 <= Dp)%N ->
   exists r0 : shift -> 'cV[R]_Dp,
   forall (K Din Dh Dout Dk : nat) (W : shift -> 'M[R]_(Din, minn Dh Dout))

@@ -88,9 +88,9 @@ Qed.
 
 (** ** Theorem 2, the other direction
 
-    For any kernels [kappa_h], positive at all shifts (the values at others than those between
-    two pixels do not matter), there are scores [s_h(k - q)] with which the layer is (C1) for
-    these kernels, whatever the values: on every image, at every query. *)
+    For any kernels [kappa_h], positive at all shifts (values at shifts that do not occur between
+    two pixels do not matter), there are scores [s_h(k - q)] with which the layer is (C1) for these
+    kernels, whatever the values: on every image, at every query. *)
 Theorem theorem_2_converse (kappa : 'I_N -> shift -> R) :
   (forall h delta, 0 < kappa h delta) ->
   exists s : 'I_N -> shift -> R,

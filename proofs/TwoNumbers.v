@@ -93,7 +93,7 @@ Qed.
 
 (** ** Lemma 2 with two numbers
 
-    Let [n] number the shifts, without a number twice, and [2 <= D_p <= D_k].  With the encoding
+    Let [n] give each shift a different number, and let [2 <= D_p <= D_k]. With the encoding
     [(n^2, n)] the pixel [q + Delta] gets at least [1 - 2 e^-alpha], on images of every size. *)
 Theorem lemma_2_two_numbers Din Dk Dp (u : 'cV_Dk) (alpha : R) Delta (X : image R Din) S q :
   uniq S -> (2 <= Dp)%N -> (Dp <= Dk)%N -> 0 <= alpha -> q + Delta \in S ->

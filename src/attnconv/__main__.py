@@ -1,4 +1,4 @@
-"""Run the command line: `python -m attnconv train --model NAME --dataset NAME ...`, and others.
+"""Provide the command line, such as `python -m attnconv train --model NAME --dataset NAME ...`.
 
 The parameters of `train` are those of `runs.parameters.RunParameters`.
 """
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m attnconv", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    text = "train one model, or go on with an interrupted run"
+    text = "train one model, or continue an interrupted run"
     train = commands.add_parser("train", help=text, allow_abbrev=False)
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
@@ -32,19 +32,19 @@ def _parser() -> argparse.ArgumentParser:
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         text = f"{field.description} (default: {default})"
         train.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
-    text = "find or download a data set, check it, keep its decoded copy"
+    text = "find or download a data set, check it, and keep its decoded copy"
     data = commands.add_parser("data", help=text)
     data.add_argument("--dataset", default="cifar10")
-    text = "default: that of ATTNCONV_DATA, else the repository's data"
+    text = "default: the folder in ATTNCONV_DATA, or else the repository's data"
     data.add_argument("--root", default=None, help=text)
-    runs = commands.add_parser("runs", help="a table of the run records")
-    text = "write the README's table from the run records, and its picture"
+    runs = commands.add_parser("runs", help="print a table of the run records")
+    text = "write the README's table and picture from the run records"
     readme = commands.add_parser("readme", help=text)
-    text = "compare a trained CNN with its attention form on all test images, beside its record"
+    text = "compare a trained CNN with its attention form on all test images and store the result"
     convert = commands.add_parser("convert", help=text)
     convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
     convert.add_argument("--tier", default="small")
-    text = "list the claims of the book, or judge some again and compare with the recorded verdicts"
+    text = "list the claims of the book, or judge some again and compare the recorded verdicts"
     check = commands.add_parser("check", help=text)
     check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
     check.add_argument("--all", action="store_true", help="judge all claims")
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--write", action="store_true", help=text)
     for command in (runs, readme, convert, check):
         command.add_argument("--runs", default="", help="default: the repository's data/runs")
-    convert.add_argument("--data_root", default=None, help="as --root of data")
+    convert.add_argument("--data_root", default=None, help="see --root of data")
     return parser
 
 
@@ -83,7 +83,7 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _unknown(words: list[str]) -> dict[str, str]:
-    """Return unknown `--name value` or `--name=value` by name, so that they are refused by it."""
+    """Return unknown `--name value` or `--name=value` arguments by name, for the error message."""
     named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
     values = iter(word for word in words if not word.startswith("-"))
     found = {name: value or next(values, "") for name, _, value in named}

@@ -6,7 +6,7 @@ from torch import Tensor
 def largest_gap(ours: Tensor, reference: Tensor) -> float:
     """Return the largest absolute difference, relative to the reference's largest absolute value.
 
-    It is not divided where the reference is zero. ValueError for different shapes.
+    If the reference is zero, the difference is not divided. Raises ValueError for different shapes.
     """
     if ours.shape != reference.shape:
         raise ValueError(
@@ -19,7 +19,7 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
     """Assert that two tensors agree up to `bound`, print their largest gap and return it.
 
-    AssertionError for a larger gap, and for NaN.
+    Raises AssertionError if the gap is larger or NaN.
     """
     gap = largest_gap(ours.detach(), reference.detach())
     if not gap <= bound:

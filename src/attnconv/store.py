@@ -23,13 +23,13 @@ REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
-    """Error for a file that exists but does not have the content that was written."""
+    """Error for a file whose content is not what was written."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: at any time it has either its old or its new content.
+    """Write a file atomically, so that it always has either its old or its new content.
 
-    After an OSError, for example on a full disk, it has its old content.
+    After an OSError, for example on a full disk, the old content remains.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -62,7 +62,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 def _in_one_order(content: bytes) -> bytes:
     """Sort the metadata of a safetensors file, so that equal runs write equal files.
 
-    safetensors itself writes it in random order.
+    safetensors itself writes the metadata in random order.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -75,7 +75,7 @@ def _in_one_order(content: bytes) -> bytes:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors, on the CPU, and the metadata that `write_tensors` wrote.
 
-    DamagedFile if the file has any other content.
+    Raises DamagedFile if the file has any other content.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:

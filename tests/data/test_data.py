@@ -203,7 +203,7 @@ def test_a_folder_is_checked_before_it_is_used(folder):
         load_dataset("cifar10", folder)
     (cat / "0.png").unlink()
     with pytest.raises(
-        ValueError, match=r"cifar10/train has not 2 train images of each class: cat 1\. "
+        ValueError, match=r"cifar10/train does not have 2 train images of each class: cat 1\. "
     ):
         load_dataset("cifar10", folder)
     shutil.rmtree(cat)

@@ -103,7 +103,7 @@ test("what is not there is replaced, and noted", async () => {
     "There is no model “x” here; this is model A.",
     "There is no image “three” for this model.",
     "Epoch “77” was not recorded; this is the last.",
-    "There is no layer “9”; here they go from 1 to 2.",
+    "There is no layer “9”; expected a number from 1 to 2.",
     "content part (what), q · k: not there for this model and image.",
     "The link's softmax is “true”, expected 1 or 0.",
     "The link's query is “9,0”, expected a row below 5 and a column below 6.",
@@ -183,7 +183,7 @@ test("the words name the head, its centre and the pixel that is read", async () 
   state.key = [0, 0];
   assert.match(state.reading(map), /Key pixel \(0, 0\), shift \(−2, −3\)/);
   assert.equal(state.bestShift(1, 1).shift, "(1, −1)");
-  assert.match(state.instruction(false), /^The query is kept; click to let it go/);
+  assert.match(state.instruction(false), /^The query is fixed; click to release it/);
 });
 
 test("a model with maps of few queries goes to the nearest", async () => {

@@ -82,7 +82,7 @@ def test_transparent_parts_are_white():
     ("width", "height", "sentence"),
     [
         ("0", "0", "This picture is empty (0 × 0 pixels); choose another one."),
-        ("8001", "20", "has 8001 × 20 pixels; the largest side may have 8000, so reduce it first."),
+        ("8001", "20", "has 8001 × 20 pixels; no side may exceed 8000, so reduce it first."),
         ("NaN", "5", "cannot be read (NaN × 5 pixels); choose another one."),
         ("5", "Infinity", "cannot be read (5 × Infinity pixels)"),
         ("2", "2", "This picture is incomplete; choose another one."),

@@ -133,7 +133,7 @@ def test_a_link_that_asks_for_too_much_says_so(at):
         HEADS, "model=sa-quadratic--digits-brief--seed0&layer=9&query=99,0&epoch=77&softmax=true"
     )
     status = page.locator(".explorer-status")
-    expect(status).to_contain_text("There is no layer “9”; here they go from 1 to 3.")
+    expect(status).to_contain_text("There is no layer “9”; expected a number from 1 to 3.")
     expect(status).to_contain_text("Epoch “77” was not recorded")
     expect(status).to_contain_text("The link's softmax is “true”, expected 1 or 0.")
     expect(status).to_contain_text("The link's query is “99,0”, expected a row below 8")

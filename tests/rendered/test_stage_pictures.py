@@ -86,7 +86,7 @@ def test_of_an_animation_the_first_frame_is_taken(scene):
         (("half.png", b"\x89PNG\r\n\x1a\n"), "“half.png” is no picture that this browser can open"),
         (
             ("wide.png", (8001, 20)),
-            "This picture has 8001 × 20 pixels; the largest side may have 8000",
+            "This picture has 8001 × 20 pixels; no side may exceed 8000",
         ),
     ],
     ids=["text", "empty", "cut off", "too wide"],
@@ -130,7 +130,7 @@ def test_the_camera_takes_a_picture_or_says_that_it_cannot(scene):
     )
     page.get_by_role("button", name="Camera").click()
     expect(page.locator(".stage-note")).to_contain_text(
-        "The camera cannot be used, or was not allowed; choose"
+        "The camera is unavailable or was not allowed; choose"
     )
     page.evaluate("""() => {
       const canvas = document.createElement("canvas"), context = canvas.getContext("2d");

@@ -58,7 +58,7 @@ def read_cifar10(root: Path) -> Dataset:
 
 
 def kept_cifar10(root: Path) -> Dataset:
-    """Read the decoded copy. DamagedFile or OSError if there is no complete one."""
+    """Read the decoded copy. Raises DamagedFile or OSError if it is missing or incomplete."""
     tensors = read_tensors(root / KEPT)[0]
     if sorted(tensors) != ["test_images", "test_labels", "train_images", "train_labels"]:
         raise DamagedFile(
@@ -80,8 +80,8 @@ def _as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
 def find_cifar10(root: Path) -> Dataset:
     """Find CIFAR-10 in a folder or download it, and verify it.
 
-    The images are ordered by their digests, so that the order does not depend on the source.
-    ValueError for other or damaged data, FileNotFoundError if there is none.
+    The images are ordered by their digests, so that the order does not depend on the source. Raises
+    ValueError for other or damaged data, and FileNotFoundError if there is none.
     """
     if (root / "cifar-10-batches-py").exists():
         splits, source = read_archive(root), root / "cifar-10-batches-py"
@@ -133,7 +133,7 @@ def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     """Read images `(N, 32, 32, 3)` uint8 and labels `(N,)` int64 from `folder/<class>/*.png`.
 
-    ValueError unless there are `expected` images, with equally many of each class.
+    Raises ValueError unless there are `expected` images, with equally many of each class.
     """
     found = sorted(path.name for path in folder.glob("*/"))
     if found != sorted(CIFAR10_CLASSES):
@@ -145,7 +145,7 @@ def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     each = expected // len(CIFAR10_CLASSES)
     if wrong := [f"{name} {len(paths)}" for name, paths in files.items() if len(paths) != each]:
         raise ValueError(
-            f"{folder} has not {each} {folder.name} images of each class: {', '.join(wrong)}."
+            f"{folder} does not have {each} {folder.name} images of each class: {', '.join(wrong)}."
             f" Remove it and {HOW_TO_GET_IT}"
         )
     paths = [path for of_class in files.values() for path in of_class]
@@ -191,7 +191,7 @@ def _download(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 @contextmanager
 def _network_timeout(seconds: float) -> Iterator[None]:
-    """Set a time-out for network connections, for which torchvision sets none."""
+    """Set a timeout for network connections, because torchvision sets none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

@@ -68,7 +68,7 @@ class Dataset:
     def subset(self, train: int | None = None, test: int | None = None) -> "Dataset":
         """Return the first `train` and `test` images; None keeps all.
 
-        ValueError for more images than there are.
+        Raises ValueError if the data set has fewer images.
         """
         for count, labels, name in (
             (train, self.train_labels, "train"),
@@ -90,7 +90,7 @@ class Dataset:
         """Return the data set with its last `count` training images in place of the test images.
 
         Choices based on such a split do not use the test images. A `count` of 0 changes nothing.
-        ValueError if no training images would be left.
+        Raises ValueError if no training images would be left.
         """
         if not count:
             return self
@@ -165,7 +165,7 @@ class Batches:
         return corner, torch.rand(count, generator=generator) < 0.5
 
     def shuffled(self, generator: torch.Generator, augment: bool) -> list[Tensor]:
-        """Draw the plan of an epoch: all indices in random order, each with corner and mirroring.
+        """Draw the plan of an epoch: all indices in random order, with corners and mirrorings.
 
         Without `augment`, the images are neither cropped nor mirrored.
         """

@@ -29,8 +29,8 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     `data/`. There, the first of these is used: the decoded copy `cache/cifar10.safetensors`, the
     original archive's `cifar-10-batches-py/`, or `cifar10/` with one PNG per image
     (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists, torchvision downloads the
-    data. The data is verified, brought into one order and stored as the decoded copy. ValueError
-    for an unknown name or damaged data, FileNotFoundError if the data is absent.
+    data. The data are verified, sorted and stored as the decoded copy. Raises ValueError for an
+    unknown name or damaged data, and FileNotFoundError if the data are absent.
     """
     if name == "digits":
         return _digits()
@@ -43,7 +43,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 def dataset_at_hand(name: str) -> Dataset | None:
     """Return a data set if it can be read immediately, else None.
 
-    Digits always can; CIFAR-10 can if `python -m attnconv data` has stored a decoded copy.
+    Digits are always at hand; CIFAR-10 is if `python -m attnconv data` has stored a decoded copy.
     """
     if name != "cifar10":
         return load_dataset(name)
@@ -80,12 +80,12 @@ def _digits() -> Dataset:
 def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
     """Load a picture by name, `(H, W, 3)`, float32 from 0 to 1.
 
-    `china` and `flower` are scikit-learn's (CC BY 2.0, sources in its `datasets/images`). The two
-    others are scikit-image's, of the extra `book`, both CC0: `chelsea`, a cat photographed by
-    Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
+    `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`). The
+    other two come from scikit-image, in the extra `book`, and are CC0: `chelsea`, a cat
+    photographed by Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
     (openclipart.org/detail/158377/horse-by-marauder). With `size` the picture is reduced to that
-    height and width by averaging. ValueError for an unknown name, ImportError where scikit-image is
-    missing.
+    height and width by averaging. Raises ValueError for an unknown name, ImportError where
+    scikit-image is missing.
     """
     if name not in PHOTOGRAPHS + PICTURES:
         known = ", ".join(PHOTOGRAPHS + PICTURES)
@@ -124,9 +124,9 @@ def _pixels_of(name: str) -> np.ndarray:
 
 
 def whitened(image: Tensor) -> Tensor:
-    """Decorrelate the channels of an image `(H, W, C)`, to mean 0 and variance 1.
+    """Decorrelate the channels of an image `(H, W, C)` and scale them to mean 0 and variance 1.
 
-    This is the symmetric ("ZCA") whitening.
+    The method is symmetric ("ZCA") whitening.
     """
     centred = image - image.mean(dim=(0, 1))
     covariance = torch.cov(centred.flatten(0, 1).T)

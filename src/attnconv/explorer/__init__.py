@@ -1,4 +1,4 @@
-"""Attention and convolution, live: on a page of the book and in a notebook, by the same JavaScript.
+"""Interactive views of attention and convolution, with one JavaScript for pages and notebooks.
 
 The modules in `js/` are joined into one script, each after the modules that it imports. The script
 needs no framework, no other file and no other host. Its letters are the paper's: H x W pixels, N_h
@@ -37,7 +37,7 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return modules as one script, without imports, and a host: "page", "widget" or "worker".
+    """Return the modules as one script, without imports, for a host: "page", "widget" or "worker".
 
     The worker's script is not a module, because Chromium does not start a module worker in a page
     that was opened as a file.

@@ -40,12 +40,14 @@ def save_html(
     The file contains the table and the explorer's view of the mean maps, stored in half precision,
     and works offline. It takes about `2.7 N_h T^2` bytes for each layer of T tokens. `image`
     `(H', W')` or `(H', W', 3)`, from 0 to 1, is shown behind the queries; pass it if the report is
-    about a single image. Layers of equal size are shown as one model. FileNotFoundError if the
-    folder of `path` does not exist; ValueError for a report without layers.
+    about a single image. Layers of equal size are shown as one model. Raises FileNotFoundError if
+    the folder of `path` does not exist; ValueError for a report without layers.
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} for {path.name}; make it first")
+        raise FileNotFoundError(
+            f"there is no folder {path.parent} for {path.name}; create it first"
+        )
     view = page_html("attention", report_payload(report, image).data, "This view needs JavaScript.")
     title = html.escape(title)
     page = (

@@ -1,4 +1,4 @@
-"""The trained networks that a page runs: their weights, architectures, classes and input format.
+"""The trained networks that run in a page: weights, architectures, classes and input format.
 
 JavaScript computes the forward passes (`js/networks.js`). Everything that it needs to know about a
 network is collected here from the network itself.
@@ -42,8 +42,8 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
     `data["networks"]` contains each record's id, model, label, source, test accuracy,
     `architecture` and weights file, which is loaded on request. `data["classes"]` are the names of
     the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of
-    each channel. ValueError for a network that the page cannot run, FileNotFoundError if no weights
-    were kept.
+    each channel. Raises ValueError for a network that the page cannot run, FileNotFoundError if no
+    weights were kept.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
@@ -56,7 +56,7 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
 
 
 def add_network_scene(payload: Payload, records: Iterable[RunRecord]) -> Payload:
-    """Add what the stage's scene "network" needs: networks, the worker's script and two pictures.
+    """Add the data of the stage's scene "network": networks, the worker's script and two pictures.
 
     The pictures are the middle squares of `PICTURES`, reduced to 192 x 192 pixels.
     """
@@ -86,9 +86,9 @@ def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
 
 
 def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
-    """Return what the forward pass of a network needs besides its weights.
+    """Return everything but the weights that the forward pass of a network needs.
 
-    A self-attention network has `layers`, a `SmallCNN` has `steps`. ValueError for any other
+    A self-attention network has `layers`, a `SmallCNN` has `steps`. Raises ValueError for any other
     network.
     """
     if isinstance(model, SelfAttentionNet):
@@ -115,7 +115,7 @@ def _layer(block: Block) -> dict[str, Any]:
 
 
 def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that hold no others, by name and in their order."""
+    """Yield the modules without submodules, by name and in order."""
     return ((name, leaf) for name, leaf in module.named_modules() if not list(leaf.children()))
 
 

@@ -1,8 +1,8 @@
 """The data of the explorer's views: pictures, models by name, and files of numbers, in JSON.
 
-The files are safetensors files. Small ones are embedded in the page (`base64`), the others lie
-beside it (`url`). Each has a CRC-32, which reveals damage. The numbers are those of run records.
-Letters: L layers, N_h heads, Q query pixels.
+The files are safetensors files. Small files are embedded in the page (`base64`), and the others are
+stored beside it (`url`). Each has a CRC-32, which reveals damage. The numbers come from run
+records. Letters: L layers, N_h heads, Q query pixels.
 """
 
 import base64
@@ -41,10 +41,10 @@ MEAN = "mean"
 
 @dataclass
 class Payload:
-    """The data of a view, and the files that lie beside its page.
+    """The data of a view and the files stored beside its page.
 
-    `data` is what the view reads. `files` are the files to which it refers, to be written to the
-    folder `place` beside the page; without a place, all files are embedded in `data`.
+    The view reads `data`, which refers to `files`, to be written to the folder `place` beside the
+    page. Without a place, all files are embedded in `data`.
     """
 
     place: str | None = None
@@ -61,7 +61,7 @@ class Payload:
     ) -> dict[str, Any]:
         """Add tensors as a file and return what the page needs to know to read it.
 
-        With `on_request`, the file lies beside the page, however small it is, and is loaded only
+        With `on_request`, the file is stored beside the page, however small it is, and loaded only
         when the reader asks for it.
         """
         on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
@@ -77,7 +77,7 @@ class Payload:
     def picture(self, name: str, label: str, image: Tensor) -> str:
         """Add an image `(H, W)` or `(H, W, 3)` and return its name.
 
-        ValueError for another shape, or values that are not floats from 0 to 1.
+        Raises ValueError for another shape, or values that are not floats from 0 to 1.
         """
         if image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.numel():
             raise ValueError(
@@ -121,7 +121,7 @@ def _entry(record: RunRecord) -> dict[str, Any]:
 def _content_entry(
     payload: Payload, record: RunRecord, maps: Mapping[str, list[dict[str, Tensor]]]
 ) -> dict[str, Any]:
-    """Return the entry of a run with content: for each image one file a layer."""
+    """Return the entry of a run with content, with one file per image and layer."""
     files = {
         image: [
             payload.file(f"{record.name}--{image}--layer{n}", layer, on_request=True)
@@ -164,7 +164,7 @@ def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
 def _maps_of_model(
     model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return a model's files for test images, by name, and of its mean maps over more of them."""
+    """Return a model's files for some test images, by name, and for its mean maps."""
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
     means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
@@ -178,7 +178,7 @@ def _maps_of_model(
 def _maps_of_record(
     content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return the files of a record's images, by name, and of its mean maps, for its few queries."""
+    """Return a record's files for its images, by name, and for its mean maps."""
     queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
     return {
         image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
@@ -225,9 +225,9 @@ def _digits(payload: Payload, count: int) -> list[str]:
 
 
 def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
-    """Add the images that records hold maps of, and return their kind, number and name.
+    """Add the images for which records have maps, and return their kind, number and name.
 
-    CIFAR-10's own images are added only where the reader has them.
+    CIFAR-10 images are added only if they are on this machine.
     """
     if dataset == "digits":
         return [("image", n, name) for n, name in enumerate(_digits(payload, SINGLE_IMAGES))]
@@ -260,7 +260,7 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     """Return the payload of the view "attention" for any model's maps, over an image.
 
     `maps`: `(L, N_h, H, W, H, W)`, kept in half precision. `image`: `(H', W')` or `(H', W', 3)`,
-    from 0 to 1. ValueError for maps of another shape, or that are not probabilities.
+    from 0 to 1. Raises ValueError for maps of another shape, or that are not probabilities.
     """
     shape = tuple(maps.shape)
     if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():

@@ -1,4 +1,4 @@
-"""The explorer in a notebook: an anywidget around the same JavaScript, which shares its state."""
+"""The explorer in a notebook: an anywidget that runs the same JavaScript and shares its state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,11 @@ STATE = ("model", "layer", "head", "image", "part", "softmax", "scale", "query",
 
 
 class Explorer(anywidget.AnyWidget):
-    """The view of attention maps in a notebook; `explore` and `explore_maps` make one.
+    """The view of attention maps in a notebook, created by `explore` and `explore_maps`.
 
     `state` maps names to text, as in the address of the book's page, for example
-    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting it changes the view, and the reader's
-    choices appear in it. A query that follows the pointer is reported when the pointer rests.
+    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and it reflects
+    the reader's choices. A query that follows the pointer is reported when the pointer rests.
     """
 
     _esm = script("widget")
@@ -29,10 +29,10 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, payload: Payload, state: dict) -> "Explorer":
-        """Make a view of a payload of attention maps.
+        """Create a view of a payload of attention maps.
 
-        `state`: text, numbers, or lists of them by name, such as `{"query": (4, 4)}`. ValueError
-        for unknown names.
+        `state`: text, numbers, or lists of them by name, such as `{"query": (4, 4)}`. Raises
+        ValueError for unknown names.
         """
         if unknown := sorted(set(state) - set(STATE)):
             raise ValueError(
@@ -51,7 +51,8 @@ def _text(value: Any) -> str:
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
     """Show the heads of trained models, from their run records.
 
-    `state`: see `Explorer`. ValueError if there are no records, or if one is without attention.
+    `state`: see `Explorer`. Raises ValueError if there are no records, or if one is without
+    attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:

@@ -75,9 +75,9 @@ def head_locality(record: RunRecord) -> Figure:
 def exactness(record: RunRecord) -> Figure:
     """Draw the mass of a quadratic head on other pixels against alpha, and trained alphas.
 
-    The upper panel has a line each for centres on a pixel, a quarter pixel away and half-way
-    between two pixels. The lower panel marks the alpha of each trained head, by layer. ValueError
-    for a record without alphas.
+    The upper panel has one line for a centre on a pixel, one for a centre a quarter pixel away, and
+    one for a centre half-way between two pixels. The lower panel marks the alpha of each trained
+    head, by layer. Raises ValueError for a record without alphas.
     """
     trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
@@ -216,7 +216,7 @@ def attention_maps(
     titles: Sequence[str] | None = None,
     columns: int = 9,
 ) -> Figure:
-    """Draw each head's map `(N_h, H, W, H, W)` for one query pixel, all on one scale from 0."""
+    """Draw each head's map `(N_h, H, W, H, W)` for one query pixel, on a shared scale from 0."""
     maps = probabilities[:, query[0], query[1]].detach()
     scale = Normalize(0, float(maps.max()))
     side = 1.25 if min(columns, len(maps)) > 4 else 2.0

@@ -11,7 +11,8 @@ def attention_report(report: AttentionReport, source: str = "") -> Figure:
 
     The frame marks offset 0, and the ring the best offset. Above each map are the number of the
     head and its mean mass at the best offset. A map shows offsets of up to half the image or
-    window, on its own colour scale; see `mean_by_shift`. ValueError for a report without layers.
+    window, on its own colour scale; see `mean_by_shift`. Raises ValueError for a report without
+    layers.
     """
     if not report.layers:
         raise ValueError(

@@ -33,7 +33,7 @@ def figure_1(
     probabilities: Tensor | None = None,
     query: Sequence[int] | None = None,
 ) -> Figure:
-    """Figure 1: draw an image `(H, W, 3)` with its query pixel, and each head's attention map.
+    """Draw Figure 1: an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
     The maps show the pixels around the query that the dashed frame in the image encloses.
     `probabilities`: `(N_h, H, W, H, W)`, by default those of nine quadratic heads at the shifts of
@@ -74,7 +74,7 @@ def _not_run(model: str) -> str:
 
 
 def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
-    """Figure 2: draw test accuracy over the epochs, for ResNet18 and three attention networks.
+    """Draw Figure 2: test accuracy over the epochs, for ResNet18 and three attention networks.
 
     Several runs of a model are drawn as their mean with a band from the lowest to the highest. For
     runs of the paper tier, a triangle at the right edge marks the published accuracy. A model
@@ -84,7 +84,7 @@ def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
 
 
 def figure_13(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
-    """Figure 13: draw Figure 2 with the generalised quadratic encoding and the pruned network.
+    """Draw Figure 13: Figure 2 with the generalised quadratic encoding and the pruned network.
 
     The curve of the pruned network starts at the end of the curve of its parent.
     """
@@ -143,7 +143,7 @@ def figure_11(
     W_SA: Tensor | None = None,
     A_q: Tensor | None = None,
 ) -> Figure:
-    """Figure 11: draw the factorisations of Lemma 3, computed from these matrices.
+    """Draw Figure 11: the factorisations of Lemma 3, computed from these matrices.
 
     V_q^conv = W^conv E_q above, V_q^SA = W^SA A_q below. W_conv `(D_in * D_out, K^2)`, E_q
     `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by default the paper's sizes: a 2 x 2

@@ -56,7 +56,7 @@ def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> 
 
 
 def _fit(model: str, settings: list[Setting]) -> tuple[list[Setting], np.ndarray] | None:
-    """Return a fit towards the paper's network; None while the runs do not determine it."""
+    """Return a fit towards the paper's network, or None if the runs do not determine it."""
     start, end = next(s for s in settings if s.tier == "small"), papers_setting(model)
     try:
         return [start, end], towards(settings, start, end)

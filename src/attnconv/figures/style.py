@@ -21,7 +21,7 @@ DASHES = ("-", "--", "-.", ":")
 
 
 class LineFigure(Figure):
-    """A figure of lines, which a page shows as SVG."""
+    """A line figure that pages show as SVG."""
 
     def _repr_svg_(self) -> str:
         file = io.StringIO()

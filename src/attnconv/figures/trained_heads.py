@@ -61,7 +61,7 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
 
 
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
-    """Figure 3: draw the heads of one layer at several steps of training.
+    """Draw Figure 3: the heads of one layer at several steps of training.
 
     `layer`: from 1; by default the fourth of six. The darkness of a pixel is the sum of the heads'
     attention. Contours enclose 50 % (solid) and 90 % (dotted) of the softmax mass of each head on
@@ -80,18 +80,18 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
 
 
 def figure_4(record: RunRecord) -> Figure:
-    """Figure 4: draw the heads of each layer at the end of training, as in `figure_3`."""
+    """Draw Figure 4: the heads of each layer at the end of training, as in `figure_3`."""
     encodings = _with_centers(record).encodings()
     return _head_panels(encodings, _layer_names(encodings), record.source)
 
 
 def figure_12(record: RunRecord) -> Figure:
-    """Figure 12: draw Figure 4 for the generalised quadratic encoding, whose heads are ellipses."""
+    """Draw Figure 12: Figure 4 for the generalised quadratic encoding, whose heads are ellipses."""
     return figure_4(record)
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Figure 14: draw Figure 4 for 16 heads per layer, with contours at 50 % only."""
+    """Draw Figure 14: Figure 4 for 16 heads per layer, with contours at 50 % only."""
     return figure_4(record)
 
 
@@ -200,7 +200,7 @@ def _mesh(axis: Tensor) -> Tensor:
 
 
 def figure_5(record: RunRecord) -> Figure:
-    """Figure 5: draw the maps of learned position-only attention, the most local heads first.
+    """Draw Figure 5: the maps of learned position-only attention, the most local heads first.
 
     Each row is a layer. Above each map are the number of the head and the mean probability of its
     best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query
@@ -220,12 +220,12 @@ def figure_5(record: RunRecord) -> Figure:
 
 
 def figure_6(record: RunRecord) -> Figure:
-    """Figure 6: draw attention with content for the middle query, averaged over test images."""
+    """Draw Figure 6: attention with content for the middle query, averaged over test images."""
     return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
 def figure_7(record: RunRecord) -> Figure:
-    """Figure 7: draw Figure 6 for another query pixel."""
+    """Draw Figure 7: Figure 6 for another query pixel."""
     return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
@@ -244,7 +244,7 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 
 
 def figure_8(record: RunRecord) -> Figure:
-    """Figure 8: draw attention with content on a single image, a cat.
+    """Draw Figure 8: attention with content on a single image, a cat.
 
     The maps are computed from the weights of the record. If it has none, the figure shows the
     record's maps of the first test image, and the image itself if the data set is on this machine.
@@ -253,12 +253,12 @@ def figure_8(record: RunRecord) -> Figure:
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Figure 9: draw Figure 8 for a horse, or the second test image."""
+    """Draw Figure 9: Figure 8 for a horse, or the second test image."""
     return _single_image(record, "horse", 1)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Figure 10: draw Figure 8 for a building, or the third test image."""
+    """Draw Figure 10: Figure 8 for a building, or the third test image."""
     return _single_image(record, "china", 2)
 
 

@@ -40,8 +40,8 @@ Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
     """Return each head's weighted average of the pixels for every query. Equation (6).
 
-    The cost per query and channel is H + W products with factors and H * W otherwise. All images
-    are columns of one matrix.
+    The cost per query and channel is H + W products if the attention has one factor per axis,
+    and H * W otherwise. All images are columns of one matrix.
     """
     width, *each = X.shape[1:]
     X = as_in_autocast(X)
@@ -68,7 +68,7 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Return X in autocast's dtype, cast only once (a product would cast each broadcast copy)."""
+    """Return X cast to autocast's dtype once, because a product would cast each broadcast copy."""
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
@@ -109,7 +109,7 @@ class PositionAttention(nn.Module):
     the probabilities and the dropout mask, as in the published code.
 
     Internally, the layer uses the layout `(H, W, B, D)`, in which every product is a plain product
-    of large matrices and nothing is copied. Images that are already stored this way,
+    of large matrices and needs no copies. Images that are already stored this way,
     `(H, W, B, D).permute(2, 0, 1, 3)`, are used and returned in that layout.
     """
 
@@ -135,7 +135,7 @@ class PositionAttention(nn.Module):
 
     @property
     def _drops(self) -> bool:
-        """Return whether dropout is active. It needs whole maps: factors cannot express it."""
+        """Return whether dropout is active, which requires whole maps instead of factors."""
         return self.training and self.dropout.p > 0
 
     def forward(self, X: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Return the output for `(H, W, B, D_in)` computed in tiles, or None if they do not pay."""
+        """Return the output for `(H, W, B, D_in)` computed in tiles, or None if not worthwhile."""
         height, width, batch, dim = X.shape
         if self._drops or not tiles_may_pay(height, width):
             return None
@@ -257,8 +257,8 @@ def _expect_images(X: Tensor, dim_in: int) -> None:
 def attention_probabilities(module_or_layer: nn.Module, height: int, width: int) -> Tensor:
     """Return the attention maps `(N_h, H, W, H, W)` of a position-only layer or encoding.
 
-    A layer is any module with one `encoding`: `PositionAttention`, or what `conv_to_attention`
-    returns for a Conv2d. Raises TypeError for anything else.
+    A layer is any module with one `encoding`: a `PositionAttention`, or the result of
+    `conv_to_attention` for a Conv2d. Raises TypeError for anything else.
     """
     if isinstance(module_or_layer, ContentAttention):
         raise TypeError(

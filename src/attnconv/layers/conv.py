@@ -111,7 +111,7 @@ class ConvAsAttention(nn.Module):
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
-        """Return the heads on padded images of these sizes as shifts of one head, or None.
+        """Return the heads as shifts of one head on padded images of these sizes, or None.
 
         The result is None if the heads are not shifts of one another, or if their centres or alphas
         are being trained. It is cached while these do not change.
@@ -130,7 +130,7 @@ class ConvAsAttention(nn.Module):
     def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
         """Return the output for a padded image, without the bias, from the average of one head.
 
-        The averages of the other heads are shifts of it.
+        The averages of the other heads are shifts of this average.
         """
         # Cast both here: a cast inside would meet gradients of another dtype.
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
@@ -186,7 +186,7 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
     Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; the
     default is `hard_alpha` of the layer's dtype. Raises TypeError for transposed, lazy, 3D and
-    customised convolutions. The weights are copied, so later changes of `conv` have no effect.
+    customised convolutions. The weights are copied, so later changes to `conv` have no effect.
     """
     reason = _why_not(conv)
     if reason:
@@ -202,8 +202,8 @@ def convert_network(model: nn.Module) -> nn.Module:
 
     Each convolution is replaced by its `conv_to_attention`. A module used in several places remains
     shared. Convolutions called as functions in a forward method are not modules and are not
-    replaced. Forward hooks of a convolution are not copied. Raises TypeError, naming the module, if
-    one cannot be converted. The given model is never changed.
+    replaced. Forward hooks of a convolution are not copied. If a convolution cannot be converted,
+    raises a TypeError that names the module. The given model is never changed.
     """
     for path, module in model.named_modules():
         if _is_convolution(module) and (reason := _why_not(module)):

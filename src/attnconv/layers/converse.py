@@ -17,9 +17,9 @@ class AttentionAsConv(nn.Module):
     """A position-only layer, computed by zero-padded convolutions on images of one size.
 
     `(B, H, W, D_in)` -> `(B, H, W, D_out)`. Head h is the convolution with `kernels[h]`
-    `(2H - 1, 2W - 1)`, the exponentials of its scores, divided by the border factor Z_h(q),
-    `border_factor[h]` `(H, W)`, which is the same convolution of an image of ones. `value` mixes
-    the heads, as in the layer.
+    `(2H - 1, 2W - 1)`, the exponentials of its scores, divided by the border factor Z_h(q). The
+    border factor, `border_factor[h]` `(H, W)`, is the same convolution of an image of ones. `value`
+    mixes the heads, as in the layer.
     """
 
     kernels: Tensor

@@ -29,9 +29,9 @@ class HeadsAsConv(nn.Module):
     """A converted layer with heads of any alpha and centre, as convolutions at one image size.
 
     Input and output are `(B, C, ...)`, for images of `sizes`, padded as the layer pads them. Head h
-    is a zero-padded convolution along one axis after the other, whose kernels are the exponentials
-    of its scores, divided by `border_factor[h]`, the same convolution of ones. `mix` applies the
-    W^(h).
+    is a zero-padded convolution along one axis after the other, divided by `border_factor[h]`. Its
+    kernels are the exponentials of its scores, and the border factor is the same convolution of
+    ones. `mix` applies the W^(h).
     """
 
     border_factor: Tensor
@@ -85,8 +85,9 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     border factor (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the given
     network is not changed.
 
-    Raises TypeError for attention that depends on the image, and ValueError for a layer that is not
-    run, is run at several sizes, or has a border factor out of range. Both name the module.
+    Raises TypeError for attention that depends on the image, and ValueError for a layer that the
+    network does not run, runs at several sizes, or whose border factor is out of range. Both name
+    the module.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network, converted = copy.deepcopy(network).eval(), {}
@@ -103,7 +104,7 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 
 @torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
-    """Return a module that computes a position-only layer without attention, at the size met."""
+    """Return a module that computes a position-only layer without attention, at one size."""
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -158,9 +159,10 @@ def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.C
 
 @torch.no_grad()
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
-    """Return the image sizes on which each position-only layer is run, by module.
+    """Return the image sizes on which the network runs each position-only layer, by module.
 
-    An image of zeros passes through a copy. TypeError for attention that depends on the image.
+    The sizes are recorded by passing an image of zeros through a copy. Raises TypeError for
+    attention that depends on the image.
     """
     network = copy.deepcopy(network).eval()
     for first in network.modules():

@@ -1,4 +1,4 @@
-"""Heads that are shifts of one another, so that one average of the image serves all (Lemma 1).
+"""Heads that are shifts of one another and share a single average of the image (Lemma 1).
 
 The probabilities p(k | q) of a quadratic head depend only on k and q + Delta. With integer centres
 and a common alpha, the average of each head at q therefore equals the average at q + Delta of a
@@ -76,9 +76,9 @@ def add_shifted(
     queries: Sequence[int],
     stride: Sequence[int],
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
-    """Return the output of one-hot heads, without the bias.
+    """Return the output of one-hot heads as a sum of shifted images, without the bias.
 
-    The output sums, over the heads, every `stride`-th pixel of the image from the head's corner on,
+    For each head, the sum contains every `stride`-th pixel of the image from the head's corner on,
     times the head's matrix.
     """
     return _AddShifted.apply(images, matrices, corners, queries, stride)
@@ -115,7 +115,7 @@ class _AddShifted(torch.autograd.Function):
 
 
 def _shifted(images: Tensor, corners, queries, stride) -> list[Tensor]:
-    """Return the image shifted to each head, `(Q_1, B, Q_2, C)`, as views."""
+    """Return the image shifted for each head, `(Q_1, B, Q_2, C)`, as views."""
     rows, columns = (
         slice(0, (count - 1) * step + 1, step) for count, step in zip(queries, stride, strict=True)
     )

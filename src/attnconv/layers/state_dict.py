@@ -1,7 +1,7 @@
 """The state_dict of a converted convolution, which equals that of the convolution itself.
 
-Each loads into the other with `strict=True`. A state_dict saved by head, with the encoding, also
-loads.
+Each module loads the other's state_dict with `strict=True`. A state_dict with the weights by head
+and the encoding also loads.
 
 Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels of a
 group.
@@ -61,7 +61,7 @@ def load_from_convolution(layer: Any, state: dict[str, Tensor], prefix: str, *_:
 
 
 def _is_determined(layer: Any) -> bool:
-    """Return whether the kernel size and one alpha, none of them trained, give all heads."""
+    """Return whether the kernel size and one alpha determine all heads, and none is trained."""
     centers, spread = layer.encoding.centers, layer.encoding.spread
     if centers.requires_grad or spread.requires_grad:
         return False

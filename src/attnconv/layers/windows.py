@@ -26,7 +26,7 @@ Support = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
 def support_of_factors(
     rows: Float[Tensor, "N_h Q_1 H"], columns: Float[Tensor, "N_h Q_2 W"]
 ) -> Support:
-    """Return the support of separable heads, whose probabilities have one factor per axis."""
+    """Return the support of separable heads, given their factors along each axis."""
     return (rows != 0).any(dim=0), (columns != 0).any(dim=0)
 
 
@@ -72,7 +72,7 @@ def tiles_may_pay(height: int, width: int) -> bool:
 
 
 def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
-    """Return tiles of `side` queries each along one axis, with the keys of their support."""
+    """Return tiles of `side` queries along one axis, each with the keys of its support."""
     first = support.int().argmax(dim=1).tolist()
     end = (support.shape[1] - support.flip(1).int().argmax(dim=1)).tolist()
     runs = [slice(start, min(start + side, len(first))) for start in range(0, len(first), side)]
@@ -106,7 +106,7 @@ def in_tiles(
     X: Float[Tensor, "H W B D"],
     compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """Return `compute(rows, columns, keys)` joined over all tiles; keys: the tile's part of X."""
+    """Return the results of `compute(rows, columns, keys)` joined over all tiles."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]

@@ -29,7 +29,7 @@ CONVERSION_FILE = "conversion.json"
 class Answers(BaseModel):
     """The number of test images that a network classifies correctly, and the time in seconds.
 
-    `right_mirrored`: with the sum of the logits for the image and for its mirror image.
+    `right_mirrored`: the number if the logits of the image and of its mirror image are summed.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ class Answers(BaseModel):
 class Converted(Answers):
     """The answers of a network of attention, compared with those of the CNN.
 
-    `largest_gap`: between the logits, relative to the largest logit of the CNN.
+    `largest_gap`: the largest difference of the logits, relative to the largest logit of the CNN.
     """
 
     same_class: int
@@ -54,8 +54,8 @@ class Conversion(BaseModel):
     """The answers of the trained CNN of a run, and of its conversion to attention.
 
     `attention` executes one-hot heads as shifts of the image, `softmax` computes the scores and the
-    softmax of every head at every query. `smallest_margin`: between the two largest logits of an
-    image, for the CNN, relative to the largest logit.
+    softmax of every head at every query. `smallest_margin`: the CNN's smallest difference between
+    the two largest logits of an image, relative to the largest logit.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -85,10 +85,10 @@ class Conversion(BaseModel):
 
 
 class SoftmaxAtEveryQuery(nn.Module):
-    """A converted layer executed as the paper writes it, equation (4), with a dense softmax.
+    """A converted layer that evaluates equation (4) as written, with a dense softmax.
 
-    All scores between a query and the pixels of the padded image enter the softmax, and all
-    probabilities are multiplied, the zeros as well.
+    The softmax covers all scores between a query and the pixels of the padded image, and all
+    probabilities are multiplied, including zeros.
     """
 
     def __init__(self, layer: ConvAsAttention):
@@ -109,7 +109,7 @@ class SoftmaxAtEveryQuery(nn.Module):
 
 
 def with_softmax_at_every_query(network: nn.Module) -> nn.Module:
-    """Return a copy of a converted network of 2D layers that takes no shortcut."""
+    """Return a copy of a converted network that computes the softmax at every query."""
     network = copy.deepcopy(network)
     layers = [(name, m) for name, m in network.named_modules() if isinstance(m, ConvAsAttention)]
     for name, layer in layers:
@@ -182,7 +182,7 @@ def _sha256(folder: Path) -> str:
 def load_conversion(record: RunRecord) -> Conversion | None:
     """Load the result of `compare` from the folder of a record, or return None if there is none.
 
-    DamagedFile if it is damaged or belongs to other weights.
+    Raises DamagedFile if it is damaged or belongs to other weights.
     """
     path = record.folder / CONVERSION_FILE
     if not path.exists():

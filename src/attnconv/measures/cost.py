@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """Measured cost: multiply-adds counted by torch, median seconds, MiB added at the peak."""
+    """Measured cost: multiply-adds counted by torch, median seconds, and added MiB at the peak."""
 
     products: float
     seconds: float
@@ -64,7 +64,7 @@ def seconds(
     device: str | torch.device = "cpu",
     warm_up: int = 1,
 ) -> float:
-    """Return the median time of `work()` in seconds, including the work of the device."""
+    """Return the median time in seconds of `work()`, until the device has finished it."""
     times = []
     for n in range(warm_up + repeats):
         wait(device)

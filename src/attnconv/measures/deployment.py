@@ -19,12 +19,12 @@ from ..vit.start import init_as_convolution
 
 @dataclass(frozen=True)
 class Example:
-    """A network to deploy, and the images with which it is tested.
+    """A network to deploy and the images that test it.
 
     `build` returns the network. Images have three channels and sides that are multiples of `step`,
     at most `largest`; without a step, the network accepts only images of `height` x `width`.
-    Exports are made with the images `given` and run on the images `other`, which have another batch
-    size, height and width.
+    Exports are made with the images `given` and run on the images `other`, whose batch size, height
+    and width differ.
     """
 
     build: Callable[[], nn.Module]
@@ -59,7 +59,7 @@ class Example:
         """The program that `torch.export` creates for any batch size and, unless fixed, any sides.
 
         Sides range from half to twice those of `given`, or up to `largest`. With a stride, some
-        guards are too complex for the solver; the flag defers them to run time.
+        guards are too complex for the solver, and a flag defers them to run time.
         """
         sides = {}
         if step := self.step:

@@ -101,7 +101,7 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     """Return the heads of each layer of a trained model.
 
     `moment`: an index into `record.history.epochs`. For a model with content, the maps are means
-    over test images, and exist only for the end of training. ValueError for a model without
+    over test images, and exist only for the end of training. Raises ValueError for a model without
     attention.
     """
     if content := record.content_maps:
@@ -124,7 +124,7 @@ def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:
-    """Average the probability of each shift over the query pixels for which it is in the image.
+    """Average the probability of each shift over the queries for which it stays in the image.
 
     `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. The result is 1 at
     the shift of a head with one fixed shift. A head that always attends to the same pixel, or to
@@ -145,7 +145,7 @@ def mean_by_shift(probabilities: Tensor) -> Tensor:
 def lemma_3_residual(
     encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
 ) -> Tensor:
-    """Return how far the heads of a trained layer are from selecting each shift, `(K, K)`.
+    """Return the distance of a trained layer's heads from selecting each shift, `(K, K)`.
 
     The residual is that of Lemma 3; see `expresses_convolution`.
     """
@@ -154,12 +154,12 @@ def lemma_3_residual(
 
 
 def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
-    """Return the mass of a quadratic head outside its best pixel, for each alpha.
+    """Return a quadratic head's mass outside its best pixel, for each alpha.
 
-    `alphas` `(n,)`; `offset`: the vector from a pixel to the head's centre; the result is `(n,)`,
-    float64. For a centre on the pixel, the mass there is 1 / theta^2, where theta is the sum of
-    exp(-alpha n^2) over the integers (equation 18). The masses of the other pixels are summed,
-    because 1 - mass would lose them to rounding.
+    `alphas` is `(n,)`, `offset` the vector from a pixel to the head's centre, and the result
+    `(n,)`, float64. For a centre on the pixel, the mass there is 1 / theta^2, where theta is the
+    sum of exp(-alpha n^2) over the integers (equation 18). The masses of the other pixels are
+    summed directly, because 1 - mass would lose them to rounding.
     """
     delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
     scores = -alphas.double()[:, None] * delta.square().sum(dim=1)

@@ -40,8 +40,8 @@ class LayerReport:
     `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: its best offset
     `heads.shifts` and the mean mass there, `heads.mass`. By head, `(N_h,)`: `mean_distance`
     `|k - q|` in tokens, weighted by the attention; `off_convolution`; `prefix_mass`, the attention
-    of patches to class, distillation and register tokens, which `maps` leave out.
-    `residual` `(K, K)`: Lemma 3's, with one mixture of heads for all images and queries.
+    of patches to class, distillation and register tokens, which `maps` leave out. `residual`
+    `(K, K)`: that of Lemma 3, with one mixture of heads for all images and queries.
     """
 
     name: str
@@ -60,15 +60,15 @@ class LayerReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The measures of several layers from `inspect_attention`, which print as a table."""
+    """The result of `inspect_attention` for several layers; it prints as a table."""
 
     kernel_size: int
     layers: tuple[LayerReport, ...]
 
     def table(self, by_head: bool | None = None) -> str:
-        """Return a plain text table with a line for each head, or for each layer with ranges.
+        """Return a plain text table with one line per head, or one line per layer with ranges.
 
-        By default a report of up to 36 heads lists heads. `LEGEND` explains the columns.
+        By default, a report of up to 36 heads has one line per head. `LEGEND` explains the columns.
         """
         lines = self._lines(by_head)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -138,8 +138,9 @@ def inspect_attention(
     layers by number, from 0; None takes all. See `LayerReport` for the measures, all in float64;
     time and memory grow with B times the square of the tokens, and a few images suffice.
 
-    ValueError for missing images, maps that have a wrong shape or are not probabilities, a kernel
-    larger than a layer's grid, or an unknown layer; TypeError for attention that cannot be read.
+    Raises ValueError for missing images, maps that have a wrong shape or are not probabilities, a
+    kernel larger than a layer's grid, or an unknown layer; TypeError for attention that cannot be
+    read.
     """
     chosen = chosen_layers(_attention(model, images), layers)
     return AttentionReport(kernel_size, tuple(_measure(each, kernel_size) for each in chosen))
@@ -148,7 +149,7 @@ def inspect_attention(
 def _attention(
     model: nn.Module | Tensor | Sequence[Tensor], images: Tensor | None
 ) -> list[LayerAttention]:
-    """Return the attention of each layer of a model, or of the maps that are given instead."""
+    """Return the attention of each layer of a model, or of given maps."""
     if not isinstance(model, nn.Module):
         return [_given(number, maps) for number, maps in enumerate(model, start=1)]
     if images is not None:
@@ -171,7 +172,7 @@ def _given(number: int, maps: Tensor) -> LayerAttention:
     if maps.ndim not in (5, 6):
         raise ValueError(
             f"got maps of shape {tuple(maps.shape)} for a layer, expected (heads, H, W, H, W) or"
-            " (images, heads, H, W, H, W), and the layers in front"
+            " (images, heads, H, W, H, W), preceded by the axis of the layers"
         )
     maps = (maps.unsqueeze(0) if maps.ndim == 5 else maps).detach().cpu()
     return LayerAttention(f"layer {number}", maps, torch.zeros(maps.shape[1]))
@@ -200,10 +201,10 @@ def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
     It is `||A - C||_F / ||A||_F` for the attention A of the queries whose K x K kernel lies inside
     the image, as in Lemma 3, and the matrix C nearest to A among those whose entries depend on the
     shift k - q only: each entry is the mean of A over all images and pairs of pixels with that
-    shift. It is 0 for a head that attends to one offset of the kernel, and also for uniform
-    attention, which is a convolution with the largest kernel. It is near 1 where attention follows
-    the image. Other softmax heads that depend only on positions deviate a little, because the
-    border renormalises them. `maps` `(B, N_h, H, W, H, W)`.
+    shift. The distance is 0 for a head that attends to one offset of the kernel, and also for
+    uniform attention, which is a convolution with the largest kernel. It is near 1 if attention
+    follows the image. Other softmax heads that depend only on positions deviate a little, because
+    the border renormalises them. `maps` `(B, N_h, H, W, H, W)`.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))

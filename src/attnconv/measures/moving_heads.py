@@ -45,10 +45,10 @@ def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
 
 
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
-    """Return the probability that each head gives to the pixel nearest to its centre.
+    """Return the probability that each head assigns to the pixel nearest to its centre.
 
-    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64. It is equation (18) away
-    from borders, for centres at any position.
+    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64. This is equation (18)
+    away from borders, for any centres.
     """
     centers, alpha = centers.double(), alpha.double()[..., None, None]
     near = torch.arange(-REACH, REACH + 1, device=centers.device)
@@ -82,7 +82,7 @@ def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
 
 
 def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """Return each layer's growth factor and the share of motion that it explains, each `(n,)`."""
+    """Return each layer's growth factor and the share of motion it explains, each `(n,)`."""
     return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
@@ -118,8 +118,8 @@ def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
 def effective_kernel(layer: ConvAsAttention) -> Tensor:
     """Return the weights that a layer applies at each shift, away from borders.
 
-    They are the sums over the heads of probability times W^(h), for shifts of up to `REACH` pixels:
-    `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, float64.
+    The weights are sums over the heads of probability times W^(h), for shifts of up to `REACH`
+    pixels: `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, float64.
     """
     delta = all_shifts(REACH + 1, REACH + 1).to(layer.weight.device)
     scores = copy.deepcopy(layer.encoding).double().scores(delta)
@@ -131,8 +131,8 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
     """Return the nearest convolution to a layer, with the layer's kernel size, and its distance.
 
     The distance is the norm of the weights that the layer applies outside the kernel, relative to
-    the norm of all its weights, away from borders. ValueError for layers with stride, dilation,
-    groups or unequal padding.
+    the norm of all its weights, away from borders. Raises ValueError for layers with stride,
+    dilation, groups or unequal padding.
     """
     pads = {before for before, _ in layer.padding} | {after for _, after in layer.padding}
     plain = {*layer.stride, *layer.dilation, layer.groups} == {1}
@@ -153,9 +153,9 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
 
 
 def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
-    """Return a copy of a converted network with each attention layer's nearest convolution.
+    """Return a converted network with attention replaced by the nearest convolutions.
 
-    Returns also the distance of each layer from its convolution.
+    The network is a copy. Also returns the distance of each layer from its convolution.
     """
     model, distances = copy.deepcopy(model), []
     for path, layer in list(model.named_modules()):

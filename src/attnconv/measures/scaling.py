@@ -22,7 +22,7 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A property in which networks approach the paper's; all others are those of the small tier."""
+    """A property that varies towards the paper's value; all others stay at the small tier's."""
 
     name: str
     question: str
@@ -68,7 +68,7 @@ STANDARD_ERRORS = 2.0
 def pooled_deviation(accuracies: Accuracies) -> float:
     """Return the standard deviation over seeds, pooled over all settings of a model.
 
-    ValueError if no setting has two seeds.
+    Raises ValueError if no setting has two seeds.
     """
     several = [np.asarray(values) for values in accuracies.values() if len(values) > 1]
     if not several:
@@ -150,14 +150,14 @@ class PowerLaw:
 def fit(settings: Sequence[Setting]) -> PowerLaw:
     """Fit a power law to all runs by least squares on log(test error).
 
-    ValueError if the settings do not determine the exponents.
+    Raises ValueError if the settings do not determine the exponents.
     """
     logs = np.log(np.concatenate([s.errors for s in settings] or [[]]))
     return PowerLaw(np.linalg.pinv(_inputs(settings)) @ logs)
 
 
 def _inputs(settings: Sequence[Setting]) -> np.ndarray:
-    """Return `[1, *log(scale)]` for each run; ValueError if they do not determine a fit."""
+    """Return `[1, *log(scale)]` for each run; ValueError if the runs do not determine a fit."""
     rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
     if not settings or np.linalg.matrix_rank(rows) < rows.shape[1]:
         raise ValueError(
@@ -221,7 +221,7 @@ class Prediction:
 def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
     """Extrapolate a model's test error to `scale` and check the law (`PREDICTION`).
 
-    ValueError if the settings do not determine the exponents, or none can be left out.
+    Raises ValueError if the settings do not determine the exponents, or none can be left out.
     """
     left_out, predicted = leave_largest_out(settings)
     error, ends = fit(settings).error_at(scale), interval(bootstrap(settings), scale)
@@ -233,8 +233,8 @@ def towards(
 ) -> np.ndarray:
     """Follow a power law from one setting to another, in equal steps of each quantity's logarithm.
 
-    Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. ValueError as
-    `fit`.
+    Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
+    as `fit`.
     """
     law, laws = fit(settings), bootstrap(settings)
     scales = np.geomspace(start.scale, end.scale, points).tolist()

@@ -133,7 +133,7 @@ WORDS = {
 
 
 def answers(records: Records) -> dict[str, str]:
-    """Answer each question of `RULES` from the finished runs, "helps" for each tier.
+    """Answer each question of `RULES` from the finished runs, and "helps" for each tier.
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
     which the standard error requires.

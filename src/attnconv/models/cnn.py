@@ -24,9 +24,9 @@ WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are nois
 class SmallCNN(nn.Module):
     """The CNN of chapters 14 and 15: images `(B, C, H, W)` -> logits `(B, num_classes)`.
 
-    The first group has `width` channels, the other two have twice as many. On 32 x 32 pixels, the
-    inputs of the groups have 31, 15 and 7 pixels per side, and that of the last pooling has 3. Call
-    `prepare` before training.
+    The first group has `width` channels, the other two have twice as many. For images of 32 x 32
+    pixels, the inputs of the groups have 31, 15 and 7 pixels per side, and the input of the last
+    pooling has 3. Call `prepare` before training.
     """
 
     SMALLEST = 9  # pixels per side, so that one pixel is left at the end
@@ -96,7 +96,7 @@ def as_free_attention(
     trained: Collection[str] = FREED,
     seed: int = 0,
 ) -> nn.Module:
-    """Return a copy of a CNN in which attention with trainable, soft heads replaces convolutions.
+    """Return a copy of a CNN with soft, trainable attention heads in place of its convolutions.
 
     The heads start with this `alpha` on the pixels of their kernel or, with `random_places`, at
     positions drawn with `seed` uniformly from the square that these pixels cover. Layers with

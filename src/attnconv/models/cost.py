@@ -1,7 +1,7 @@
 """Parameter and operation counts: in the paper's convention, in full, and as executed.
 
 Letters: T = H * W pixels, N_h heads, D_k key dimension, D_p position dimension. A multiplication
-and an addition count as two.
+and an addition count as two operations.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def _terms(module: nn.Module) -> int:
 
 
 def _products(attention: PositionAttention | ContentAttention, height: int, width: int) -> int:
-    """Return the products of dense attention on one image outside of linear layers."""
+    """Return the products of dense attention on one image, excluding linear layers."""
     pixels = height * width
     pairs = attention.num_heads * pixels**2
     if isinstance(attention, PositionAttention):

@@ -123,12 +123,12 @@ def self_attention_net(
 ) -> SelfAttentionNet:
     """Return the paper's network, freshly initialised.
 
-    The defaults are those of Table 2. Where the text and the published code differ, they are those
-    of the code, which produced the paper's numbers. `num_heads` may differ between layers, as after
-    pruning. `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` is the size of the
-    vector of each row shift and each column shift: by default 400 without content (`hidden`; the
-    text says 200) and 200 with content (`hidden // 2`, so that D_k = 400). `share_encoding` gives
-    all layers the same r_delta, as in section 2.3.
+    The defaults are those of Table 2. Where the text and the published code differ, the defaults
+    follow the code, which produced the paper's numbers. `num_heads` may differ between layers, as
+    after pruning. `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` is the size of
+    the vector of each row shift and each column shift: by default 400 without content (`hidden`;
+    the text says 200) and 200 with content (`hidden // 2`, so that D_k = 400). `share_encoding`
+    gives all layers the same r_delta, as in section 2.3.
     """
     heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
     if len(heads) != num_layers:
@@ -178,7 +178,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) ->
 
 
 def _set_width(model: Any, width: int, num_classes: int) -> None:
-    """Replace the stages of torchvision's ResNet18, which has no width parameter."""
+    """Replace the stages of torchvision's ResNet18 by stages of the given width."""
     model.inplanes, block = width, type(model.layer1[0])
     model.bn1 = nn.BatchNorm2d(width)
     model.layer1 = model._make_layer(block, width, 2)
@@ -198,7 +198,7 @@ def free_cnn(
 ) -> nn.Module:
     """Return an arm of chapter 15 that starts from an untrained `SmallCNN`.
 
-    `seed` draws the random positions of the heads, if the arm has them.
+    `seed` determines the random positions of the heads, if the arm has any.
     """
     return begin(SmallCNN(in_channels, num_classes, width), start, start_alpha, seed)
 
@@ -211,7 +211,7 @@ def build_model(name: str, **overrides) -> nn.Module:
 
     By default it maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are keyword
     arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or `vision_transformer`.
-    ValueError for an unknown name or override.
+    Raises ValueError for an unknown name or override.
     """
     if name not in SPECS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(SPECS))}")
@@ -280,8 +280,8 @@ def prune_degenerate_heads(
     """Return a copy without the degenerate heads, and the heads that each layer lost (from 0).
 
     The remaining heads keep their scores and values, and b_out is kept. The default criterion is
-    that of the published code, `PAPER_CRITERION` that of the text. TypeError unless the model has
-    the generalised quadratic encoding.
+    that of the published code, `PAPER_CRITERION` that of the text. Raises TypeError unless the
+    model has the generalised quadratic encoding.
     """
     encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):

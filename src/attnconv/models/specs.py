@@ -109,9 +109,9 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 class Tier:
     """A recipe on a data set.
 
-    `fixed`: runs are compared by recipe, so changing a parameter requires `override`.
-    `may_differ`: parameters that may vary within a table, because pages print them with each
-    number. `variant_of`: the tier whose model-specific settings also apply here, before `changes`.
+    `fixed`: runs are compared by recipe, so changing a parameter requires `override`. `may_differ`:
+    parameters that may vary within a table, because pages state them with each number.
+    `variant_of`: the tier whose model-specific settings also apply here, before `changes`.
     `models`: the models that may be trained in this tier (empty: all). `rate_factor` multiplies the
     models' learning rates. `keeps_weights`: commit the weights of seed 0.
     """
@@ -215,7 +215,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """The way in which an arm of chapter 15 starts from a CNN.
+    """How an arm of chapter 15 starts from a CNN.
 
     The arm starts after a `share` of the CNN's training. `heads` start on the "grid" of the
     kernels' pixels or at "random" positions; with None the network remains a CNN. `freed` names the

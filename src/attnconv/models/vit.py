@@ -38,7 +38,7 @@ def vision_transformer(
     `random` is the same with offsets drawn from N(0, 4 I) with `seed`, and `center` with all
     offsets zero. `frozen` is a convolution whose attention is not trained. `mimetic` is the
     initialisation of Trockman and Kolter (2023), with absolute positions in place of the bias, as
-    in their paper. ImportError without timm.
+    in their paper. Raises ImportError without timm.
     """
     try:
         from timm.models.vision_transformer import VisionTransformer

@@ -46,7 +46,7 @@ START_RUNS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict, what was measured, and the sample; `where`: the tier, or how it was judged."""
+    """A verdict, its measurement and sample; `where`: the tier, or how it was judged."""
 
     where: str
     verdict: str
@@ -270,7 +270,7 @@ def judge(claim: NamedClaim, records: Records, recorded: dict[str, dict[str, str
 def judge_and_print(names: Sequence[str], records: Records) -> bool:
     """Judge some claims in full, or all of them on one line each if `names` is empty.
 
-    Returns whether all of them stand. ValueError for an unknown name, before any is judged.
+    Returns whether all of them stand. Raises ValueError for an unknown name, before any is judged.
     """
     claims, recorded, changed = select(names) if names else all_claims(), read_recorded(), []
     for claim in claims:

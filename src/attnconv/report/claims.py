@@ -76,7 +76,7 @@ def _sizes(runs: Runs) -> Answer:
             cost = cost_in_table(model)
             equal += [as_printed(cost.parameters, published.parameters) == published.parameters]
             equal += [as_printed(cost.flops_paper, published.flops) == published.flops]
-    found = f"{sum(equal)} of {len(equal)} printed numbers equal ours, rounded alike"
+    found = f"{sum(equal)} of {len(equal)} printed numbers equal ours when rounded alike"
     return found, grade(sum(equal) / len(equal), 1.0, 0.5)
 
 
@@ -180,14 +180,14 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3)
         return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
 
     share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
-    return f"{share:.0%} of the heads of layer 4 do so", grade(share, enough / 9, some / 9)
+    return f"{share:.0%} of layer 4's heads meet our rule", grade(share, enough / 9, some / 9)
 
 
 @CLAIMS.claim(
     "4.2, Figure 4",
     "layers 1 and 2 are local, layers 3 to 6 also look further",
     "the mean distance of each of layers 3 to 6, averaged over its heads, is larger than those of"
-    " layers 1 and 2 and larger than before training (partly: that of at least half of them)",
+    " layers 1 and 2 and larger than before training (partly: for at least half of them)",
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-4",
 )
@@ -223,7 +223,7 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     "with a learned encoding some heads of layers 1 and 2, and fewer of layer 3, attend to single"
     " pixels",
     "at least {many} heads of layer 1, {many} of layer 2, and {few} of layer 3, but fewer than in"
-    " both others, put at least half of their mass on one shift (partly: one of the three holds)",
+    " either other, put at least half of their mass on one shift (partly: one of the three holds)",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -236,7 +236,7 @@ def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
 def mirrored(heads: Heads) -> Tensor:
     """Return how symmetric each head's map is about the query's column, `(N_h,)`.
 
-    It is the cosine similarity of the map, minus its mean, and its mirror image.
+    The measure is the cosine similarity between the map, minus its mean, and its mirror image.
     """
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)
@@ -248,8 +248,8 @@ def mirrored(heads: Heads) -> Tensor:
 @CLAIMS.claim(
     "4.3, Figure 5",
     "other heads attend to horizontally symmetric, not localised patterns",
-    "{enough} more heads than before training put less than half on one shift and are symmetric:"
-    " cosine similarity {cosine} with the mirror image, minus the mean (partly: {some})",
+    "{enough} more heads than before training put less than half of their mass on one shift and are"
+    " symmetric: cosine similarity {cosine} of map minus mean and mirror image (partly: {some})",
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
@@ -371,8 +371,8 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
     found = (
-        f"for the heads left in the paper, {saved[0]:.1%} of the parameters and {saved[1]:.1%} of"
-        " the FLOPs as published"
+        f"with the heads that the paper keeps, {saved[0]:.1%} fewer parameters and {saved[1]:.1%}"
+        " fewer FLOPs, counted as published"
     )
     return found, verdict(min(saved) >= percent / 100)
 
@@ -380,7 +380,7 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
 @CLAIMS.claim(
     "Appendix F, Figure 14",
     "with 16 heads, local ones are more frequent in the first layers",
-    "more heads with half of their mass on one shift in layers 1 to 3 than in layers 4 to 6",
+    "more heads have half of their mass on one shift in layers 1 to 3 than in layers 4 to 6",
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )

@@ -160,7 +160,7 @@ class Note:
 
 
 def commands_of(runs: Sequence[RunRecord]) -> Note:
-    """Return a note of the command that repeats each run, with the anchor `run-NAME`."""
+    """Return a note with the command that repeats each run, under the anchor `run-NAME`."""
     return Note(tuple((record.name, command_of(record)) for record in runs), anchor="run-")
 
 
@@ -174,7 +174,7 @@ def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: st
 
 
 def tier_note(records: Records, *models: str) -> Note:
-    """Return a note of the tier that a chapter shows, and how to run the paper tier."""
+    """Return a note that names the tier a chapter shows and how to run the paper tier."""
     tier = records.tier if any(map(records.of, models)) else "quick"
     text = f"Figures and tables show the {tier} tier"
     text += "".join(
@@ -193,7 +193,7 @@ def tier_note(records: Records, *models: str) -> Note:
 
 
 def missing_on_paper(records: Records, *models: str) -> Note | None:
-    """Return a note of the models not run in the paper tier and the command; None if all are."""
+    """Return a note on models not run in the paper tier, with a command; None if all were run."""
     paper = records.at("paper")
     if not (missing := [model for model in models if not paper.of(model)]):
         return None

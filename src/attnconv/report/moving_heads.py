@@ -140,7 +140,7 @@ for _name, _text, _ours, _other, _better, _worse in (
     PLACE,
     "grids grow without wider heads",
     "grow: with only positions freed, each of the last {last} layers grows by at least {share} of"
-    " its growth with freed widths too, mean over seeds (some grow: at least one does)",
+    " its growth with widths freed as well, averaged over seeds (some grow: at least one does)",
     "places-100",
     "freed-100",
     name="grids-grow",
@@ -181,14 +181,14 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
 
 
 def arms_table(records: Records) -> Table:
-    """Return each arm's accuracy at start and end and the motion of its heads, over the seeds."""
+    """Return each arm's initial and final accuracy and the motion of its heads, over the seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Final accuracies and motion of the heads. Accuracies are on the CIFAR-10 test set, mean"
-        " over seeds ± standard deviation: of the CNN from which the arm started (0.1, chance,"
-        " after 0 epochs), of its conversion to soft attention, of the trained arm, and of the arm"
-        " with each layer's nearest convolution of the same kernel size, batch statistics"
-        " unchanged. Mean over 3 × 3 layers and seeds: the pixels, of nine, that are nearest to"
+        "Final accuracies and motion of the heads. Accuracies on the CIFAR-10 test set, mean over"
+        " seeds ± standard deviation, are those of the CNN from which the arm started (0.1, chance,"
+        " after 0 epochs), its conversion to soft attention, the trained arm, and the arm with each"
+        " layer replaced by its nearest convolution of the same kernel size (batch statistics"
+        " unchanged). Averaged over 3 × 3 layers and seeds: how many of nine pixels are nearest to"
         " some head; the median distance moved, in pixels; the mass on a head's nearest pixel; the"
         " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )

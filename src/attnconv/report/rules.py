@@ -92,7 +92,7 @@ def verdict(holds: bool) -> str:
 
 
 def grade(amount: float, enough: float, some: float) -> str:
-    """Return the verdict for an amount: from `enough` on reproduced, from `some` on partly."""
+    """Return `reproduced` if an amount is at least `enough`, `partly` if at least `some`."""
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
 
 
@@ -117,7 +117,7 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """Return whether there were runs to judge the claim."""
+        """Return whether runs were available to judge the claim."""
         return self.verdict not in ("not run", "not asked")
 
 

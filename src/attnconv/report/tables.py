@@ -39,21 +39,21 @@ def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
 
 
 def table_1(records: Records) -> Table:
-    """Table 1: return test accuracy on CIFAR-10 and model sizes."""
+    """Return Table 1: test accuracy on CIFAR-10 and model sizes."""
     return _accuracies("Table 1", "Test accuracy on CIFAR-10 and model sizes", TABLE_1, records)
 
 
 def table_4(records: Records) -> Table:
-    """Table 4: return accuracy, parameters and FLOPs of all models, including appendix F's."""
+    """Return Table 4: accuracy, parameters and FLOPs of all models, including appendix F's."""
     return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
 
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
     caption = (
-        f"{name}. {what}, published and measured: after the last epoch, mean over the seeds ±"
-        " standard deviation; best: in the best epoch. Numbers in brackets are as printed. All"
-        " FLOPs count every product. Source: the paper; the run records in data/runs; the"
-        " replication of Varma and Prabhu (2020), one seed; cost_of."
+        f"{name}. {what}, published and measured. Measured accuracies are after the last epoch,"
+        " mean over the seeds ± standard deviation; the column best gives the best epoch. Numbers"
+        " in brackets are as printed. All FLOPs count every product. Source: the paper; the run"
+        " records in data/runs; the replication of Varma and Prabhu (2020), one seed; cost_of."
     )
     rows = [_accuracy_row(model, records) for model in models]
     return Table.of(name.lower().replace(" ", "-"), caption, rows)
@@ -117,7 +117,7 @@ def _measured(records: Records, model: str) -> str:
 
 
 def _size(records: Records, model: str) -> str:
-    """Return the number of parameters of a model's first run, or of one yet to be made."""
+    """Return the number of parameters of a model's first run, or of a run not made yet."""
     if runs := records.of(model):
         return f"{runs[0].info.parameter_count:,}"
     given = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
@@ -188,7 +188,7 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
 
 
 def table_2(records: Records) -> Table:
-    """Table 2: return the attention networks' parameters as printed, in the recipe, and as used."""
+    """Return Table 2: the attention networks' parameters as printed, in the recipe, and as used."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = cast(SelfAttentionNet, build_model("sa-quadratic"))
     norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
@@ -250,14 +250,14 @@ def tier_recipe() -> Table:
 
 
 def _recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return a tier's parameters of a model on the device meant for it, a GPU or a CPU."""
+    """Return a model's parameters in a tier, on the tier's intended device, a GPU or a CPU."""
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": tier})
     epochs = {"parent_epochs": parameters.parent().epochs} if MODELS[model].parent else {}
     return parameters.on("cuda" if tier == "paper" else "cpu").identity() | epochs
 
 
 def _matters(kind: str, parameter: str) -> bool:
-    """Say whether networks of a kind, "attention", "pruned" or "ResNet18", have a parameter."""
+    """Return whether networks of a kind ("attention", "pruned", "ResNet18") have a parameter."""
     of_attention = parameter in Network.names() or parameter == "position_rate"
     return parameter != "width" if kind != "ResNet18" else not of_attention
 
@@ -311,7 +311,7 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
 
 
 def table_3() -> Table:
-    """Table 3: return the types of positional encoding, with the shape of an instance of each."""
+    """Return Table 3: the types of positional encoding, with the shape of an instance of each."""
     shifts = relative_shifts(4, 4)
     made = {
         "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
@@ -331,9 +331,9 @@ def table_3() -> Table:
         row |= {kind: "yes" if mark == "x" else "-" for kind, mark in kinds}
         rows.append(row | {"implemented in encodings as": "; ".join(shapes)})
     caption = (
-        "Table 3. Types of positional encoding. The last column is computed: the shape of the"
-        " encoding for six words or 4 × 4 pixels; relative encodings are between all pairs."
-        " Source: the paper."
+        "Table 3. Types of positional encoding. The last column is computed here: the shape of the"
+        " encoding of six words or 4 × 4 pixels; relative encodings cover all pairs. Source: the"
+        " paper."
     )
     return Table.of("table-3", caption, rows)
 
@@ -344,8 +344,8 @@ def table_3() -> Table:
 def lemma_1_table(record: RunRecord) -> Table:
     """Return how close each layer's heads come to Lemma 1, and the layer's residual of Lemma 3.
 
-    The residual is defined for attention that does not depend on the image; content models have
-    none.
+    The residual is defined only for attention that does not depend on the image, so models with
+    content have none.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
@@ -364,11 +364,11 @@ def lemma_1_table(record: RunRecord) -> Table:
             row["largest residual of Lemma 3"] = residuals[number]
         rows.append(row)
     caption = (
-        "How close each layer is to Lemmas 1 and 3. Mass is a head's mean probability of its best"
-        " shift, among shifts of up to half the image, over the queries for which it lies inside"
-        " the image. A shift of the 3 × 3 kernel counts if some head has at least half of its mass"
-        " there. Effective pixels are those of the map of the middle query; with content, of its"
-        " mean over 100 test images, which is blurred. The residual is over the queries whose"
+        "How close each layer is to Lemmas 1 and 3. Mass is a head's mean probability at its best"
+        " shift, among shifts of up to half the image, over the queries for which this shift stays"
+        " inside the image. A shift of the 3 × 3 kernel counts if some head has at least half of"
+        " its mass there. Effective pixels refer to the map of the middle query or, with content,"
+        " to its mean over 100 test images, which is blurred. The residual covers the queries whose"
         f" kernel lies inside the image. Source: {record.source}."
     )
     return Table.of(f"lemma-1-{record.name}", caption, rows)

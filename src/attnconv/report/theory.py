@@ -1,8 +1,8 @@
 """The statements of the theory as claims that compute both of their sides.
 
 Statements that hold up to rounding are tested at several image sizes, in two data types and with
-several seeds, and the growth of the gap with the size is fitted, so that no statement passes
-because the test stopped at a small image.
+several seeds. The growth of the gap with the size is fitted as well, so that no statement passes
+merely because the tested images are small.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ EPSILONS = 100  # largest gap, in units of the machine epsilon
 GROWTH = 2.0
 ROUNDING = (
     "at every size, the gap between the two sides, relative to the largest value, is at most"
-    f" {EPSILONS} machine epsilons (median of {SEEDS} seeds), and it grows at most as the side of"
-    f" the image to the power {GROWTH:g}"
+    f" {EPSILONS} machine epsilons (median of {SEEDS} seeds), and it grows no faster than the side"
+    f" of the image to the power {GROWTH:g}"
 )
 # The two sides of a statement, for a size, a data type and a source of random numbers.
 Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
@@ -133,7 +133,7 @@ def _torch_convolution(image: Tensor, W: Tensor) -> Tensor:
 # --- sections 2 and 3: the definitions ------------------------------------------------------------
 
 
-@_equal("eq-4", "Equations (1), (2), (4)", "multi-head self-attention is that of torch")
+@_equal("eq-4", "Equations (1), (2), (4)", "multi-head self-attention agrees with torch's")
 def _attention(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     heads, width = 3, 12
     X = _random(size**2, width, dtype=dtype, generator=generator)
@@ -145,7 +145,7 @@ def _attention(size: int, dtype: torch.dtype, generator: torch.Generator) -> tup
     return ours, theirs(X, X, X, need_weights=False)[0].detach()
 
 
-@_equal("eq-5", "Equation (5)", "the convolution is that of torch")
+@_equal("eq-5", "Equation (5)", "the convolution agrees with torch's")
 def _convolution(
     size: int, dtype: torch.dtype, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -153,7 +153,9 @@ def _convolution(
     return convolution(image, W), _torch_convolution(image, W)
 
 
-@_equal("eq-8", "Equation (8)", "the scores with a relative encoding are four terms", (2, 3, 4, 6))
+@_equal(
+    "eq-8", "Equation (8)", "scores with a relative encoding are sums of four terms", (2, 3, 4, 6)
+)
 def _relative_scores(
     size: int, dtype: torch.dtype, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -203,8 +205,8 @@ def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple
     "lemma-2",
     "Lemma 2",
     "the quadratic encoding approaches one-hot attention as alpha grows",
-    "the probability off the centre is at most 4 exp(-alpha), and falls as exp(-alpha) to within"
-    " 1 % in the exponent",
+    "the probability off the centre is at most 4 exp(-alpha), and decays like exp(-alpha), to"
+    " within 1 % in the exponent",
     f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
 )
 def _lemma_2() -> Answer:
@@ -219,9 +221,9 @@ def _lemma_2() -> Answer:
 
 
 def _off_centre(alpha: float, size: int) -> float:
-    """Return the probability that a head of centre (0, 0) gives to other pixels.
+    """Return the largest probability, over the queries, off the centre (0, 0) of a head.
 
-    It is the largest over the queries, and summed without the centre, since 1 - p would be rounded.
+    The other pixels are summed directly, because 1 - p would be rounded.
     """
     encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha)
     maps = attention_probabilities(encoding, size, size)[0].detach().reshape(size**2, size**2)
@@ -232,7 +234,8 @@ def _off_centre(alpha: float, size: int) -> float:
     "lemma-2-in-floating-point",
     "Lemma 2",
     "from a finite alpha on, attention is exactly one-hot in floating point",
-    "at hard_alpha of the data type every probability is 0 or 1, and one below it some is not",
+    "at hard_alpha of the data type every probability is 0 or 1, and at hard_alpha - 1 some"
+    " probability is not",
     f"all shifts of a 3 x 3 kernel, side 8, {len(DTYPES)} data types",
 )
 def _hard() -> Answer:
@@ -263,7 +266,7 @@ def _theorem_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tup
     "Theorem 1",
     "at a finite alpha the error stays below the bound of the book",
     "no output differs by more than softness_bound, and at sufficient_alpha none by more than"
-    " the gap asked for",
+    " the requested gap",
     "alpha from 0.5 to 20, three random kernels, side 12, float64",
 )
 def _bound() -> Answer:
@@ -284,7 +287,7 @@ def _bound() -> Answer:
         asked = 10.0 ** -np.arange(1, 8)
         ratios = [gap(sufficient_alpha(W, each, size)).max().item() / each for each in asked]
         largest = max(largest, *ratios)
-    found = f"at most {max(shares):.2f} of the bound; {largest:.2f} of the gap asked for"
+    found = f"at most {max(shares):.2f} of the bound; {largest:.2f} of the requested gap"
     return found, "holds" if max(shares) <= 1 and largest <= 1 else "fails"
 
 
@@ -314,7 +317,9 @@ HYPERPARAMETERS: tuple[dict, ...] = (
 )
 
 
-@_equal("torch-layers", "Theorem 1", "every kind of torch convolution converts", (8, 16, 32))
+@_equal(
+    "torch-layers", "Theorem 1", "every kind of torch convolution can be converted", (8, 16, 32)
+)
 def _layers(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     images = _random(2, 4, size, size, dtype=dtype, generator=generator)
     ours, theirs = [], []
@@ -394,7 +399,7 @@ def _hard_maps(side: int) -> Tensor:
     "Lemma 3 (corrected)",
     "heads express every convolution if and only if one mixture selects each shift",
     "nine one-hot heads leave a residual below 1e-10; without any one of them it exceeds 0.9",
-    "all nine heads left out in turn, sides 5 and 8",
+    "each of the nine heads left out in turn, sides 5 and 8",
 )
 def _lemma_3() -> Answer:
     whole, without = [], []
@@ -413,7 +418,7 @@ def _lemma_3() -> Answer:
     "Lemma 3 (as printed)",
     "false as printed: a mixture for each query does not suffice",
     "heads that exchange their shifts at every other query have a mixture for each query (residual"
-    " below 1e-10), and no shared one (above 0.5)",
+    " below 1e-10), but no shared one (above 0.5)",
     "nine one-hot heads, side 7",
 )
 def _counterexample() -> Answer:

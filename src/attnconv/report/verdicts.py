@@ -57,7 +57,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
             others.append(row)
     source = "Source: the rules in report/claims.py"
     caption = (
-        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each judged by a rule"
+        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims. A rule judges each"
         f" from the runs of a tier. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
@@ -117,7 +117,7 @@ def long_run_table(records: Records) -> Table:
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
-    """Return a tier's result and verdict, in words, on the claim whose text begins as given."""
+    """Return a tier's result and verdict on the claim whose text starts with `begins`."""
     (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
     result = finding(claim, records.at(tier))
     return f"{result.found} ({result.verdict})"
@@ -163,9 +163,9 @@ def trained_heads(records: Records) -> Note:
         f"In the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}),"
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
         " averaged over seeds: a head puts at least half of its attention there."
-        f" {close or 'None'} of the {len(largest)} layers can express every 3 × 3 convolution, even"
-        f" nearly: the residual of Lemma 3 is {ends}. It is 0 for a layer that can, and about 1"
-        " for one that misses any position, no matter how many."
+        f" {close or 'None'} of the {len(largest)} layers can approximately express every 3 × 3"
+        f" convolution: the residual of Lemma 3 is {ends}. It is 0 for a layer that can express"
+        " all of them, and about 1 for one that misses at least one position."
     )
 
 
@@ -195,12 +195,12 @@ MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of
 README_CAPTION = (
     "Test accuracy on CIFAR-10: as published (one seed), and here after the last epoch, mean ±"
     " standard deviation over n seeds (from data/runs). The networks of the small tier are"
-    " narrower: compare its accuracies with each other only."
+    " narrower, so compare its accuracies only with each other."
 )
 
 
 def readme_part(records: Records) -> str:
-    """Return the text of the README between the marks."""
+    """Return the part of the README between the marks, with the current results."""
     table, state = summary(records), README_CAPTION
     for tier in ("small", "paper"):
         mine = records.at(tier)
@@ -214,7 +214,10 @@ def readme_part(records: Records) -> str:
 
 
 def update_readme(records: Records, path: Path | None = None) -> bool:
-    """Rewrite the part and return whether it changed; ValueError if the marks are missing."""
+    """Rewrite the results in the README and return whether they changed.
+
+    Raises ValueError if the marks are missing.
+    """
     path = path or README
     text = path.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), re.DOTALL)

@@ -1,8 +1,8 @@
 """The attention of a model, as stored in its run record.
 
-For position-only attention, the record contains the parameters of the heads over the epochs; for
-attention with content, maps of test images. Letters: n saved steps, L layers, N_h heads, Q query
-pixels, B images, H x W pixels.
+For position-only attention, the record contains the parameters of the heads over the epochs. For
+attention with content, it contains maps of test images. Letters: n saved steps, L layers, N_h
+heads, Q query pixels, B images, H x W pixels.
 """
 
 from collections.abc import Mapping
@@ -49,14 +49,15 @@ class PositionHistory:
         ]
 
     def layers(self, name: str) -> list[Tensor]:
-        """Return a snapshot tensor of each layer that has it, such as `centers` `(n, N_h, 2)`."""
+        """Return one snapshot tensor, such as `centers` `(n, N_h, 2)`, of each layer with it."""
         return [layer[name] for layer in self.by_layer if name in layer]
 
 
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Stack the tensors of `models.snapshot`, given by the number of epochs done.
 
-    Returns `epochs`, `layer1.centers` and so on, and nothing for a model without such tensors.
+    Returns `epochs`, `layer1.centers` and so on, or an empty result for a model without such
+    tensors.
     """
     names = next(iter(snapshots.values()))
     stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
@@ -68,7 +69,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
     The scores are the same up to rounding, and the encoding cannot be trained. A snapshot contains
     `centers` and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`.
-    ValueError for anything else.
+    Raises ValueError for anything else.
     """
     names = set(snapshot)
     if names == {"centers", "alpha"}:
@@ -147,7 +148,7 @@ class ContentMaps:
         return cls(tensors["queries"], tensors["mean_maps"], tensors["shift_probabilities"], single)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that are stored in a record, by name."""
+        """Return the tensors to be stored in a record, by name."""
         tensors = {
             name: getattr(self, name) for name in ("queries", "mean_maps", "shift_probabilities")
         }

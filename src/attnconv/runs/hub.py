@@ -1,7 +1,8 @@
-"""Trained models in the folder format of the Hugging Face hub; needs the package huggingface-hub.
+"""Trained models in the folder format of the Hugging Face hub (needs the package huggingface-hub).
 
-A folder holds a run record, its weights as `model.safetensors`, a `config.json` and a model card.
-`make release` writes one for each run whose weights are stored. Nothing in it is code or pickle.
+A folder contains a run record, its weights as `model.safetensors`, a `config.json` and a model
+card. `make release` writes one for each run with stored weights. It contains no code and no pickle
+files.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """Parameters of runs, and their validation.
 
-They are grouped in classes: task, optimisation, networks, parent, and place of computation. On the
-command line and in papermill they are given by name, without groups.
+They are grouped in classes: task, optimisation, networks, parent, and place of computation. The
+command line and papermill accept them by name, without groups.
 """
 
 import math
@@ -77,7 +77,7 @@ class Parameters(BaseModel):
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
         """Return the parameters from a notebook's `globals()`.
 
-        Every name defined since `before` is taken as a parameter, so that typing errors are found.
+        Every name defined since `before` counts as a parameter, so that typing errors are found.
         """
         new = set(namespace) - set(before) - RESERVED
         return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
@@ -214,7 +214,7 @@ class Parent(Parameters):
 
 
 class Folders(Parameters):
-    """Folders of one machine, which are not part of the record."""
+    """Folders on one machine, not part of the record."""
 
     runs: str = ""
     """folder of the records; empty: the repository's data/runs"""
@@ -227,7 +227,7 @@ class Folders(Parameters):
 class Place(Folders):
     """Device and form of the computation.
 
-    They do not change a run, except for rounding and the random numbers of dropout.
+    These parameters change only rounding and the random numbers of dropout.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -340,11 +340,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_copy(update=automatic)
 
     def identity(self) -> dict[str, Any]:
-        """Return the parameters that identify the run; it may continue a run with equal ones."""
+        """Return the parameters that identify the run; equal ones allow it to be continued."""
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Return the parameters of the run from whose model this one starts."""
+        """Return the parameters of the run whose model this run starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
         apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
@@ -355,7 +355,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """Return the learning rate of a step of an epoch (both from 0), with `steps` per epoch."""
+        """Return the learning rate at a step of an epoch (both from 0), with `steps` per epoch."""
         by_epoch = self.schedule_every == "epoch"
         now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
         rise = self.warm_up * end

@@ -1,4 +1,4 @@
-"""Run records: the parameters, environment and metrics of a run, and what its heads attend to.
+"""Run records: the parameters, environment, metrics and attention of a run.
 
 Training writes records, and the book reads them. The folder `<model>--<dataset>--seed<k>/`
 (`<model>--<dataset>-<tier>--seed<k>/` for tiers other than the data set's first one) contains
@@ -79,7 +79,7 @@ class RunInfo(BaseModel):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run record that was read from its folder.
+    """A run record read from its folder.
 
     `attention`: the tensors that `history` and `content_maps` interpret; empty until the run is
     finished.
@@ -111,7 +111,7 @@ class RunRecord:
     def parent(self) -> dict[str, Any]:
         """The run from which this one started, and how its model was changed.
 
-        ValueError for a run that started from scratch.
+        Raises ValueError for a run that started from scratch.
         """
         if self.info.parent is None:
             raise ValueError(
@@ -173,7 +173,7 @@ class RunRecord:
 
     @cached_property
     def content_maps(self) -> ContentMaps | None:
-        """The attention maps of a model with content; None for others, and until it is finished."""
+        """The attention maps of a model with content; None for other models and unfinished runs."""
         if not (self.has_content and self.attention):
             return None
         return ContentMaps.from_tensors(self.attention)
@@ -224,7 +224,8 @@ def write_run(
 def load_run(folder: str | Path) -> RunRecord:
     """Read and verify a record, including its snapshots.
 
-    FileNotFoundError if there is none, DamagedFile if it does not have the content written.
+    Raises FileNotFoundError if there is none, and DamagedFile if its content is not what was
+    written.
     """
     folder = Path(folder)
     path = folder / "run.json"
@@ -276,8 +277,8 @@ def _read_attention(path: Path) -> dict[str, Tensor]:
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
     """Read all records of a folder, by default the repository's `data/runs`, sorted by name.
 
-    Returns the records and, by name, the error in each damaged one. FileNotFoundError if the given
-    folder does not exist.
+    Returns the records and, by name, the error in each damaged one. Raises FileNotFoundError if the
+    given folder does not exist.
     """
     if folder and not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")

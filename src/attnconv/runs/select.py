@@ -12,7 +12,7 @@ ON_AMD = "mkl-on-amd.so"  # built as in book/train.md; other libraries are found
 
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
-    """Return the parameters of a run that differ from the recipe of its model, data and tier."""
+    """Return the parameters in which a run differs from the recipe of its model, data and tier."""
     given = {
         name: value for name, value in record.info.parameters.items() if name not in Place.names()
     }
@@ -57,8 +57,8 @@ def command(**parameters: Any) -> str:
 class Records:
     """The run records of one tier: finished runs of its recipe on the whole of CIFAR-10.
 
-    `found`: such records of all tiers; `left_out`: by name, the reason why any other record of the
-    folder is excluded.
+    `found`: such records of all tiers. `left_out`: the reason why each other record of the folder
+    is excluded, by name.
     """
 
     found: list[RunRecord]
@@ -98,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why records of a model are excluded, or "not run", or "" if none is excluded."""
+        """Return why records of a model are excluded, "not run" if there are none, or else ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
@@ -107,7 +107,7 @@ class Records:
 
     @property
     def name(self) -> str:
-        """The name of the tier, for a sentence."""
+        """The name of the tier as it starts a sentence."""
         return f"{self.tier.capitalize()} tier"
 
     def command(self, model: str) -> str:

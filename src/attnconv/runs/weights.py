@@ -26,8 +26,8 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     """Copy weights into a model.
 
-    ValueError unless names and shapes match the model. (`load_state_dict` would require a shared
-    weight under each of its names.)
+    Raises ValueError unless names and shapes match the model. (`load_state_dict` would require a
+    shared weight under each of its names.)
     """
     targets = named_weights(model)
     expected, found = (
@@ -74,8 +74,8 @@ def load_model(
     It maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in alphabetical order. Its
     `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares those of the
     data set. The weights are stored with the record. `runs` is the folder of the records, by
-    default the repository's data/runs. ValueError for an unknown model or tier, FileNotFoundError
-    if there is no such run or no stored weights, DamagedFile if they are damaged.
+    default the repository's data/runs. Raises ValueError for an unknown model or tier,
+    FileNotFoundError if there is no such run or no stored weights, DamagedFile if they are damaged.
     """
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
@@ -84,9 +84,9 @@ def load_model(
 
 
 def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
-    """Return the model of a record as `load_model` does, with the weights in a file beside it.
+    """Return the model of a record as `load_model` does, with weights from a file in its folder.
 
-    FileNotFoundError if there is no such file, DamagedFile if it cannot be used.
+    Raises FileNotFoundError if there is no such file, DamagedFile if it cannot be used.
     """
     path = record.folder / file
     if not path.exists():
@@ -106,11 +106,11 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
 
 
 def picture_transform(picture: Any) -> Tensor:
-    """Prepare an image as those of CIFAR-10 are prepared in training and testing.
+    """Prepare an image in the same way as CIFAR-10's images in training and testing.
 
     It takes a PIL image or a uint8 array `(H, W, 3)` of any size and returns `(3, 32, 32)`. The
-    normalisation is that of the published code; CIFAR-10's true one reduces accuracy. ValueError
-    for another shape or type.
+    normalisation is that of the published code; CIFAR-10's true one reduces accuracy. Raises
+    ValueError for another shape or type.
     """
     from torchvision import transforms  # here, as importing it takes seconds
 

@@ -4,5 +4,5 @@ It needs only torch.
 
 Read the modules in this order: `grid` (pixels and shifts), `attention` (equations (1) to (8)),
 `encodings`, `theorem1` (with Lemmas 1 and 2), `theorem2` (the converse), `expressivity` (Lemma 3).
-`attnconv.layers` computes the same functions fast; tests compare the two.
+`attnconv.layers` contains fast versions of the same functions; tests compare the two.
 """

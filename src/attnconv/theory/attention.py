@@ -125,8 +125,8 @@ def relative_score_terms(
 ]:
     """Return the four terms of equation (8) for one head, in the paper's order.
 
-    Their sum is A^rel; the terms broadcast. As in the equation, X holds row vectors and the weights
-    act on columns; r holds r_delta for each query and key.
+    Their sum is A^rel; the terms broadcast. As in the equation, X contains row vectors and the
+    weights act on columns; r contains r_delta for each query and key.
     """
     X_qry, X_key, r_key = X @ W_qry.mT, X @ W_key.mT, r @ W_key_hat.mT
     return (

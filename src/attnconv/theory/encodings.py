@@ -69,15 +69,15 @@ def softmax_without_tails(
 ) -> Float[Tensor, "*B keys"]:
     """Return the softmax over the last dimension with negligible probabilities exactly zero.
 
-    A probability below eps / (4 n) of the largest is cut off, where eps is the spacing of the
+    Probabilities below eps / (4 n) of the largest are cut off, where eps is the spacing of the
     dtype's numbers at 1 and n the number of scores. Pass n if some of the scores that would be cut
     off have already been omitted. The omitted probabilities sum to less than a quarter of the last
     digit of the largest one, so no sum of probabilities changes by more than its rounding error.
 
-    This is for speed: processors are up to a hundred times slower with the subnormal numbers in the
-    tails of a Gaussian. The cutoff is applied before the softmax, so the gradients there are also
-    zero. In float16, which has a small range, subnormal probabilities may remain. Exported graphs
-    keep the tails, because the cutoff would fix the number of scores.
+    The cutoff saves time: processors are up to a hundred times slower with the subnormal numbers in
+    the tails of a Gaussian. The cutoff is applied before the softmax, so the gradients there are
+    also zero. In float16, which has a small range, subnormal probabilities may remain. Exported
+    graphs keep the tails, because the cutoff would fix the number of scores.
     """
     if torch.compiler.is_exporting():
         return scores.softmax(dim=-1)
@@ -88,7 +88,7 @@ def softmax_without_tails(
 
 
 class PositionEncoding(nn.Module):
-    """Base class of encodings whose scores depend on the shift only.
+    """Base class of encodings whose scores depend only on the shift.
 
     A subclass sets `num_heads` and defines `scores`.
     """
@@ -96,7 +96,7 @@ class PositionEncoding(nn.Module):
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the few numbers per head that figures need, detached, with the head axis first."""
+        """Return the numbers per head that the figures need, detached, with the head axis first."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -222,9 +222,10 @@ class QuadraticEncoding(SeparableEncoding):
 
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
-        """Return heads with centres `(N_h, n)` and one alpha > 0, which do not require gradients.
+        """Return heads with fixed centres `(N_h, n)` and one fixed alpha > 0.
 
-        Raises ValueError for an alpha that is not positive or too large for the centres' dtype.
+        They do not require gradients. Raises ValueError for an alpha that is not positive or too
+        large for the centres' dtype.
         """
         if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
             raise ValueError(
@@ -321,10 +322,10 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 
 
 class LearnedShiftEmbedding(nn.Module):
-    """Learned r_delta, the row vector of delta_1 beside the column vector of delta_2. Section 4.3.
+    """Learned r_delta: the row vector of delta_1 concatenated with the column vector of delta_2.
 
-    Turns shifts `(..., 2)` into `(..., 2 * dim)`: one learned vector of `dim` numbers for each row
-    shift and each column shift of images up to `height` x `width`.
+    Section 4.3. The module maps shifts `(..., 2)` to `(..., 2 * dim)`, with one learned vector of
+    `dim` numbers for each row shift and each column shift of images up to `height` x `width`.
     """
 
     def __init__(self, height: int, width: int, dim: int):
@@ -335,7 +336,7 @@ class LearnedShiftEmbedding(nn.Module):
     def axis(self, axis: int, delta: Tensor) -> Tensor:
         """Return the vectors `(..., dim)` of the shifts `(...)` along one axis.
 
-        Raises ValueError for shifts beyond the image, on a CPU.
+        On a CPU, raises ValueError for shifts beyond the image.
         """
         size = self.sizes[axis]
         # On other devices, reading a number would wait for the computation.
@@ -355,7 +356,7 @@ class LearnedShiftEmbedding(nn.Module):
 class LearnedRelativeEncoding(SeparableEncoding):
     """Learned 2D relative encoding, position only: scores v^(h) . r_delta. Section 4.3.
 
-    The scores are the last term of equation (8). The embedding has `dim` numbers per row shift and
+    The scores are the last term of equation (8). The embedding uses `dim` numbers per row shift and
     per column shift: floor(D_p / 2) = 200 in the paper, 400 (the default) in the published code.
     v^(h) consists of a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. Layers may
     share one embedding r_delta, as in section 2.3; the published code has one per layer.

@@ -93,10 +93,10 @@ def expresses_convolution(
     Accepts any attention maps `(N_h, H, W, H, W)`, constructed or trained, or
     `(B, N_h, H, W, H, W)` on several images. The residual of a shift is the largest distance, over
     the query pixels of all images, between the one-hot map of that shift and its combination of
-    heads. Phi minimises the sum over all queries. A residual is 0 if the heads combine to the
-    one-hot map, and about 1 if they do not attend to the shift (it can slightly exceed 1). The maps
-    express every such convolution if no residual exceeds `tol`. For `shared` and `border`, see
-    `head_combination` and `shift_targets`.
+    heads. Phi minimises the sum of squares over all queries. A residual is 0 if the heads combine
+    to the one-hot map, and about 1 if they do not attend to the shift (it can slightly exceed 1).
+    The maps express every such convolution if no residual exceeds `tol`. For `shared` and `border`,
+    see `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
@@ -113,7 +113,7 @@ def expect_probabilities(maps: Tensor) -> None:
         "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
     )
     if not bool(torch.isfinite(maps).all()):
-        raise ValueError(f"the attention maps hold NaN or infinite numbers, {expected}")
+        raise ValueError(f"the attention maps contain NaN or infinite numbers, {expected}")
     sums = maps.detach().double().sum(dim=(-2, -1))
     if bool(((sums - 1).abs() > 1e-2).any()) or bool((maps < 0).any()):
         raise ValueError(

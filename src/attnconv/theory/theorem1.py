@@ -41,7 +41,7 @@ class Heads(NamedTuple):
 
 
 def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
-    """Return the values `W_val`, `W_out` of heads that each attend to one shift of the kernel.
+    """Return `W_val` and `W_out` for heads that each attend to one shift of the kernel.
 
     With (10), self-attention is the sum over heads of X_{q + Delta^(h)} W^(h) with
     W^(h) = W_val^(h) W_out^(h), equation (11). It is the convolution if W^(h) is the kernel's
@@ -52,7 +52,7 @@ def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
 
 
 def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h 3"]:
-    """Return the vectors v^(h) with which head h attends to the shift Delta^(h). Equation (9).
+    """Return the vectors v^(h) that make head h attend to the shift Delta^(h). Equation (9).
 
     The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant.
     The larger alpha is, the closer the softmax is to (10).
@@ -61,7 +61,7 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 
 
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
-    """Return the parameters with which self-attention expresses the convolution with kernel W.
+    """Return parameters for which self-attention expresses the convolution with kernel W.
 
     There is one head per shift. The default `alpha` is `hard_alpha` of the dtype.
     """
@@ -90,8 +90,8 @@ def convolution_by_attention(
 ) -> Float[Tensor, "*B H W D_out"]:
     """Return the zero-padded convolution of an image, computed by self-attention. Theorem 1.
 
-    The image is padded, and the output cropped: equation (10) cannot hold at a border query, whose
-    target pixel is missing, but in the padded image each pixel of X is an interior query.
+    The image is padded and the output cropped. Equation (10) cannot hold at a border query, whose
+    target pixel is missing, but in the padded image every pixel of X is an interior query.
     """
     heads = heads_for(W, alpha)
     height, width = X.shape[-3:-1]
@@ -107,9 +107,9 @@ def convolution_by_attention(
 def hard_alpha(dtype: torch.dtype) -> int:
     """Return the smallest whole alpha at which a neighbour's weight `e^-alpha` rounds to zero.
 
-    A head whose centre is a pixel of the image then has one-hot attention in `dtype`, which is
-    Lemma 2 without the limit. A positive number rounds to zero below half the smallest subnormal
-    number s, so alpha > ln 2 - ln s.
+    A head whose centre is a pixel of the image then has one-hot attention in `dtype`: Lemma 2
+    without the limit. A positive number rounds to zero below half the smallest subnormal number s,
+    so alpha > ln 2 - ln s.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
@@ -125,10 +125,10 @@ def softness_bound(
 
     The bound is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, in
     float64, for images whose pixels, including the padding, are at most `largest` in absolute
-    value. It ignores rounding. The attention on all pixels but the centre sums to at most
-    4 exp(-alpha), and moving a mass m changes a head's average by at most 2 m `largest`
+    value. It ignores rounding. The attention on all pixels but the centre sums to at most 4
+    exp(-alpha), and moving a mass m changes a head's average by at most 2 m `largest`
     (`theorem_1_gap` in proofs/). Raises ValueError unless alpha, `largest` and the kernel are
-    finite and the first two not negative.
+    finite, and alpha and `largest` nonnegative.
     """
     for name, value in {"alpha": alpha, "largest": largest}.items():
         if not 0 <= value < math.inf:
@@ -140,11 +140,11 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha such that for it, and any larger one, every output's error is below `gap`.
+    """Return an alpha from which on every output's error is below `gap`.
 
-    `gap` must be positive; the other arguments are those of `softness_bound`. Returns 0 for a
-    kernel of zeros. Raises ValueError unless all are finite. Proved as
-    `theorem_1_alpha` in proofs/.
+    `gap` must be positive; the other arguments are those of `softness_bound`. Any larger alpha
+    suffices as well (`theorem_1_alpha` in proofs/). Returns 0 for a kernel of zeros. Raises
+    ValueError unless all arguments are finite.
     """
     if not 0 < gap < math.inf:
         raise ValueError(f"gap is {gap!r}, expected a finite number above 0")

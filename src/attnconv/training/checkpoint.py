@@ -58,7 +58,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint. DamagedFile if its content is not what was written."""
+        """Read a checkpoint. Raises DamagedFile if its content is not what was written."""
         tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, `step-<number of steps>.safetensors`, which contain no code."""
+    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they contain no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -93,7 +93,7 @@ class Checkpoints:
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint and remove all but the two newest.
 
-        Return False, with a warning, if it could not be written (for example on a full disk).
+        Return False, with a warning, if this fails (for example on a full disk).
         """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
@@ -117,7 +117,7 @@ class Checkpoints:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Write the weights after an epoch, which are kept; warn if the disk is full."""
+        """Write the weights after an epoch, to be kept; warn if the disk is full."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:

@@ -15,7 +15,7 @@ from ..theory.encodings import QuadraticEncoding
 
 @dataclass(frozen=True)
 class Imitation:
-    """A layer that was trained to imitate a convolution, with the course of the training.
+    """A layer trained to imitate a convolution, with the history of its training.
 
     `centers` `(steps + 1, N_h, 2)` are the centres of the heads, `errors` `(steps,)` the relative
     errors.
@@ -33,7 +33,7 @@ def imitate_convolution(
 
     The data are random crops of an image `(H, W, C)`. The optimizer is Adam with a cosine schedule
     to zero, from 3e-2 for centres and spreads and from 1e-2 for the values. The values are
-    initialised at zero (or as by torch) and have the weight decay. The error
+    initialised at zero (or as torch does) and are the only parameters with weight decay. The error
     ||attention - convolution|| / ||convolution|| excludes the border of a crop, where attention and
     a zero-padded convolution differ.
     """
@@ -112,7 +112,7 @@ def _outputs(convs: Sequence[nn.Conv2d], X: Tensor) -> Tensor:
 def _copy_back(
     layers: Sequence[PositionAttention], encoding: QuadraticEncoding, weight: Tensor, bias: Tensor
 ) -> None:
-    """Copy to each layer its part of the jointly trained parameters."""
+    """Copy the jointly trained parameters back to their layers."""
     for number, layer in enumerate(layers):
         own = cast(QuadraticEncoding, layer.encoding)
         own.centers.copy_(encoding.centers.chunk(len(layers))[number])

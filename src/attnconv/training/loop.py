@@ -1,4 +1,4 @@
-"""The training of a model: a run from its start to its record, epochs, steps and the optimizer.
+"""The training of a model: a run from start to record, with epochs, steps and the optimizer.
 
 All random numbers of a step are functions of the seed, the epoch and the step (and, for dropout,
 the process). On a CPU, a run that was killed and resumed therefore gives bit-for-bit the same
@@ -59,10 +59,10 @@ class Run:
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     """Train a model, or continue an interrupted run, and write its record.
 
-    Equal parameters on the same machine give equal metrics, on a CPU bit for bit. It starts several
-    `processes` itself, even from a notebook, unless torchrun or accelerate launch started them.
-    ValueError if the folders contain another run, RuntimeError if the loss is not finite,
-    `Interrupted` after SIGINT or SIGTERM.
+    Equal parameters on the same machine give equal metrics, on a CPU bit for bit. The function
+    starts several `processes` itself, even from a notebook, unless torchrun or accelerate launch
+    started them. Raises ValueError if the folders contain another run, RuntimeError if the loss is
+    not finite, `Interrupted` after SIGINT or SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
         launch(train, (parameters, dataset), parameters.processes, parameters.device)
@@ -94,7 +94,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 
 class Training:
-    """A run in progress: model, optimizer, and the progress, which only the loop changes."""
+    """A run in progress: its model, its optimizer and its progress, changed only by the loop."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -253,7 +253,7 @@ class Training:
         if epoch % self.snapshot_every == 0 or epoch == self.parameters.epochs:
             self.progress.snapshots[epoch] = snapshot(self.model)
 
-    # --- when it must not go on ---
+    # --- when training must stop ---
 
     def _check_losses(self) -> None:
         """Wait for the device and raise RuntimeError if a loss of this epoch is not finite."""
@@ -270,7 +270,7 @@ class Training:
         raise RuntimeError(f"{what}; last good checkpoint: {last}; try a lower learning_rate")
 
     def _agreed_to_stop(self, received: list[int]) -> bool:
-        """Return whether any of the processes received a signal; all ask at the same steps."""
+        """Return whether any process received a signal; all processes ask at the same steps."""
         if self.processes.count == 1:
             return bool(received)
         if self.progress.step % 50 and self.progress.step < self.steps:
@@ -291,10 +291,10 @@ class Training:
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
 
-    # --- the start, and going on ---
+    # --- starting and continuing ---
 
     def _prepare(self) -> None:
-        """Create the compiled and parallel forms of the model, which share its weights."""
+        """Create the compiled and parallel forms of the model; they share its weights."""
         if self.device.type == "cpu":
             keep_freed_memory()
         else:

@@ -69,7 +69,7 @@ class Processes:
 
 
 def device_type(device: str) -> str:
-    """Return cuda or cpu, with `auto` resolved. ValueError for cuda if there is no GPU."""
+    """Return cuda or cpu, with `auto` resolved. Raises ValueError for cuda if there is no GPU."""
     # query the driver without starting CUDA, which forked processes could not use afterwards
     there = is_cuda_available()
     if device == "cuda" and not there:
@@ -80,12 +80,12 @@ def device_type(device: str) -> str:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return a context in which models compute in bfloat16, if this is the precision."""
+    """Return a context in which models compute in bfloat16 if that is the precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def launch(function: Callable[..., Any], arguments: tuple, count: int, device: str) -> None:
-    """Call a function in several processes of this machine, also from a notebook."""
+    """Call a function in several processes on this machine, even from a notebook."""
     device_type(device)  # errors are clearer before there are several processes
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -99,8 +99,8 @@ def launch(function: Callable[..., Any], arguments: tuple, count: int, device: s
 def keep_freed_memory() -> None:
     """Make glibc keep the memory of freed tensors for the next step.
 
-    By default it returns large blocks to the system and requests them again page by page, which
-    took about a quarter of a step when it was measured. Other C libraries lack this call.
+    By default, glibc returns large blocks to the system and requests them again page by page, which
+    we measured at about a quarter of a step. Other C libraries lack this call.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -109,7 +109,7 @@ def keep_freed_memory() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A SIGINT or SIGTERM, with number `signal`, that arrived during a step, now finished."""
+    """A SIGINT or SIGTERM (number `signal`) that arrived during a step, now finished."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""The origin of a run: find the model and the state from which it starts.
+"""The origin of a run: the model and the state from which it starts.
 
 A run starts from scratch, from its own checkpoint, from a trained parent without its degenerate
 heads, or from a CNN that is trained further, unchanged or as attention. A finished run is returned
-as it is.
+unchanged.
 """
 
 import warnings
@@ -51,8 +51,8 @@ def earlier_run(
 ) -> tuple[RunRecord | None, Checkpoint | None]:
     """Return the run's record, if it is complete, and its newest checkpoint.
 
-    Without `resume`, remove the checkpoints instead. Warn about damaged files. ValueError for files
-    of another run.
+    Without `resume`, remove the checkpoints instead. Warn about damaged files. Raises ValueError
+    for files of another run.
     """
     record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
     if not parameters.resume:
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the run that must come first because this one prunes its model, or None."""
+    """Return the run whose model this run prunes, if it has not been made yet, or None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -174,7 +174,8 @@ def epochs_to_keep(parameters: RunParameters) -> set[int]:
 def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
     """Return the origin of an arm: the CNN after the arm's share of its training.
 
-    ValueError, with the command that trains the CNN, if it is missing, damaged or another CNN.
+    If the CNN is missing, damaged or a different one, raises a ValueError with the command that
+    trains it.
     """
     parent, start = parameters.parent(), SPECS[parameters.model].start
     assert start, "only arms start from a CNN"

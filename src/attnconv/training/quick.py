@@ -31,7 +31,8 @@ COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """Return the record of a model's quick run.
 
-    It is read if this version of the code created it on this machine, and trained otherwise.
+    If this version of the code already created the record on this machine, it is read. Otherwise
+    the model is trained.
     """
     parameters = _parameters(model, seed)
     remove_old_runs()
@@ -59,7 +60,7 @@ def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
 def quick_model(model: str, seed: int = 0) -> nn.Module:
     """Return the trained model of a quick run, on the CPU.
 
-    ValueError for a model whose recipe keeps no checkpoint.
+    Raises ValueError for a model whose recipe keeps no checkpoint.
     """
     quick_run(model, seed)
     parameters = _parameters(model, seed)
@@ -93,9 +94,9 @@ def remove_old_runs() -> None:
 
 @contextmanager
 def _alone(parameters: RunParameters) -> Iterator[None]:
-    """Hold the lock of a run, compute on one thread, and print nothing.
+    """Hold the lock of a run while computing on one thread and printing nothing.
 
-    Chapters are executed side by side, and the output of a run would name folders of this machine.
+    Chapters are executed side by side, and the output of a run would name folders on this machine.
     Small arrays do not benefit from a second thread, and the numbers must not depend on the number
     of threads.
     """

@@ -61,7 +61,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """Writes the record of a run, given its progress; only the first process writes."""
+    """Writer of a run's record, given its progress; only the first process writes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module

@@ -1,4 +1,4 @@
-"""Vision transformers of timm: start one as a convolution, and read its attention.
+"""Functions for timm's vision transformers: start one as a convolution, and read its attention.
 
 timm is an optional dependency, imported when a function is called.
 """

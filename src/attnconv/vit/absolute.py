@@ -5,10 +5,10 @@ head dimension of 3: with the query (1, q_1 + Delta_1, q_2 + Delta_2) and the ke
 alpha (-||k||^2, 2 k_1, 2 k_2) the score is -alpha ||k - q - Delta||^2 plus a term of the query
 alone, which the softmax ignores (`theorem_1_absolute` in proofs/).
 
-A LayerNorm comes before the projections. It divides by the standard deviation of the whole token,
-so scores would depend on content. Therefore the four numbers are written together with a fifth that
-makes their norm the same at every position, each with its negative, so that their mean is zero, and
-much larger than content; the LayerNorm's weights restore the size of content.
+A LayerNorm before the projections divides by the standard deviation of the whole token, so scores
+would depend on content. Therefore a fifth number makes the norm of the four the same at every
+position, and each number is stored with its negative, so that their mean is zero. All are much
+larger than content; the LayerNorm's weights restore the size of content.
 
 Letters: D hidden dimension, T tokens of an image, N_h heads.
 """
@@ -30,7 +30,7 @@ CODE_TO_CONTENT = 1000.0
 
 
 class Absolute(NamedTuple):
-    """An attention layer of a plain vision transformer, and the number of its block."""
+    """An attention layer of a plain vision transformer and the number of its block."""
 
     name: str
     attention: Any
@@ -45,7 +45,7 @@ class Absolute(NamedTuple):
 def absolute_layers(model: nn.Module) -> list[Absolute] | None:
     """Return the attention layers of a plain vision transformer; None for another model.
 
-    TypeError for one whose layers would not see the position code.
+    Raises TypeError for a model whose layers would not see the position code.
     """
     from timm.layers.attention import Attention
     from timm.models.vision_transformer import Block, VisionTransformer
@@ -80,7 +80,7 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 def start_absolute(
     model: Any, layers: Sequence[Absolute], centers: Sequence[Tensor], alpha: float, images: Tensor
 ) -> None:
-    """Give the heads of each layer the centres `(N_h, 2)` in tokens and alpha, in place."""
+    """Set the centres `(N_h, 2)`, in tokens, and alpha of each layer's heads, in place."""
     learned = model.pos_embed[:, model.num_prefix_tokens :]
     tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
     centred = tokens.square().sum(dim=1) - tokens.sum(dim=1).square() / model.embed_dim
@@ -127,7 +127,7 @@ def _norms(model: Any) -> list[nn.LayerNorm]:
 
 
 def _reserve_code(model: Any) -> None:
-    """Let nothing write to the dimensions of the code, and nothing read them."""
+    """Reserve the dimensions of the code, so that no other weight reads or writes them."""
     writers = [model.patch_embed.proj]
     readers = [getattr(model, name, None) for name in ("head", "head_dist")]
     for block in model.blocks:
@@ -145,7 +145,7 @@ def _reserve_code(model: Any) -> None:
 def _write_heads(
     attention: Any, centers: Tensor, alpha: float, deviation: float, scale: float
 ) -> None:
-    """Set the queries and keys of a layer; values keep their start."""
+    """Set the queries and keys of a layer and leave its values unchanged."""
     heads, dim = attention.num_heads, attention.head_dim
     width = attention.qkv.in_features
     query, key, _ = attention.qkv.weight.unflatten(0, (3, heads, dim))

@@ -16,7 +16,7 @@ PREFIX_MARGIN = 20.0
 
 
 class Biased(NamedTuple):
-    """An attention layer of timm and the module that holds its relative position bias.
+    """An attention layer of timm and the module with its relative position bias.
 
     `grid`: the size (H, W) of its image or window in tokens.
     """
@@ -35,7 +35,7 @@ class Biased(NamedTuple):
     def probabilities(self) -> Tensor:
         """Return the softmax of the layer's bias, `(N_h, H, W, H, W)`, float64.
 
-        It is the attention of the patch tokens, with any prefix token in the denominator.
+        The result is the attention of the patch tokens, with any prefix token in the denominator.
         """
         holder = self.holder
         read = getattr(holder, "get_bias", None) or getattr(holder, "_get_rel_pos_bias", holder)
@@ -51,7 +51,7 @@ class Biased(NamedTuple):
 def biased_layers(model: nn.Module) -> list[Biased]:
     """Return the attention layers of a timm model in order, with their relative position biases.
 
-    TypeError for a model without attention, or with a layer whose scores cannot be written.
+    Raises TypeError for a model without attention, or with a layer whose scores cannot be set.
     """
     writers, attentions = _writers(), _attention_classes()
     shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)

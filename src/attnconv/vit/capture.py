@@ -29,7 +29,7 @@ class LayerAttention:
     `name` is that of the module in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU:
     probabilities from patch to patch, which sum to 1 over the keys; N = 1 if they depend on
     positions only. `prefix_mass` `(N_h,)`: the mean probability that patches gave to prefix tokens
-    before that.
+    before this normalisation.
     """
 
     name: str
@@ -45,8 +45,8 @@ def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
     is an image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts
     tokens on its own strided grid.
 
-    TypeError, naming the module, if attention cannot be read or the model has none;
-    ValueError if the tokens of a layer have no known height and width.
+    Raises a TypeError that names the module if attention cannot be read or the model has none, and
+    ValueError if the height and width of a layer's tokens are unknown.
     """
     found: list[LayerAttention] = []
     layers = dict(_layers(model))
@@ -72,7 +72,7 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _as_for_reading(model: nn.Module) -> Iterator[None]:
-    """Put a model in eval mode, with attention that forms its maps, and restore it."""
+    """Put a model in evaluation mode with attention that forms whole maps, then restore it."""
     modules: list[Any] = list(model.modules())
     training = [module.training for module in modules]
     fused = [module for module in modules if getattr(module, "fused_attn", False)]
@@ -121,7 +121,7 @@ def _called(name: str, module: nn.Module) -> str:
 
 
 def _expect_self_attention(called: str, probabilities: Tensor, of_input: tuple[int, ...]) -> Tensor:
-    """Return the argument of `attn_drop`, at least float32, if it is self-attention of tokens."""
+    """Return `attn_drop`'s argument, at least float32, after checking it is self-attention."""
     shape = tuple(probabilities.shape)
     tokens = {of_input[1]} if len(of_input) == 3 else {h * w for h, w in _sides(of_input)}
     if len(shape) != 4 or shape[2] != shape[3] or shape[3] not in tokens:
@@ -136,7 +136,7 @@ def _expect_self_attention(called: str, probabilities: Tensor, of_input: tuple[i
 
 
 def _sides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return what may be height and width in `(B, H, W, C)` or `(B, C, H, W)`."""
+    """Return the possible heights and widths of `(B, H, W, C)` or `(B, C, H, W)`."""
     return [(shape[1], shape[2]), (shape[2], shape[3])] if len(shape) == 4 else []
 
 
@@ -166,7 +166,7 @@ def _grid(
 
 
 def _of_patches(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Return the maps among the patches, renormalised, and the mass on prefix tokens by head."""
+    """Return the renormalised maps between patches, and each head's mass on prefix tokens."""
     prefix = probabilities.shape[-1] - grid[0] * grid[1]
     to_prefix, to_patches = probabilities[:, :, prefix:].tensor_split([prefix], dim=-1)
     maps = to_patches / to_patches.sum(dim=-1, keepdim=True)

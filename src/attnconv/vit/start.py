@@ -25,8 +25,8 @@ class LayerStart:
     """The initial state of an attention layer.
 
     `offsets` `(N_h, 2)`: the offset k - q that each head is given, in tokens. `fidelity` `(N_h,)`:
-    its mean probability over the interior queries. `residual`: Lemma 3's, at its worst kernel
-    position; 0 if the heads can be mixed to every convolution of the kernel size.
+    its mean probability over the interior queries. `residual`: that of Lemma 3 at its worst kernel
+    position; 0 if the layer can express every convolution of the kernel size.
     """
 
     name: str
@@ -76,17 +76,17 @@ def init_as_convolution(
     chooses attention layers by number, from 0; None takes all.
 
     With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform.
-    With windows (Swin, MaxViT) the kernel is cut at the border of each window. A layer that shares
-    its bias with others starts as they do.
+    With windows (Swin, MaxViT) the kernel is cut at the border of each window. Layers that share a
+    bias start alike.
 
-    A plain vision transformer (ViT, DeiT) has no such bias. There the start uses ten
-    dimensions of its absolute position encoding and is approximate, because a LayerNorm mixes
-    positions with content (see `vit.absolute`). It is set and measured on `images`
-    `(B, C, H', W')`, in the model's input format, or else on noise. A layer with less than half of
-    the fidelity of an exact start causes a warning. Other models ignore `images`.
+    A plain vision transformer (ViT, DeiT) has no such bias. Its start uses ten dimensions of the
+    absolute position encoding and is approximate, because a LayerNorm mixes positions with content
+    (see `vit.absolute`). The start is calibrated and measured on `images` `(B, C, H', W')`, in the
+    model's input format, or on noise if there are none. A warning names any layer with less than
+    half the fidelity of an exact start. Other models ignore `images`.
 
-    TypeError, naming the module, for a layer that cannot start this way; ValueError for a bad
-    kernel size, alpha or layer. In both cases the model is unchanged.
+    Raises a TypeError that names the module if a layer cannot start this way, and ValueError for an
+    invalid kernel size, alpha or layer number. In both cases the model is unchanged.
     """
     if (plain := absolute_layers(vit)) is not None:
         return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
@@ -156,7 +156,7 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
 
 @torch.no_grad()
 def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float) -> None:
-    """Give the heads of each layer the centres `(N_h, 2)` and alpha, and set queries to zero."""
+    """Set the centres `(N_h, 2)` and alpha of each layer's heads, and the queries to zero."""
     for layer, of_layer in zip(layers, centers, strict=True):
         weight = layer.attention.qkv.weight
         layer.write(layer.holder, QuadraticEncoding.from_alpha(of_layer.to(weight), alpha))
@@ -179,7 +179,7 @@ def zero_queries(attention: Any) -> None:
 
 
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
-    """Return the layers with these numbers, from 0; all for None. ValueError for another number."""
+    """Return the layers with these numbers (from 0), or all layers for None."""
     if layers is None:
         return found
     if wrong := [number for number in layers if not -len(found) <= number < len(found)]:

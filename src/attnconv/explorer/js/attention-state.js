@@ -149,7 +149,7 @@ export class AttentionState {
       const given = selection[name] ?? 1,
         value = numbersOf(given, 1)?.[0];
       selection[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
-      if (selection[name] !== value) this.notes.push(`There is no ${name} ${quoted(given)}; here they go from 1 to ${count}.`);
+      if (selection[name] !== value) this.notes.push(`There is no ${name} ${quoted(given)}; expected a number from 1 to ${count}.`);
     };
     within("layer", model.layers.length);
     within("head", model.heads(selection.layer - 1));
@@ -274,9 +274,9 @@ export class AttentionState {
     const { selection, model } = this,
       few = model.queries && model.queries.length < model.height * model.width;
     const only = few ? ` Only ${model.queries.length} query pixels were recorded; this is the nearest.` : "",
-      unseen = this.data.images[selection.image] ? "" : " There is no picture of it in the book.";
-    const frozen = "The query is kept; click to let it go. Hover over the map to read any key pixel.";
-    const loose = "The query follows the pointer; click to keep it. Hover over the map to read any key pixel.";
+      unseen = this.data.images[selection.image] ? "" : " The book does not contain this image.";
+    const frozen = "The query is fixed; click to release it. Hover over the map to read any key pixel.";
+    const loose = "The query follows the pointer; click to fix it. Hover over the map to read any key pixel.";
     const touched = "Tap or drag to choose the query pixel; tap the map to read a key pixel.";
     return (touch ? touched : selection.frozen ? frozen : loose) + only + unseen;
   }

@@ -18,9 +18,9 @@ export const CONTROLS = {
   scale: "Colours",
 };
 export const LEGEND = [
-  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over all query pixels",
-  "that have it (with content: of the whole score, over test images), and that shift, or none where all are nearly alike. Pixels and shifts are (row, column), down",
-  "and right. On its own scale a map runs from 0 to its largest value: a head that attends everywhere alike is all yellow.",
+  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over the query pixels",
+  "for which the shift stays in the image (with content: of the whole score, over test images); and that shift, or none if all are nearly equal. Pixels and shifts are",
+  "(row, column), down and right. On its own scale, a map runs from 0 to its largest value, so a head that attends uniformly is all yellow.",
 ].join(" ");
 
 export class AttentionView extends View {
@@ -53,7 +53,7 @@ export class AttentionView extends View {
     this.epoch = element("output");
     this.play = element("button", { type: "button", onclick: () => this.playing(!this.timer) }, "Play");
     this.training = box("explorer-training", labelled("Training", this.slider), this.epoch, this.play);
-    this.untrained = element("p", { class: "explorer-source" }, "Of this model only the end of training is kept.");
+    this.untrained = element("p", { class: "explorer-source" }, "For this model, only the end of training is stored.");
   }
 
   /** The parts of the view that a message may replace. */

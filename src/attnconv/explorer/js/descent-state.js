@@ -161,7 +161,7 @@ export class DescentState {
         ? `Gradient descent trains the nine heads to imitate one filter: ${this.filter}.`
         : "Gradient descent trains the nine heads to see nine pixels. No head is told which pixel is its own.";
     if (single)
-      return `The heads imitate the filter with an error of ${(100 * Math.sqrt(descent.loss)).toPrecision(2)}\u00a0% from between the pixels: ${count} of 9 positions found.`;
+      return `The heads imitate the filter with an error of ${(100 * Math.sqrt(descent.loss)).toPrecision(2)}\u00a0% but stay between the pixels: ${count} of 9 positions found.`;
     return count === HEADS
       ? "All nine pixels have a head. Together the nine heads compute any 3 × 3 filter."
       : `${touched ? "This run" : "This start"} failed: ${count} of 9 positions found, so the filter is incomplete. Try a new start.`;

@@ -48,7 +48,7 @@ export async function pictureFromCamera() {
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
-    throw new Error("The camera cannot be used, or was not allowed; choose a file instead.");
+    throw new Error("The camera is unavailable or was not allowed; choose a file instead.");
   }
   try {
     const video = element("video", { playsinline: true });

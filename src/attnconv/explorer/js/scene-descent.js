@@ -16,7 +16,7 @@ const NOBODYS = "#000"; // the frame of a position without a head
 const LEMMA = "spans.html#lemma-3";
 const DESCENT_KEYS = [
   "The offsets around the output pixel, with nine discs where the heads look.",
-  "Keys 1 to 9 choose a head, arrow keys move it, with Shift by a whole pixel; gradient descent goes on from there.",
+  "Keys 1 to 9 choose a head, arrow keys move it, with Shift by a whole pixel; gradient descent continues from there.",
 ].join(" ");
 
 export class DescentScene {

@@ -71,7 +71,7 @@ export class HeadsScene {
     };
     this.terms = SHIFTS.map((_, n) => term(n));
     this.sum = element("p", { class: "stage-sum" });
-    const label = "How the output pixel is made: nine products of a weight and what is seen, and their sum";
+    const label = "How the output pixel is computed: nine products of a weight and what a head sees, and their sum";
     this.list = element("ol", { class: "stage-terms", "aria-label": label }, ...this.terms.map(({ node }) => node));
   }
 

@@ -215,7 +215,7 @@ export class NetworkScene {
       drop(false);
       const [file] = event.dataTransfer.files;
       if (file) this.take(pictureFromFile(file));
-      else this.stage.note.textContent = "That was no file; drop a PNG, JPEG or WebP file.";
+      else this.stage.note.textContent = "That was not a file; drop a PNG, JPEG or WebP file.";
     });
     on(document, "paste", ({ clipboardData }) => clipboardData.files[0] && this.take(pictureFromFile(clipboardData.files[0])));
   }
@@ -293,7 +293,7 @@ export class NetworkScene {
   alikeSentence(alike) {
     const all = alike.flat(),
       count = all.filter(Boolean).length;
-    return count ? `${count} of ${all.length} heads look everywhere alike (faint).` : "No head looks everywhere alike.";
+    return count ? `${count} of ${all.length} heads attend uniformly (faint).` : "No head attends uniformly.";
   }
 
   waitingSentence() {
@@ -310,7 +310,7 @@ export class NetworkScene {
     const { best, probabilities } = answerOf(made.logits);
     const by = {
       where: "by position only, so the same on every picture",
-      what: "by what the pixels contain too, so they follow the picture",
+      what: "also by what the pixels contain, so they follow the picture",
     }[mode];
     return (
       `Layer ${layer} of ${this.state.layers}. Point at a pixel: the clouds show where its nine heads look, ${by}.` +
