@@ -2,8 +2,10 @@
 the page; with `:scene: heads` that scene alone, within the text. Their files lie in
 `_static/explorer`.
 
-The text below the directive is what is read where no script runs. Runs of the quick tier are
-trained first where need be. Addresses of pages that the stage has replaced lead to it.
+The text below `{explorer}` is what is read where no script runs. Below `{stage}` a paragraph for
+each scene describes its still: the first sentence is the caption, the others are the alternative
+text. Runs of the quick tier are trained first where need be. Addresses of pages that the stage has
+replaced lead to it.
 """
 
 import html
@@ -13,9 +15,10 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
-from attnconv import figures
+from attnconv import figures, load_model
 from attnconv.explorer import page_html
 from attnconv.explorer.networks import add_network_scene
 from attnconv.explorer.payload import (
@@ -31,7 +34,7 @@ from attnconv.training.quick import quick_model, quick_runs
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
-NO_SCRIPT = "The stage needs JavaScript. The picture below shows three moments of it."
+NO_SCRIPT = "The stage needs JavaScript. Below it is shown in stills."
 REPLACED = ("explorer-convolution", "explorer-pixel")
 REDIRECT = """<!doctype html>
 <html lang="en">
@@ -87,7 +90,7 @@ class Explorer(SphinxDirective):
 
 
 class Stage(SphinxDirective):
-    """Insert the stage; the content describes the still shown in print and without scripts."""
+    """Insert the stage, and a still of each scene for print and for readers without scripts."""
 
     has_content = True
     option_spec: ClassVar = {"scene": directives.unchanged_required}
@@ -100,13 +103,43 @@ class Stage(SphinxDirective):
             add_network_scene(payload, [small.of(model)[0] for model in OF_THE_STAGE])
         view = page_html("stage", payload.data, NO_SCRIPT)
         embedded = " stage-embedded" if scene else ""
-        drawn, text = io.BytesIO(), html.escape(" ".join(self.content))
-        figures.still().savefig(drawn, format="png", dpi=160)
-        payload.files["still.png"] = drawn.getvalue()
+        names = [scene] if scene else list(STILLS)
+        texts = "\n".join(self.content).split("\n\n")
+        if len(texts) != len(names):
+            expected = f"expected a paragraph for each of the scenes {', '.join(names)}"
+            raise self.error(f"got {len(texts)} paragraphs, {expected}")
+        stills = []
+        for name, text in zip(names, texts, strict=True):
+            payload.files[f"still-{name}.png"] = drawn(STILLS[name]())
+            caption, alternative = text.replace("\n", " ").strip().split(". ", maxsplit=1)
+            stills.append(
+                f'<figure class="stage-still"><img src="{up}{FOLDER}/still-{name}.png"'
+                f' alt="{html.escape(alternative)}">'
+                f"<figcaption>{html.escape(caption)}.</figcaption></figure>"
+            )
         write_files(self.env.app.outdir, payload.files)
-        still = f'<p class="stage-still"><img src="{up}{FOLDER}/still.png" alt="{text}"></p>'
-        page = f'<div class="stage-host{embedded}">\n{view}{still}\n</div>'
+        page = f'<div class="stage-host{embedded}">\n{view}{"".join(stills)}\n</div>'
         return [nodes.raw("", page, format="html")]
+
+
+def drawn(figure) -> bytes:
+    """Return a figure as a PNG file of 256 colours, which is a third as large."""
+    file, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(file, format="png", dpi=160)
+    Image.open(file).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def still_of_networks():
+    return figures.network_still(load_model("cnn"), load_model("sa-quadratic"))
+
+
+# By scene, in the order of the stage.
+STILLS = {
+    "heads": figures.still,
+    "descent": figures.descent_still,
+    "network": still_of_networks,
+}
 
 
 def write_redirects(app, exception):

@@ -52,6 +52,37 @@ for (const [centers, alpha, close] of [
     }
   });
 
+for (const [tall, wide] of [
+  [1, 1],
+  [2, 7],
+  [4, 5],
+  [6, 3],
+])
+  test(`each pixel of ${tall} x ${wide} is attended by its own query, whatever is computed together`, () => {
+    const small = image.slice(0, tall * wide * 3),
+      layer = new SeparableLayer(small, tall, wide);
+    for (const alpha of [0.1, 0.7, 8, HARD_ALPHA])
+      for (const centers of [SHIFTS, far]) {
+        const whole = layer.attend(centers, alpha, values);
+        assert.equal(whole.length, small.length);
+        for (let n = 0; n < tall * wide; n++) {
+          const query = [Math.floor(n / wide), n % wide],
+            seen = centers.map((center) => layer.seenFrom(query, center, alpha));
+          for (let channel = 0; channel < 3; channel++) {
+            const sum = seen.reduce((total, colors, head) => total + values[head] * colors[channel], 0);
+            assert.ok(Math.abs(whole[3 * n + channel] - sum) < 1e-12, `${query} at ${alpha}`);
+          }
+        }
+      }
+  });
+
+test("a layer gives the same picture again", () => {
+  const layer = new SeparableLayer(image, height, width),
+    first = layer.attend(far, 0.3, values);
+  layer.attend(SHIFTS, 2, values);
+  assert.deepEqual(layer.attend(far, 0.3, values), first);
+});
+
 test("what is left out does not show in the difference to the convolution", () => {
   const red = image.filter((_, n) => n % 3 === 0),
     layer = new SeparableLayer(image, height, width);

@@ -9,6 +9,14 @@ from helpers.javascript import run_node
 
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.grid import pixels, shift_set
+from attnconv.training.descent import (
+    ALPHA,
+    CENTER_RATE,
+    DECAY,
+    STEPS,
+    VALUE_RATE,
+    find_positions,
+)
 
 REACH = 6
 SHIFTS = shift_set((3, 3))
@@ -103,6 +111,28 @@ def test_the_steps_are_those_of_torchs_adamw():
     for value, key in zip(parameters, ("centers", "spreads", "values"), strict=True):
         end = torch.tensor(found["end"][key], **DOUBLE)
         torch.testing.assert_close(end, value.detach().flatten(), atol=1e-9, rtol=1e-9)
+
+
+def test_the_still_is_drawn_from_the_same_descent():
+    """The package's descent, from which the still is drawn, against the page's."""
+    program = """
+    const { Descent } = await from("descent");
+    const descent = new Descent(0, undefined, { steps: given });
+    const start = Array.from(descent.parameters.centers);
+    while (!descent.done) descent.step();
+    return { start, end: descent.parameters };
+    """
+    steps = 40
+    found = run_node(program, steps)
+    ours = find_positions(torch.tensor(found["start"], **DOUBLE).view(9, 2), steps)
+    end = {key: torch.tensor(value, **DOUBLE) for key, value in found["end"].items()}
+    close = {"atol": 1e-9, "rtol": 1e-9}
+    torch.testing.assert_close(ours.centers[-1], end["centers"].view(9, 2), **close)
+    torch.testing.assert_close(ours.alphas[-1], end["spreads"].square() / 2, **close)
+    torch.testing.assert_close(ours.values[-1], end["values"].view(9, 9), **close)
+    recipe = run_node("return (await from('descent')).RECIPE;", None)
+    names = ("steps", "centerRate", "valueRate", "decay", "alpha")
+    assert [recipe[name] for name in names] == [STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA]
 
 
 FINDS = """

@@ -66,6 +66,8 @@ DRAWINGS = {
     ),
     "claim": figures.claim,
     "still": figures.still,
+    "descent_still": figures.descent_still,
+    "network_still": lambda: figures.network_still(load_model("cnn"), load_model("sa-quadratic")),
     "scaling": lambda: figures.scaling(Records.read()),
     "starts": lambda: figures.starts(Records.read()),
     "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),
@@ -315,3 +317,15 @@ def test_the_explorers_palette_is_matplotlibs():
     kept = json.loads(source("palette.json"))
     theirs = plt.get_cmap("cividis")(np.arange(256), bytes=True)[:, :3].tobytes()
     assert base64.b64decode(kept["amounts"]) == theirs and len(theirs) == 3 * 256
+
+
+def test_the_stills_say_what_their_captions_do():
+    """The heads find all nine positions, and soft heads are less sure of the cat."""
+    titles = [ax.get_title() for ax in DRAWINGS["descent_still"]().axes[:4]]
+    found = [int(title.partition(": ")[2][0]) for title in titles]
+    assert found == sorted(found) and found[0] < found[-1] == 9
+    bars = DRAWINGS["network_still"]().axes[2]
+    cat = [label.get_text() for label in bars.get_yticklabels()].index("cat")
+    cnn, exact, soft = (container.datavalues for container in bars.containers)
+    assert cnn.argmax() == exact.argmax() == cat and cnn == pytest.approx(exact, abs=1e-4)
+    assert soft[cat] < 0.6 * cnn[cat]

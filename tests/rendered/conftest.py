@@ -15,7 +15,7 @@ from helpers.stage import PAGE, SIZES
 from playwright.sync_api import expect, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-EMPTY = "_static/explorer/still.png"  # where the clock is stopped before the stage is opened
+EMPTY = "_static/explorer/still-heads.png"  # where the clock is stopped before the stage is opened
 NO_BROWSER = (
     f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"
     " fonts-dejavu-core"

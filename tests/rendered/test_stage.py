@@ -371,18 +371,40 @@ def test_the_journey_starts_again_when_its_scene_was_left_before_the_end(stage, 
 # --- without scripts, on paper, in a text ---------------------------------------------------------
 
 
-def test_the_still_stands_where_no_script_runs_and_on_paper(browser, server):
-    for settings, seen in (({"java_script_enabled": False}, True), ({}, False)):
-        context = browser.new_context(base_url=server, **settings)
-        page = context.new_page()
-        page.goto(PAGE)
-        still = page.locator(".stage-still img")
-        assert still.is_visible() == seen
-        assert len(still.get_attribute("alt")) > 100
-        if not seen:
-            page.emulate_media(media="print")
-            assert still.is_visible() and not page.locator(".stage").is_visible()
-        context.close()
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("path", "count"), [(PAGE, 3), ("book/intro.html", 1)])
+def test_a_still_of_each_scene_stands_where_no_script_runs(
+    browser, server, path, count, size, scheme
+):
+    width, height = SIZES[size]
+    settings = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
+    context = browser.new_context(base_url=server, java_script_enabled=False, **settings)
+    page = context.new_page()
+    page.goto(path)
+    stills = page.locator(".stage-still")
+    expect(stills).to_have_count(count)
+    for still in stills.all():
+        image, caption = still.locator("img"), still.locator("figcaption")
+        assert image.is_visible() and caption.is_visible()
+        assert len(image.get_attribute("alt")) > 100
+        assert image.evaluate("(image) => image.naturalWidth") > 1000
+        assert 0.7 * min(width, 900) < image.bounding_box()["width"] <= width
+        assert len(caption.inner_text()) > 80
+    context.close()
+
+
+def test_on_paper_the_stills_take_the_place_of_the_stage(browser, server):
+    context = browser.new_context(base_url=server)
+    page = context.new_page()
+    page.goto(PAGE)
+    stills = page.locator(".stage-still img")
+    expect(page.locator(".stage-bar")).to_be_visible()
+    assert not any(still.is_visible() for still in stills.all())
+    page.emulate_media(media="print")
+    assert all(still.is_visible() for still in stills.all()) and stills.count() == 3
+    assert not page.locator(".stage").is_visible()
+    context.close()
 
 
 def test_the_first_page_shows_one_scene_within_its_text(stage):

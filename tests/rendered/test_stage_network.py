@@ -25,7 +25,7 @@ from playwright.sync_api import expect
 from attnconv import load_model
 from attnconv.models.cnn import as_free_attention
 
-EMPTY = "_static/explorer/still.png"  # where a page is before it opens the stage
+EMPTY = "_static/explorer/still-heads.png"  # where a page is before it opens the stage
 # Every box of the stage, but for bars and words that are meant to change within theirs.
 BOXES = """() => {
   const moving = ".stage-said, .stage-note, .network-bar, .network-share, output, option, :is(.stage-plane, .stage-picture) *";

@@ -17,9 +17,13 @@ export function element(tag, attributes = {}, ...children) {
 
 export const box = (name, ...children) => element("div", { class: name }, ...children);
 
-/** Give an element a text, unless it has it: with each new text the page is laid out again. */
+/** Give an element a text, unless it has it. A text node that stays is laid out alone; a new one makes the browser measure
+ *  everything around it again. */
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent === text) return;
+  const { firstChild } = node;
+  if (firstChild?.nodeType === Node.TEXT_NODE && node.childNodes.length === 1) firstChild.data = text;
+  else node.textContent = text;
 }
 
 /** A labelled control; named outright, since a name taken from around a list of choices would have the choices in it. */

@@ -146,7 +146,8 @@ export class HeadsState {
     if (!this.attended) {
       const values = this.layer.attend(this.centers, this.alpha, this.kernel),
         expected = this.convolution.values;
-      const difference = values.reduce((largest, value, n) => Math.max(largest, Math.abs(value - expected[n])), 0);
+      let difference = 0;
+      for (let n = 0; n < values.length; n++) difference = Math.max(difference, Math.abs(values[n] - expected[n]));
       this.attended = { values, difference };
     }
     return this.attended;

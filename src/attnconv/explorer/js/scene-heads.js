@@ -16,7 +16,7 @@ import {
   shareOf,
   sharpness,
 } from "./heads-state.js";
-import { box, choice, element, labelled } from "./dom.js";
+import { box, choice, element, labelled, setText } from "./dom.js";
 import { leadBeams } from "./stage-beams.js";
 
 const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
@@ -70,7 +70,9 @@ export class HeadsScene {
       return { node, factors, product };
     };
     this.terms = SHIFTS.map((_, n) => term(n));
-    this.sum = element("p", { class: "stage-sum" });
+    this.total = element("b");
+    this.by = element("span", { class: "stage-by" });
+    this.sum = element("p", { class: "stage-sum" }, "sum: ", this.total, this.by);
     const label = "How the output pixel is computed: nine products of a weight and what a head sees, and their sum";
     this.list = element("ol", { class: "stage-terms", "aria-label": label }, ...this.terms.map(({ node }) => node));
   }
@@ -286,22 +288,21 @@ export class HeadsScene {
   write({ terms, sum, byConvolution }, difference) {
     const { state } = this;
     terms.forEach(({ weight, seen, product }, n) => {
-      this.terms[n].factors.textContent = `${show(+weight.toFixed(2))} × ${seen.toFixed(2)}`;
-      this.terms[n].product.textContent = signed(product, 2);
+      setText(this.terms[n].factors, `${show(+weight.toFixed(2))} × ${seen.toFixed(2)}`);
+      setText(this.terms[n].product, signed(product, 2));
     });
-    const by = element("span", { class: "stage-by" }, byConvolution ? "convolution" : "attention");
-    this.sum.replaceChildren("sum: ", element("b", {}, signed(sum, 3)), by);
-    this.difference.textContent = show(difference);
+    setText(this.total, signed(sum, 3));
+    setText(this.by, byConvolution ? "convolution" : "attention");
+    setText(this.difference, show(difference));
     this.level.style.scale = `${shareOf(difference)} 1`;
-    this.alpha.textContent = sharpness(state.alpha);
+    setText(this.alpha, sharpness(state.alpha));
     this.slider.value = positionFor(state.alpha);
     this.slider.setAttribute(
       "aria-valuetext",
       state.alpha >= EXACT ? `exact, alpha ${EXACT}` : `alpha ${show(+state.alpha.toPrecision(2))}`,
     );
-    this.play.textContent = this.stage.still.matches
-      ? `Step ${(this.step ?? JOURNEY_STEPS.length - 1) + 1} of ${JOURNEY_STEPS.length}`
-      : "Replay";
+    const step = `Step ${(this.step ?? JOURNEY_STEPS.length - 1) + 1} of ${JOURNEY_STEPS.length}`;
+    setText(this.play, this.stage.still.matches ? step : "Replay");
     this.home.disabled = !this.motion && !state.moved();
     offerFilterAndPicture(this.kernel, this.picture, state);
   }
