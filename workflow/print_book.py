@@ -9,7 +9,6 @@ each chapter begins, the second has these numbers in its contents. Nothing is as
 
 import base64
 import re
-import shutil
 import sys
 import threading
 from functools import partial
@@ -18,13 +17,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
+from chromium import LOADED, MISSING, find_chromium
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT = ROOT / "_build"
 PDF = BUILT / "pdf" / "attnconv.pdf"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LEFT_OUT = ("book/api/",)  # some hundred pages of signatures
 # Interactive parts of a page. A stage outside a text has several scenes, each of which is pictured.
 INTERACTIVE = ".explorer:not(.stage), .stage-host, .widget-subarea, .cell_output iframe"
@@ -33,12 +32,6 @@ SCRIPT = Path(__file__).with_name("print_page.js").read_text()
 STYLE = Path(__file__).with_name("print.css").read_text()
 WIDTH = 658  # of the text, in px: A4 without its margins
 SCREEN = {"width": 1440, "height": 900}
-# Nothing says it is busy, and every widget stands before the script that describes it.
-LOADED = """() => {
-  const views = [...document.querySelectorAll('script[type$="widget-view+json"]')];
-  return document.readyState === "complete" && !document.querySelector('[aria-busy="true"]')
-    && views.every((view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"));
-}"""
 TYPESET = "async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }"
 
 
@@ -173,11 +166,8 @@ def print_book(browser, server):
 def main():
     if not (BUILT / "html" / "index.html").exists():
         sys.exit("_build/html holds no book; run: make book")
-    if not (executable := next(filter(None, map(shutil.which, BROWSERS)), None)):
-        sys.exit(
-            f"none of {', '.join(BROWSERS)} is on the PATH; install one, on Debian:"
-            " apt-get install chromium fonts-dejavu-core"
-        )
+    if not (executable := find_chromium()):
+        sys.exit(MISSING)
     with (
         ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=BUILT)) as httpd,
         sync_playwright() as playwright,

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
 from attnconv import figures, load_model
@@ -34,7 +33,7 @@ from attnconv.training.quick import quick_model, quick_runs
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
-NO_SCRIPT = "The stage needs JavaScript. Below it is shown in stills."
+NO_SCRIPT = "The stage needs JavaScript. A still of each scene stands below."
 REPLACED = ("explorer-convolution", "explorer-pixel")
 REDIRECT = """<!doctype html>
 <html lang="en">
@@ -110,24 +109,18 @@ class Stage(SphinxDirective):
             raise self.error(f"got {len(texts)} paragraphs, {expected}")
         stills = []
         for name, text in zip(names, texts, strict=True):
-            payload.files[f"still-{name}.png"] = drawn(STILLS[name]())
+            STILLS[name]().savefig(drawn := io.BytesIO(), format="png", dpi=160)
+            payload.files[f"still-{name}.png"] = drawn.getvalue()
             caption, alternative = text.replace("\n", " ").strip().split(". ", maxsplit=1)
             stills.append(
+                # lazy: not loaded where the stage takes its place
                 f'<figure class="stage-still"><img src="{up}{FOLDER}/still-{name}.png"'
-                f' alt="{html.escape(alternative)}">'
+                f' alt="{html.escape(alternative)}" loading="lazy">'
                 f"<figcaption>{html.escape(caption)}.</figcaption></figure>"
             )
         write_files(self.env.app.outdir, payload.files)
         page = f'<div class="stage-host{embedded}">\n{view}{"".join(stills)}\n</div>'
         return [nodes.raw("", page, format="html")]
-
-
-def drawn(figure) -> bytes:
-    """Return a figure as a PNG file of 256 colours, which is a third as large."""
-    file, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(file, format="png", dpi=160)
-    Image.open(file).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
-    return small.getvalue()
 
 
 def still_of_networks():

@@ -1,10 +1,9 @@
 """The networks in a Web Worker of Chromium: what they answer, and what goes wrong."""
 
 import json
-import os
-import shutil
 
 import pytest
+from helpers.chromium import chromium_or_skip
 from playwright.sync_api import sync_playwright
 
 from attnconv import load_model
@@ -13,7 +12,6 @@ from attnconv.explorer.networks import add_networks
 from attnconv.explorer.payload import Payload
 
 pytestmark = pytest.mark.slow
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ADDRESS = "http://book.example/page/"
 
 
@@ -25,10 +23,7 @@ def payload():
 
 @pytest.fixture(scope="module")
 def page(payload):
-    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if executable is None:
-        required = os.environ.get("ATTNCONV_BROWSER") == "required"
-        (pytest.fail if required else pytest.skip)("there is no Chromium: apt-get install chromium")
+    executable = chromium_or_skip()
     start = f"""
     window.NetworkClient = NetworkClient;
     window.script = {json.dumps(script("worker"))};

@@ -1,8 +1,6 @@
 """The built book in a real browser, from a server of its own and without any other host."""
 
-import os
 import re
-import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,23 +8,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers import HTML
+from helpers.chromium import LOADED, chromium_or_skip
 from helpers.network_scene import ready
 from helpers.stage import PAGE, SIZES
 from playwright.sync_api import expect, sync_playwright
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EMPTY = "_static/explorer/still-heads.png"  # where the clock is stopped before the stage is opened
-NO_BROWSER = (
-    f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"
-    " fonts-dejavu-core"
-)
-# A redirect has been followed, all is loaded, nothing says it is busy, every widget stands before
-# the script that describes it.
-LOADED = """() => {
-  const views = [...document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]')];
-  return document.readyState === "complete" && !document.querySelector('meta[http-equiv="refresh" i], [aria-busy="true"]')
-    && views.every((view) => view.previousElementSibling?.matches(".widget-subarea:has(> * > *)"));
-}"""
 TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
 # What fades in, or from one theme to another, has another contrast on the way.
 FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
@@ -116,11 +103,7 @@ def server():
 def browser():
     """Chromium, headless. Without one the tests are skipped, or fail where
     ATTNCONV_BROWSER=required."""
-    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if executable is None:
-        (pytest.fail if os.environ.get("ATTNCONV_BROWSER") == "required" else pytest.skip)(
-            NO_BROWSER
-        )
+    executable = chromium_or_skip()
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield chromium

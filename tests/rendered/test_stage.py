@@ -396,13 +396,17 @@ def test_a_still_of_each_scene_stands_where_no_script_runs(
 
 def test_on_paper_the_stills_take_the_place_of_the_stage(browser, server):
     context = browser.new_context(base_url=server)
-    page = context.new_page()
+    page, loaded = context.new_page(), []
+    page.on("request", lambda request: loaded.append(request.url))
     page.goto(PAGE)
     stills = page.locator(".stage-still img")
     expect(page.locator(".stage-bar")).to_be_visible()
     assert not any(still.is_visible() for still in stills.all())
+    assert not [url for url in loaded if "still" in url], "they add nothing to the page's weight"
     page.emulate_media(media="print")
     assert all(still.is_visible() for still in stills.all()) and stills.count() == 3
+    page.pdf()
+    assert all(still.evaluate("(image) => image.naturalWidth") > 1000 for still in stills.all())
     assert not page.locator(".stage").is_visible()
     context.close()
 
