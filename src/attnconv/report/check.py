@@ -58,8 +58,8 @@ class Verdict:
 class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
-    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule, ""
-    for the theory. `runs`: model and tier of the runs that it needs.
+    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule, "" for
+    the theory. `runs`: the model and tier of each run that it needs.
     """
 
     name: str
@@ -75,7 +75,7 @@ class NamedClaim:
         return [records.at(tier).command(model) for model, tier in self.runs]
 
     def entry(self, records: Records, verdicts: dict[str, str]) -> dict[str, Any]:
-        """Return the claim as data/claims.json holds it, with these verdicts."""
+        """Return the claim as data/claims.json stores it, with these verdicts."""
         return {
             "name": self.name,
             "place": self.place,

@@ -1,4 +1,4 @@
-"""The paper's experimental claims, in its order, as rules about run records.
+"""The paper's experimental claims, in the paper's order, as rules about run records.
 
 The rules were written before the runs. A judgement takes the runs of each model that the claim
 needs, `{name: [RunRecord, ...]}`, and returns what it found and a verdict: `reproduced`, `partly`,
@@ -55,7 +55,7 @@ for _model in TABLE_4:
 
 
 def as_printed(number: float, like: str) -> str:
-    """Return a number in the format of `like`: 12,086,844 like "12.1M" is "12.1M"."""
+    """Return a number in the format of `like`: with "12.1M", 12,086,844 becomes "12.1M"."""
     unit = {"M": 1e6, "B": 1e9}[like[-1]]
     digits = len(like[:-1].partition(".")[2])
     return f"{number / unit:.{digits}f}{like[-1]}"

@@ -37,7 +37,7 @@ class Table:
 
     `name` is its anchor in a page; `caption` ends with the source of the numbers. `folded` is the
     label under which a page folds a table that few readers need; "" shows the table. With
-    `stacked`, for cells that hold sentences, a narrow screen shows them one below another.
+    `stacked`, for cells that contain sentences, a narrow screen shows the cells one below another.
     """
 
     name: str

@@ -79,7 +79,7 @@ def gained(runs: Runs, ours: str, other: str) -> float:
 
 
 def minus(ours: float, other: float) -> float:
-    """Return a difference of accuracies, rounded to multiples of 1e-4 to remove rounding errors.
+    """Return a difference of accuracies, rounded to six decimals to remove rounding errors.
 
     For example, 0.943 is within 0.005 of 0.938.
     """

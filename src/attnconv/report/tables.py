@@ -1,4 +1,4 @@
-"""The tables of the paper, with published beside measured values, and tables beyond it.
+"""The tables of the paper, with published and measured values, and further tables.
 
 Numbers are computed or read from run records. `-` marks a value that does not exist; a word says
 that something has not been run.

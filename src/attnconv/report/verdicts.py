@@ -146,7 +146,7 @@ def freed_table(records: Records) -> Table:
 
 
 def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
-    """Return how many of the nine positions of a 3 x 3 kernel each layer covers, mean over runs.
+    """Return how many positions of a 3 x 3 kernel each layer covers, averaged over runs.
 
     A position is covered if a head puts at least half of its attention there.
     """
@@ -154,7 +154,7 @@ def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
 
 
 def trained_heads(records: Records) -> Note:
-    """Return how close the trained quadratic model comes to a convolution, in two sentences."""
+    """Return a note on how close the trained quadratic model comes to a convolution."""
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
     largest = over_runs(lemma_3_residual_by_layer(record) for record in runs)
     close = sum(residual < 0.1 for residual in largest)
