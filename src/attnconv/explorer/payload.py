@@ -145,8 +145,8 @@ def _content_entry(
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
     """Return a model's scores for one normalised image `(1, C, H', W')`, in one file per layer.
 
-    Every pixel is a query: `queries` `(Q, 2)`, and the scores' parts `content` `(N_h, Q, H, W)`,
-    `rows` `(N_h, Q, H)`, `columns` `(N_h, Q, W)`.
+    Each file holds `queries` `(Q, 2)`, which are all pixels, and the parts of the scores: `content`
+    `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)` and `columns` `(N_h, Q, W)`.
     """
     layers = []
     for parts in score_parts(model, images):

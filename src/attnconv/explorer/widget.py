@@ -51,7 +51,7 @@ def _text(value: Any) -> str:
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
     """Show the heads of trained models, from their run records.
 
-    `state`: see `Explorer`. Raises ValueError if there are no records, or if one is without
+    `state`: see `Explorer`. Raises ValueError if there are no records, or if the model of one has no
     attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)

@@ -285,7 +285,7 @@ def judge_and_print(names: Sequence[str], records: Records) -> bool:
 
 
 def names_table(path: Path = CLAIMS_FILE) -> Table:
-    """List all claims by name with their recorded verdicts, folded."""
+    """Return a table, collapsed by default, of all claims by name with their recorded verdicts."""
     recorded = read_recorded(path)
     rows = [
         {

@@ -225,9 +225,9 @@ class Folders(Parameters):
 
 
 class Place(Folders):
-    """Device and form of the computation.
+    """Where and how the computation runs.
 
-    These parameters change only rounding and the random numbers of dropout.
+    These parameters affect only rounding and the random numbers of dropout.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
