@@ -51,8 +51,8 @@ def _text(value: Any) -> str:
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
     """Show the heads of trained models, from their run records.
 
-    `state`: see `Explorer`. Raises ValueError if there are no records, or if the model of one has no
-    attention.
+    `state`: see `Explorer`. Raises ValueError if there are no records, or if the model of a record
+    has no attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:
