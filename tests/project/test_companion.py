@@ -40,7 +40,7 @@ def cells_with(call):
 @pytest.mark.parametrize("number", range(1, 15))
 def test_each_figure(number):
     function = getattr(figures, f"figure_{number}")
-    assert inspect.getdoc(function).startswith(f"Figure {number}: ")
+    assert inspect.getdoc(function).startswith(f"Draw Figure {number}: ")
     shown = {}
     for cell in cells_with(f"figures.figure_{number}"):
         if cell.metadata["mystnb"]["figure"]["name"] == "fig-heads":
@@ -59,7 +59,7 @@ def test_each_figure(number):
 @pytest.mark.parametrize("number", range(1, 5))
 def test_each_table(number):
     function = getattr(tables, f"table_{number}")
-    assert inspect.getdoc(function).startswith(f"Table {number}: ")
+    assert inspect.getdoc(function).startswith(f"Return Table {number}: ")
     assert len(cells_with(f"tables.table_{number}")) == 1
     table = function(*([] if number == 3 else [Records([], {})]))
     assert (
