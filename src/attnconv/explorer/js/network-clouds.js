@@ -102,7 +102,7 @@ export class HeadsPanel {
     setText(this.count, sentence);
     this.cells.forEach(({ canvas, note }, head) => {
       const { map, uniform, largest } = heads?.[head] ?? {};
-      setText(note, uniform ? "uniform" : "");
+      setText(note, uniform ? "flat" : "");
       drawMap(canvas, map, uniform ? 3 * largest : largest, this.channels[head], query, grid);
     });
   }

@@ -293,7 +293,7 @@ export class NetworkScene {
   alikeSentence(alike) {
     const all = alike.flat(),
       count = all.filter(Boolean).length;
-    return count ? `${count} of ${all.length} heads attend uniformly (faint).` : "No head attends uniformly.";
+    return count ? `${count} of ${all.length} heads attend uniformly (flat).` : "No head attends uniformly.";
   }
 
   waitingSentence() {
