@@ -1,7 +1,7 @@
 /* Previews: a link to a statement, an equation, a figure or a reference shows it while the pointer rests on the link or
    the keyboard is on it. Escape closes a preview. Pages opened as files have none, since they cannot be fetched. */
 (function () {
-  const LINKS = ".bd-article a.reference.internal[href*='#'], .bd-article a.preview-of[href*='#']";
+  const LINKS = ".bd-article a.reference.internal[href*='#']";
   const SHOWN = ".proof, figure, div.math, .citation";
   const INTERACTIVE = "script, style, button, input, iframe, .headerlink, .explorer, .widget-subarea";
   const DELAY = 250; // milliseconds: a pointer on its way across a link opens nothing
@@ -93,12 +93,9 @@
 
   document.addEventListener("pointerover", (event) => {
     if (event.pointerType !== "mouse") return; // a finger follows the link
-    if (linkOf(event)) start(linkOf(event));
-    else if (isInside(event.target)) clearTimeout(timer);
-    else {
-      clearTimeout(timer);
-      if (shown) timer = setTimeout(close, DELAY); // time to move from the link into its preview
-    }
+    if (linkOf(event)) return start(linkOf(event));
+    clearTimeout(timer);
+    if (shown && !isInside(event.target)) timer = setTimeout(close, DELAY); // time to move from the link into its preview
   });
   document.addEventListener("focusin", (event) => linkOf(event)?.matches(":focus-visible") && start(linkOf(event)));
   document.addEventListener("focusout", (event) => linkOf(event) && close());

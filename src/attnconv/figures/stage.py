@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from torch import Tensor, nn
 
-from ..data import PICTURES, load_photograph
+from ..data import PICTURES, load_photograph, middle_square
 from ..data.cifar10 import CIFAR10_CLASSES
 from ..layers.conv import conv_to_attention, convert_network
 from ..models.cnn import as_free_attention
@@ -151,8 +151,9 @@ def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
     from one pixel, a position-only model; on the right, the answers of `cnn`, a CNN, and of the
     same CNN computed by attention, with exact and with soft heads.
     """
-    picture = (255 * load_photograph(PICTURES[0])).byte()
-    images, small = cnn.transform(picture)[None], thumbnail(picture)
+    picture = load_photograph(PICTURES[0])
+    images = cnn.transform((255 * picture).round().byte())[None]
+    small = middle_square(picture, SEEN).numpy()
     figure, axes = subplots(1, 3, 9, 3.1, width_ratios=[1, 1, 1.1])
     seen, clouds, bars = axes[0]
     seen.imshow(small)
@@ -168,14 +169,6 @@ def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
     }
     draw_answers(bars, {name: logits[0].softmax(dim=0) for name, logits in answers.items()})
     return finish(figure, f"Networks: {cnn.record.name}, {trained.record.name}")
-
-
-def thumbnail(picture: Tensor) -> np.ndarray:
-    """Return the middle square of a picture `(H, W, 3)`, as small as a network sees it."""
-    side = min(picture.shape[:2])
-    top, left = ((length - side) // 2 for length in picture.shape[:2])
-    square = picture[top : top + side, left : left + side].movedim(-1, 0)[None] / 255
-    return nn.functional.interpolate(square, size=SEEN, mode="area")[0].movedim(0, -1).numpy()
 
 
 def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:

@@ -23,8 +23,8 @@ class Example:
 
     `build` returns the network. Images have three channels and sides that are multiples of `step`,
     at most `largest`; without a step, the network accepts only images of `height` x `width`.
-    Exports are made with the images `given` and run on the images `other`, whose batch size, height
-    and width differ.
+    Exports are made with the images `given` and run on the images `other`, whose batch size differs
+    and, with a step, whose height and width differ as well.
     """
 
     build: Callable[[], nn.Module]

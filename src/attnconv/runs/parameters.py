@@ -225,7 +225,7 @@ class Folders(Parameters):
 
 
 class Place(Folders):
-    """Where and how the computation runs.
+    """Set where and how the computation runs.
 
     These parameters affect only rounding and the random numbers of dropout.
     """
