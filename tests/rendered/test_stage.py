@@ -371,6 +371,16 @@ def test_the_journey_starts_again_when_its_scene_was_left_before_the_end(stage, 
 # --- without scripts, on paper, in a text ---------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize("path", [PAGE, "book/intro.html"])
+def test_the_sum_of_the_products_is_not_cut(stage, path, size):
+    page = stage(size=size, path=path).page
+    page.clock.run_for(8000)
+    expect(page.locator(".stage-sum b")).not_to_be_empty()
+    cut = "(sum) => sum.scrollHeight - sum.clientHeight"
+    assert page.locator(".stage-sum").evaluate(cut) <= 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("path", "count"), [(PAGE, 3), ("book/intro.html", 1)])
