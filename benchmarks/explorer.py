@@ -11,8 +11,9 @@ all tables of scores anew. Prints one Markdown table. Usage: python benchmarks/e
 
 import argparse
 import platform
-import shutil
 import statistics
+import sys
+from pathlib import Path
 
 import torch
 from playwright.sync_api import sync_playwright
@@ -22,6 +23,9 @@ from attnconv.explorer.payload import Payload
 from attnconv.models import build_model, snapshot
 from attnconv.runs.record import processor
 from attnconv.theory.grid import pixels
+
+sys.path.append(str(Path(__file__).parents[1] / "workflow"))
+from chromium import find_chromium
 
 SIZE, LAYERS, HEADS = 16, 6, 9
 MODELS = ("sa-quadratic", "sa-generalized", "sa-learned", "sa-learned-content")
@@ -84,7 +88,7 @@ def main():
     moves = parser.parse_args().moves
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            executable_path=find_chromium(), args=["--no-sandbox"]
         )
         print(
             f"{LAYERS} x {HEADS} heads, {SIZE} x {SIZE} positions, {moves} moves; Chromium"

@@ -2,12 +2,15 @@
 
 For each thing that is done, with the page's processor at full speed and slowed down four times: the
 time between frames while it lasts, its median and 95th percentile, and the longest task of the main
-thread. For each network of scene 3: the median time from asking the worker, which is not slowed
-down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
+thread, 0 if none took 50 ms; and the 95th percentile of the time between two drawings of the scene,
+which may take several frames. Each is done three times: the tables show the median, and of the
+longest tasks the longest. For each network of scene 3: the median time from asking the worker, which is not
+slowed down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
 """
 
-import shutil
 import statistics
+import sys
+from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
@@ -17,7 +20,11 @@ from attnconv.explorer.networks import add_network_scene
 from attnconv.explorer.payload import stage_payload
 from attnconv.runs.record import processor
 
+sys.path.append(str(Path(__file__).parents[1] / "workflow"))
+from chromium import find_chromium
+
 MODELS = ("cnn", "sa-quadratic", "sa-learned-content")
+ROUNDS = 3
 ADDRESS = "http://book.example/"
 # What is done, by name: the address it starts from, and a step, of which one is done a frame.
 ACTS = {
@@ -31,7 +38,9 @@ ACTS = {
     "scene 3, the layers one after the other": ("scene=network&mode=what", "(n) => slide(n)"),
 }
 MEASURE = """async (step) => {
-  const act = eval(step), frame = () => new Promise(requestAnimationFrame), frames = [], tasks = [];
+  const act = eval(step), frame = () => new Promise(requestAnimationFrame), frames = [], tasks = [], drawn = [];
+  const { scene } = await mounted, { draw } = scene;
+  scene.draw = () => (draw.call(scene), drawn.push(performance.now()));
   const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration)));
   observer.observe({ type: "longtask" });
   const start = performance.now();
@@ -43,7 +52,8 @@ MEASURE = """async (step) => {
   }
   await new Promise((done) => setTimeout(done, 100));
   observer.disconnect();
-  return { frames, longest: Math.max(0, ...tasks) };
+  scene.draw = draw;
+  return { frames, drawings: drawn.slice(1).map((time, n) => time - drawn[n]), longest: Math.max(0, ...tasks) };
 }"""
 HELPERS = """async () => {
   const stage = await mounted;
@@ -98,24 +108,33 @@ def opened(browser, html, state, slowed):
     return page
 
 
+def watched(browser, html, state, step, slowed):
+    """The median and 95th percentile between frames, the latter between drawings, the longest
+    task."""
+    page = opened(browser, html, state, slowed)
+    found = page.evaluate(MEASURE, step)
+    page.context.close()
+    frames, drawings = (
+        statistics.quantiles(found[times], n=20)[-1] for times in ("frames", "drawings")
+    )
+    return statistics.median(found["frames"]), frames, drawings, found["longest"]
+
+
 def main():
     html = page_of_the_stage()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         print(f"Chromium {browser.version}, {processor()}, no graphics card. Milliseconds.\n")
         print(
-            "| | slowed | frames: median | 95th percentile | longest task |\n|---|---|---|---|---|"
+            "| | slowed | frames: median | 95th percentile | drawings: 95th percentile"
+            " | longest task |\n|---|---|---|---|---|---|"
         )
         for name, (state, step) in ACTS.items():
             for slowed in (1, 4):
-                page = opened(browser, html, state, slowed)
-                found = page.evaluate(MEASURE, step)
-                frames = found["frames"]
-                median, high = statistics.median(frames), statistics.quantiles(frames, n=20)[-1]
-                print(f"| {name} | {slowed} | {median:.0f} | {high:.0f} | {found['longest']:.0f} |")
-                page.context.close()
+                rounds = [watched(browser, html, state, step, slowed) for _ in range(ROUNDS)]
+                *typical, _ = map(statistics.median, zip(*rounds, strict=True))
+                numbers = [slowed, *typical, max(longest for *_, longest in rounds)]
+                print(f"| {name} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
         print("\n| network | alpha | answer |\n|---|---|---|")
         page = opened(browser, html, "scene=network&mode=twin", 1)
         for model in MODELS:
