@@ -354,7 +354,7 @@ def test_short_and_long_runs_side_by_side(tmp_path):
     ] == ["differs", "reproduced"]
     records, claim = Records.read(tmp_path), "the heads of layer 4"
     assert verdicts.answer(records, "small-long", claim).endswith(
-        "of layer 4's heads meet our rule (reproduced)"
+        "of layer 4's heads meet the rule (reproduced)"
     )
     assert verdicts.answer(records, "paper", claim) == "sa-quadratic: not run (not run)"
 

@@ -180,7 +180,7 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3)
         return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
 
     share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
-    return f"{share:.0%} of layer 4's heads meet our rule", grade(share, enough / 9, some / 9)
+    return f"{share:.0%} of layer 4's heads meet the rule", grade(share, enough / 9, some / 9)
 
 
 @CLAIMS.claim(
