@@ -1,11 +1,11 @@
-"""How smooth scenes 1 and 3 of the stage are, in headless Chromium at 1280 x 720.
+"""How smooth the stage is, in headless Chromium, on three sizes of screen.
 
-For each thing that is done, with the page's processor at full speed and slowed down four times: the
+For each thing that is done, with the page's processor at full speed or slowed down four times: the
 time between frames while it lasts, its median and 95th percentile, and the longest task of the main
 thread, 0 if none took 50 ms; and the 95th percentile of the time between two drawings of the scene,
 which may take several frames. Each is done three times: the tables show the median, and of the
-longest tasks the longest. For each network of scene 3: the median time from asking the worker, which is not
-slowed down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
+longest tasks the longest. For each network of scene 3: the median time from asking the worker, which is
+not slowed down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
 """
 
 import statistics
@@ -30,21 +30,30 @@ ADDRESS = "http://book.example/"
 ACTS = {
     "scene 1, alpha from soft to exact": ("", "(n) => n || replay()"),
     "scene 1, the pointer over the picture": ("alpha=1", "(n) => hover(n)"),
+    "scene 1, a disc dragged": ("query=40,60", '(n) => drag(".stage-plane", n)'),
+    "scene 1, the seam dragged": ("query=40,60", '(n) => drag(".stage-seam", n)'),
+    "scene 2, the descent": ("scene=descent", "(n) => n || descend()"),
     "scene 3, alpha from soft to exact": ("scene=network&mode=twin", "(n) => n || replay()"),
     "scene 3, the pointer over the heads' clouds": (
         "scene=network&mode=what",
         "(n) => hover(n)",
     ),
     "scene 3, the layers one after the other": ("scene=network&mode=what", "(n) => slide(n)"),
+    "the scenes one after the other": ("scene=network&mode=what", "(n) => n % 30 || turn(n / 30)"),
 }
+# Where: the size of the screen, and how many times slower the processor is.
+SCREENS = (((1280, 720), 1), ((1280, 720), 4), ((1920, 1080), 1), ((390, 844), 4))
 MEASURE = """async (step) => {
   const act = eval(step), frame = () => new Promise(requestAnimationFrame), frames = [], tasks = [], drawn = [];
-  const { scene } = await mounted, { draw } = scene;
-  scene.draw = () => (draw.call(scene), drawn.push(performance.now()));
+  const { scenes } = await mounted;
+  for (const scene of scenes.filter(Boolean)) {
+    const draw = scene.constructor.prototype.draw;
+    scene.draw = () => (draw.call(scene), drawn.push(performance.now()));
+  }
   const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration)));
   observer.observe({ type: "longtask" });
   const start = performance.now();
-  for (let n = 0, last = await frame(); performance.now() - start < 4000; n++) {
+  for (let n = 0, last = await frame(); performance.now() - start < 3000; n++) {
     act(n);
     const now = await frame();
     frames.push(now - last);
@@ -52,7 +61,6 @@ MEASURE = """async (step) => {
   }
   await new Promise((done) => setTimeout(done, 100));
   observer.disconnect();
-  scene.draw = draw;
   return { frames, drawings: drawn.slice(1).map((time, n) => time - drawn[n]), longest: Math.max(0, ...tasks) };
 }"""
 HELPERS = """async () => {
@@ -63,6 +71,18 @@ HELPERS = """async () => {
     const [x, y] = [left + width * ((0.37 * n) % 1), top + height * ((0.61 * n) % 1)];
     canvas.dispatchEvent(new PointerEvent("pointermove", { pointerType: "mouse", clientX: x, clientY: y, bubbles: true }));
   };
+  let middle; // of what is dragged; on the plane it is the fifth disc's
+  window.drag = (selector, n) => {
+    const node = document.querySelector(selector), { left, top, width, height } = node.getBoundingClientRect();
+    if (!n) {
+      Object.assign(node, { setPointerCapture() {}, hasPointerCapture: () => true });
+      middle = [left + width / 2, top + height / 2];
+    }
+    const [x, y] = middle, at = { clientX: x + 80 * Math.sin(n / 8), clientY: y, pointerId: 1, bubbles: true };
+    node.dispatchEvent(new PointerEvent(n ? "pointermove" : "pointerdown", at));
+  };
+  window.descend = () => stage.scene.begin();
+  window.turn = (n) => stage.show(n % 3);
   window.slide = (n) => {
     const slider = document.querySelector(".stage-slider:not([hidden]) input");
     slider.value = 1 + (n % 6);
@@ -95,9 +115,10 @@ def page_of_the_stage():
     return f'<!doctype html><body style="margin: 0"><div class="stage-host">{page}</div>'
 
 
-def opened(browser, html, state, slowed):
-    """The page of the stage, with `slowed` times slower a processor, when its networks are there."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
+def opened(browser, html, state, screen, slowed):
+    """The page of the stage on a processor `slowed` times slower, when its networks are there."""
+    width, height = screen
+    context = browser.new_context(viewport={"width": width, "height": height})
     context.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
     page = context.new_page()
     page.goto(f"{ADDRESS}#{state}")
@@ -108,10 +129,10 @@ def opened(browser, html, state, slowed):
     return page
 
 
-def watched(browser, html, state, step, slowed):
+def watched(browser, html, state, step, screen, slowed):
     """The median and 95th percentile between frames, the latter between drawings, the longest
     task."""
-    page = opened(browser, html, state, slowed)
+    page = opened(browser, html, state, screen, slowed)
     found = page.evaluate(MEASURE, step)
     page.context.close()
     frames, drawings = (
@@ -126,17 +147,20 @@ def main():
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         print(f"Chromium {browser.version}, {processor()}, no graphics card. Milliseconds.\n")
         print(
-            "| | slowed | frames: median | 95th percentile | drawings: 95th percentile"
-            " | longest task |\n|---|---|---|---|---|---|"
+            "| | screen | slowed | frames: median | 95th percentile | drawings: 95th percentile"
+            " | longest task |\n|---|---|---|---|---|---|---|"
         )
         for name, (state, step) in ACTS.items():
-            for slowed in (1, 4):
-                rounds = [watched(browser, html, state, step, slowed) for _ in range(ROUNDS)]
+            for screen, slowed in SCREENS:
+                rounds = [
+                    watched(browser, html, state, step, screen, slowed) for _ in range(ROUNDS)
+                ]
                 *typical, _ = map(statistics.median, zip(*rounds, strict=True))
                 numbers = [slowed, *typical, max(longest for *_, longest in rounds)]
-                print(f"| {name} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
+                size = " x ".join(map(str, screen))
+                print(f"| {name} | {size} | {' | '.join(f'{x:.0f}' for x in numbers)} |")
         print("\n| network | alpha | answer |\n|---|---|---|")
-        page = opened(browser, html, "scene=network&mode=twin", 1)
+        page = opened(browser, html, "scene=network&mode=twin", *SCREENS[0])
         for model in MODELS:
             for alpha, time in page.evaluate(RUNS, load_model(model).record.name):
                 print(f"| {model} | {alpha or '-'} | {time:.0f} |")

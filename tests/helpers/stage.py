@@ -18,10 +18,14 @@ PIXELS = """() => {
   const canvas = document.querySelector(".stage-pixels");
   return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
 }"""
-SMALLEST_TEXT = """() => Math.min(...[...document.querySelectorAll(".stage *")]
-  .filter((node) => node.checkVisibility()
-    && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-  .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
+SMALLEST_TEXT = """() => {
+  const scaleOf = (node) =>
+    node ? (parseFloat(getComputedStyle(node).scale) || 1) * scaleOf(node.parentElement) : 1;
+  return Math.min(...[...document.querySelectorAll(".stage *")]
+    .filter((node) => node.checkVisibility()
+      && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+    .map((node) => parseFloat(getComputedStyle(node).fontSize) * scaleOf(node)));
+}"""
 
 
 def address(page):

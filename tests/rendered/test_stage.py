@@ -295,6 +295,7 @@ def test_a_link_gives_the_view_again(stage):
         ("query=99,0", "This link says query=99,0; expected a row below 80"),
         ("scene=toString", "This link says scene=toString; expected heads or"),
         ("picture=%3Cb%3E&alpha=1", "This link says picture=<b>; expected china or flower."),
+        ("foo=1", "This link says foo=; expected picture, kernel, alpha, centers, query, seam."),
     ],
 )
 def test_a_malformed_address_gives_the_usual_state_and_one_sentence(stage, state, sentence):

@@ -26,6 +26,9 @@ def test_answers_follow_from_accuracies(monkeypatch):
     found = measures.answers(Records([], {}))
     assert [found[f"helps, {tier}"] for tier in measures.TIERS] == ["helps"] * 4
     assert found["grid"] == "not shown to be the grid"  # random offsets are as good
+    judged = measures.judge(Records([], {}))
+    assert judged["helps, vit-10k"].measured == "gain +0.2000 (standard error 0.0007)"
+    assert judged["lasts"].measured.startswith("gain in vit-10k minus gain in vit-10k-long +0.15")
     assert found["data"] == "grows" and found["lasts"] == "shrinks" and found["stays"] == "not run"
     made_up["vit-random"] = accuracies(0.5)
     assert measures.answers(Records([], {}))["grid"] == "the grid"

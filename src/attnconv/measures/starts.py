@@ -71,6 +71,9 @@ class Comparison:
             return 0
         return 1 if self.difference > 0 else -1
 
+    def __str__(self) -> str:
+        return f"{self.difference:+.4f} (standard error {self.standard_error:.4f})"
+
 
 def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
     """Return the accuracies of all finished runs of chapter 18, by model and tier."""
@@ -132,31 +135,49 @@ WORDS = {
 }
 
 
-def answers(records: Records) -> dict[str, str]:
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question of `RULES` in words, and the numbers that the rule judges."""
+
+    verdict: str = NOT_RUN
+    measured: str = NOT_RUN
+
+
+def judge(records: Records) -> dict[str, Answer]:
     """Answer each question of `RULES` from the finished runs, and "helps" for each tier.
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
     which the standard error requires.
     """
-    found, verdicts = accuracies_of(records), {}
+    found, judged = accuracies_of(records), {}
     ours, default = "vit-convolution", "vit-default"
     for tier in TIERS:
-        verdict = NOT_RUN
+        judged[f"helps, {tier}"] = Answer()
         if _can_compare(found, (ours, default), (tier,)):
-            verdict = WORDS["helps"][compare_starts(found, ours, default, tier).sign]
-        verdicts[f"helps, {tier}"] = verdict
-    verdicts["grid"] = NOT_RUN
+            gain = compare_starts(found, ours, default, tier)
+            judged[f"helps, {tier}"] = Answer(WORDS["helps"][gain.sign], f"gain {gain}")
+    judged["grid"] = Answer()
     controls = ("vit-random", "vit-center")
     if _can_compare(found, (ours, *controls), ("vit-10k",)):
-        signs = [compare_starts(found, ours, control, "vit-10k").sign for control in controls]
-        verdicts["grid"] = "the grid" if signs == [1, 1] else "not shown to be the grid"
+        leads = [compare_starts(found, ours, control, "vit-10k") for control in controls]
+        by_grid = all(lead.sign == 1 for lead in leads)
+        measured = "; ".join(f"over {c} {lead}" for c, lead in zip(controls, leads, strict=True))
+        judged["grid"] = Answer("the grid" if by_grid else "not shown to be the grid", measured)
     for name, (first, last) in PAIRS.items():
-        verdicts[name] = NOT_RUN
+        judged[name] = Answer()
         if _can_compare(found, (ours, default), (first, last)):
-            verdicts[name] = WORDS[name][compare_gains(found, first, last).sign]
-    runs = records.at("vit-10k").of(ours)
-    verdicts["stays"] = stays([share_that_stayed(run) for run in runs]) if runs else NOT_RUN
-    return verdicts
+            change = compare_gains(found, first, last)
+            measured = f"gain in {first} minus gain in {last} {change}"
+            judged[name] = Answer(WORDS[name][change.sign], measured)
+    shares = [share_that_stayed(run) for run in records.at("vit-10k").of(ours)]
+    measured = f"share of heads, by run: {', '.join(f'{share:.2f}' for share in shares)}"
+    judged["stays"] = Answer(stays(shares), measured) if shares else Answer()
+    return judged
+
+
+def answers(records: Records) -> dict[str, str]:
+    """Return the verdicts of `judge` alone."""
+    return {name: answer.verdict for name, answer in judge(records).items()}
 
 
 #: The tiers between which the gain over timm's start is compared.

@@ -22,7 +22,7 @@ from ..measures.scaling import answers as scaling_answers
 from ..measures.starts import PAIRS
 from ..measures.starts import RULES as START_RULES
 from ..measures.starts import TIERS as START_TIERS
-from ..measures.starts import answers as start_answers
+from ..measures.starts import judge as judge_starts
 from ..runs.select import Records
 from ..store import REPOSITORY, DamagedFile, write_file
 from . import moving_heads
@@ -155,8 +155,12 @@ def _scaling(axis: Axis) -> NamedClaim:
 
 
 def _start_verdicts(name: str, records: Records) -> list[Verdict]:
-    found = ((*key.partition(", "), word) for key, word in start_answers(records).items())
-    return [Verdict(tier or "records", word, word) for key, _, tier, word in found if key == name]
+    found = ((*key.partition(", "), answer) for key, answer in judge_starts(records).items())
+    return [
+        Verdict(tier or "records", answer.verdict, answer.measured)
+        for key, _, tier, answer in found
+        if key == name
+    ]
 
 
 def _start(name: str) -> NamedClaim:

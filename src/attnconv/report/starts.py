@@ -1,7 +1,7 @@
 """The tables of the chapter on vision transformers that start as a convolution."""
 
 from ..measures.accuracy import Accuracy
-from ..measures.starts import NOT_RUN, RULES, TIERS, answers
+from ..measures.starts import NOT_RUN, RULES, TIERS, judge
 from ..models import SPECS
 from ..models.specs import TIERS as ALL_TIERS
 from ..models.specs import VITS
@@ -35,9 +35,19 @@ def starts_table(records: Records) -> Table:
 def start_answers_table(records: Records) -> Table:
     """Answer the questions of the chapter with their rules."""
     rows = []
-    for name, answer in answers(records).items():
+    for name, answer in judge(records).items():
         rule, _, tier = name.partition(", ")
         question = RULES[rule].partition("?")[0] + "?"
         where = f" ({tier_label(tier)})" if tier else ""
-        rows.append({"question": question + where, "answer": answer})
-    return Table.of("start-answers", "Each question, answered by its rule on this page.", rows)
+        rows.append(
+            {
+                "question": question + where,
+                "answer": answer.verdict,
+                "what the rule judges": answer.measured,
+            }
+        )
+    caption = (
+        "Each question, answered by its rule on this page, with the numbers that the rule judges:"
+        " differences in mean test accuracy, or shares of heads."
+    )
+    return Table.of("start-answers", caption, rows)

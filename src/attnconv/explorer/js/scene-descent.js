@@ -22,6 +22,7 @@ const DESCENT_KEYS = [
 export class DescentScene {
   static id = "descent";
   static title = "Gradient descent finds the pixels";
+  static names = ["seed", "targets", "picture", "kernel", "query", "seam"];
 
   constructor(stage) {
     Object.assign(this, { stage, state: new DescentState(stage.data), colors: stage.data.colors.heads, hover: null, moment: 0 });

@@ -51,6 +51,7 @@ export function offerFilterAndPicture(filters, pictures, state) {
 export class HeadsScene {
   static id = "heads";
   static title = "Nine heads become a convolution";
+  static names = ["picture", "kernel", "alpha", "centers", "query", "seam"];
 
   constructor(stage) {
     Object.assign(this, { stage, state: new HeadsState(stage.data), colors: stage.data.colors.heads, hover: null });

@@ -25,6 +25,7 @@ const TITLES = { twin: "One network, twice", where: "Heads by position", what: "
 export class NetworkScene {
   static id = "network";
   static title = "A network of attention alone sees your picture";
+  static names = ["mode", "picture", "alpha", "layer", "query"];
 
   constructor(stage) {
     const { data } = stage,

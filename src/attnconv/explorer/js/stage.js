@@ -1,8 +1,8 @@
 /** The stage: one picture, one plane of offsets and one control bar, which its scenes share.
  *
- *  A scene is a class with a static `id` and `title`, made with the stage when it is first shown. It has nodes for the places
- *  beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the picture and the plane, `open(state)`
- *  takes a link's state as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()`
+ *  A scene is a class with a static `id`, `title` and the `names` of what a link may say, made with the stage when it is first
+ *  shown. It has nodes for the places beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the
+ *  picture and the plane, `open(state)` takes a link's state as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()`
  *  stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`,
  *  `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
 import { box, element } from "./dom.js";
@@ -101,9 +101,13 @@ export class Stage {
     const found = SCENES.findIndex(({ id }) => id === scene),
       known = found >= 0;
     this.show(Math.max(0, found));
-    const problem = this.scene.open(known ? wanted : {});
-    const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`;
-    this.note.textContent = known ? problem : `${other} The first one is shown.`;
+    const { names } = SCENES[this.at],
+      strange = Object.keys(wanted).find((name) => !names.includes(name)),
+      kept = Object.fromEntries(Object.entries(wanted).filter(([name]) => names.includes(name)));
+    const problem = this.scene.open(known ? kept : {});
+    const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`,
+      unknown = strange === undefined ? "" : `This link says ${strange.slice(0, 40)}=; expected ${names.join(", ")}. It is ignored.`;
+    this.note.textContent = known ? problem || unknown : `${other} The first one is shown.`;
     this.state.problem = this.note.textContent;
   }
 
