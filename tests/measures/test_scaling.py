@@ -91,7 +91,7 @@ def test_leaving_the_largest_setting_out():
         assert prediction.holds is holds and prediction.left_out == "c"
         assert prediction.low <= prediction.error <= prediction.high
     a, b, c, d = settings()
-    with pytest.raises(ValueError, match="no spare setting"):
+    with pytest.raises(ValueError, match="the fit needs all of them"):
         leave_largest_out([a, d, c])
     with pytest.raises(ValueError, match="a, b, c do not determine the exponents"):
         fit([a, b, c])

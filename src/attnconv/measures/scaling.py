@@ -179,7 +179,7 @@ def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
         except ValueError:
             continue
         return left_out, law.error_at(left_out.scale)
-    raise ValueError("no setting can be left out: the fit has no spare setting")
+    raise ValueError("the check cannot leave any setting out: the fit needs all of them")
 
 
 def bootstrap(settings: Sequence[Setting], seed: int = 0) -> list[PowerLaw]:

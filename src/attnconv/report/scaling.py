@@ -80,7 +80,7 @@ def prediction_table(records: Records) -> Table:
                 low, high = 1 - each.high, 1 - each.low
                 row["predicted"] = f"{1 - each.error:.3f} ({low:.3f} to {high:.3f})"
         else:
-            row["check"] = f"not run: {each}"
+            row["check"] = f"not possible: {each}"
         rows.append(row)
     caption = (
         "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval;"
