@@ -414,7 +414,7 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
         )
         assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
     assert (
-        f"Paper tier: {len(MODELS)} of {len(MODELS)} rows run" in text
+        f"Paper tier: {len(MODELS)} of {len(MODELS)} models run" in text
         and text.count(verdicts.MARKS[1]) == 1
     )
     path.write_text(text.replace(verdicts.MARKS[1], ""))

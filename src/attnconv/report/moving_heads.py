@@ -188,7 +188,7 @@ def arms_table(records: Records) -> Table:
         " seeds ± standard deviation, are those of the CNN from which the arm started (0.1, chance,"
         " after 0 epochs), its conversion to soft attention, the trained arm, and the arm with each"
         " layer replaced by its nearest convolution of the same kernel size (batch statistics"
-        " unchanged). Averaged over 3 × 3 layers and seeds: how many of nine pixels are nearest to"
+        " unchanged). Means over 3 × 3 layers and seeds: how many of the nine pixels are nearest to"
         " some head; the median distance moved, in pixels; the mass on a head's nearest pixel; the"
         " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )

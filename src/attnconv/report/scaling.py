@@ -83,9 +83,9 @@ def prediction_table(records: Records) -> Table:
             row["check"] = f"not possible: {each}"
         rows.append(row)
     caption = (
-        "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval;"
-        " none unless the check holds for both models. Source: the run records in data/runs; Table"
-        " 4 of the paper."
+        "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval."
+        " There is no prediction unless the check holds for both models. Source: the run"
+        " records in data/runs; Table 4 of the paper."
     )
     return Table.of("scaling-prediction", caption, rows, stacked=True)
 

@@ -50,10 +50,10 @@ def table_4(records: Records) -> Table:
 
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
     caption = (
-        f"{name}. {what}, published and measured. Measured accuracies are after the last epoch,"
-        " mean over the seeds ± standard deviation; the column best gives the best epoch. Numbers"
-        " in brackets are as printed. All FLOPs count every product. Source: the paper; the run"
-        " records in data/runs; the replication of Varma and Prabhu (2020), one seed; cost_of."
+        f"{name}. {what}, published and measured. Measured accuracies are those after the last"
+        ' epoch, mean ± standard deviation over seeds, and in the column "best" those of the best'
+        ' epoch. Numbers in brackets are as printed; "all FLOPs" counts every product. Source: the'
+        " paper; data/runs; the replication of Varma and Prabhu (2020), one seed; cost_of."
     )
     rows = [_accuracy_row(model, records) for model in models]
     return Table.of(name.lower().replace(" ", "-"), caption, rows)
@@ -133,9 +133,9 @@ def small_table(records: Records) -> Table:
         if long.of(model):
             rows.append(_small_row(long, model))
     caption = (
-        "Small tier: test accuracy on all of CIFAR-10 after the last epoch, mean over the seeds ±"
-        " standard deviation. FLOPs are for one image, counted as in the paper and with every"
-        " product. Minutes are for one run. Source: the run records in data/runs."
+        "Small tier, trained on all of CIFAR-10: test accuracy after the last epoch, mean ±"
+        " standard deviation over the seeds. FLOPs are for one image, counted as in the"
+        " paper and with every product. Minutes are for one run. Source: records in data/runs."
     )
     return Table.of("table-4-small", caption, rows)
 
@@ -178,8 +178,8 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
     ]
     caption = (
         "Quick tier: all seven models run and learn. Test accuracy on scikit-learn's digits after a"
-        " few epochs, one seed; these numbers say nothing about the paper's. Source: trained during"
-        f" the build, on {runs[0].info.hardware['device']}."
+        " few epochs, one seed; these numbers say nothing about the paper's. Source: networks"
+        f" trained during the build, on {runs[0].info.hardware['device']}."
     )
     return Table.of("quick-results", caption, rows)
 
@@ -208,7 +208,7 @@ def table_2(records: Records) -> Table:
     used = "the run records (-: not recorded)." if columns else "no run record yet."
     caption = (
         "Table 2. Parameters of the self-attention networks. Source: the paper;"
-        f" models.specs.PAPER_RECIPE, the model itself; {used}"
+        f" models.specs.PAPER_RECIPE; the model itself; {used}"
     )
     return Table("table-2", caption, ["parameter", "paper", "recipe here", *columns], rows)
 
@@ -364,12 +364,12 @@ def lemma_1_table(record: RunRecord) -> Table:
             row["largest residual of Lemma 3"] = residuals[number]
         rows.append(row)
     caption = (
-        "How close each layer is to Lemmas 1 and 3. Mass is a head's mean probability at its best"
-        " shift, among shifts of up to half the image, over the queries for which this shift stays"
-        " inside the image. A shift of the 3 × 3 kernel counts if some head has at least half of"
-        " its mass there. Effective pixels refer to the map of the middle query or, with content,"
-        " to its mean over 100 test images, which is blurred. The residual covers the queries whose"
-        f" kernel lies inside the image. Source: {record.source}."
+        "How closely each layer meets the conditions of Lemmas 1 and 3. Mass is a head's"
+        " probability at its best shift (among shifts of up to half the image), averaged over the"
+        " queries for which this shift stays inside the image. A shift of the 3 × 3 kernel counts"
+        " if some head has at least half of its mass there. Effective pixels refer to the map of"
+        " the middle query or, with content, to its mean over 100 test images, which is blurred."
+        f" The residual covers queries whose kernel lies inside the image. Source: {record.source}."
     )
     return Table.of(f"lemma-1-{record.name}", caption, rows)
 
@@ -405,8 +405,8 @@ def model_cards(records: Records) -> Table:
     """Return a row for each model with stored weights: its accuracy and its file."""
     models = (*TABLE_4, *(BEYOND.keys() - ARMS.keys()))
     caption = (
-        "Models with stored weights. The weights are those of seed 0; the accuracies are those of"
-        " this seed and over all seeds. Source: the run records in data/runs."
+        "Models with stored weights. The weights are those of seed 0; accuracies are given for this"
+        " seed and over all seeds. Source: the run records in data/runs."
     )
     return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
 

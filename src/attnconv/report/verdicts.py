@@ -57,12 +57,12 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
             others.append(row)
     source = "Source: the rules in report/claims.py"
     caption = (
-        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims. A rule judges each"
+        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each by a rule"
         f" from the runs of a tier. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
-    folded = f"The other {len(others)} claims, their rules, and which runs are missing"
-    caption = f"Claims that no run has judged yet. {source}."
+    folded = f"The other {len(others)} claims, their rules and the missing runs"
+    caption = f"Claims that cannot be judged yet, because runs are missing. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
@@ -107,12 +107,12 @@ def long_run_table(records: Records) -> Table:
                 "sample, long runs": long.sure,
             }
             rows.append(row)
-    caption = "Verdicts on the same claims from the short and from the long runs."
+    caption = "Verdicts on the claims about the quadratic model, from short and from long runs."
     if records.at("small-long").of("sa-quadratic"):
         apart = sum(row["short runs"] != row["long runs"] for row in rows)
-        caption += f" They differ for {apart} of {len(rows)} claims."
+        caption += f" The verdicts differ for {apart} of {len(rows)} claims."
     caption += " Source: the run records in data/runs."
-    folded = "The claims about the quadratic model, by the short and the long runs"
+    folded = "The claims about the quadratic model, judged from short and from long runs"
     return Table.of("long-run", caption, rows, folded=folded, stacked=True)
 
 
@@ -162,10 +162,10 @@ def trained_heads(records: Records) -> Note:
     return Note.of(
         f"In the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}),"
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
-        " averaged over seeds: a head puts at least half of its attention there."
+        " averaged over seeds: those on which a head puts at least half of its attention."
         f" {close or 'None'} of the {len(largest)} layers can approximately express every 3 × 3"
-        f" convolution: the residual of Lemma 3 is {ends}. It is 0 for a layer that can express"
-        " all of them, and about 1 for one that misses at least one position."
+        f" convolution: the residual of Lemma 3 is {ends}. The residual is 0 for a layer that can"
+        " express all of them, and about 1 for one that misses at least one position."
     )
 
 
@@ -205,7 +205,7 @@ def readme_part(records: Records) -> str:
     for tier in ("small", "paper"):
         mine = records.at(tier)
         count = sum(bool(mine.of(model)) for model in TABLE_4)
-        state += f" {mine.name}: {count} of {len(TABLE_4)} rows run."
+        state += f" {mine.name}: {count} of {len(TABLE_4)} models run."
     # no more columns, so that the README fits two screens
     shown = ("model", "published", "paper tier", "small tier")
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
