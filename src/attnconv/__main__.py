@@ -1,4 +1,4 @@
-"""Provide the command line, such as `python -m attnconv train --model NAME --dataset NAME ...`.
+"""Provide the command-line interface, as in `python -m attnconv train --model NAME ...`.
 
 The parameters of `train` are those of `runs.parameters.RunParameters`.
 """
@@ -10,7 +10,7 @@ from .runs.parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return the exit status: 2 for wrong arguments or files."""
+    """Run a command and return its exit status, which is 2 for invalid arguments or files."""
     given, unknown = _parser().parse_known_args(arguments)
     try:
         if unknown and given.command != "train":
@@ -83,7 +83,7 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _unknown(words: list[str]) -> dict[str, str]:
-    """Return unknown `--name value` or `--name=value` arguments by name, for the error message."""
+    """Return the values of unknown arguments, such as `--name=value`, by name."""
     named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
     values = iter(word for word in words if not word.startswith("-"))
     found = {name: value or next(values, "") for name, _, value in named}

@@ -4,9 +4,10 @@ from torch import Tensor
 
 
 def largest_gap(ours: Tensor, reference: Tensor) -> float:
-    """Return the largest absolute difference, relative to the reference's largest absolute value.
+    """Return the largest absolute difference of two tensors, relative to the reference.
 
-    If the reference is zero, the difference is not divided. Raises ValueError for different shapes.
+    The difference is divided by the largest absolute value of the reference, unless that is zero.
+    Raises ValueError if the shapes differ.
     """
     if ours.shape != reference.shape:
         raise ValueError(
@@ -17,9 +18,10 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Assert that two tensors agree up to `bound`, print their largest gap and return it.
+    """Assert that `largest_gap` of two tensors is at most `bound`, print the gap and return it.
 
-    Raises AssertionError if the gap is larger or NaN.
+    The printed line starts with `what`. Raises AssertionError if the gap is larger than `bound` or
+    NaN.
     """
     gap = largest_gap(ours.detach(), reference.detach())
     if not gap <= bound:

@@ -23,7 +23,7 @@ REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
-    """Error for a file whose content is not what was written."""
+    """The error raised for a file whose content is not what was written."""
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -46,7 +46,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove temporary files of processes that were killed while writing."""
+    """Remove the temporary files left in a folder by processes that were killed while writing."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
@@ -60,7 +60,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """Sort the metadata of a safetensors file, so that equal runs write equal files.
+    """Return a safetensors file with sorted metadata, so that equal runs write equal files.
 
     safetensors itself writes the metadata in random order.
     """
@@ -73,9 +73,9 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors, on the CPU, and the metadata that `write_tensors` wrote.
+    """Return the tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
 
-    Raises DamagedFile if the file has any other content.
+    Raises DamagedFile if the content is not what was written.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -90,7 +90,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    """Return the SHA-256, in hexadecimal, of tensors (names, types, shapes, bytes) and a text."""
+    """Return the hexadecimal SHA-256 of tensors (names, dtypes, shapes and bytes) and a text."""
     whole = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name].contiguous()
@@ -100,7 +100,7 @@ def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
 
 
 def by_prefix(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Group tensors by the first part of their names: `a.b.c` becomes `b.c` within `a`."""
+    """Group tensors by the first part of their names: `a.b.c` becomes `b.c` in the group `a`."""
     parts: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         head, _, rest = name.partition(".")

@@ -58,7 +58,10 @@ def read_cifar10(root: Path) -> Dataset:
 
 
 def kept_cifar10(root: Path) -> Dataset:
-    """Read the decoded copy. Raises DamagedFile or OSError if it is missing or incomplete."""
+    """Read the decoded copy of CIFAR-10 from the data folder.
+
+    Raises OSError if the copy is missing, and DamagedFile if it is damaged or incomplete.
+    """
     tensors = read_tensors(root / KEPT)[0]
     if sorted(tensors) != ["test_images", "test_labels", "train_images", "train_labels"]:
         raise DamagedFile(
@@ -72,7 +75,7 @@ def kept_cifar10(root: Path) -> Dataset:
 
 
 def _as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
-    """Add CIFAR-10's classes and the published code's normalisation to images and labels."""
+    """Return images and labels as a data set with CIFAR-10's classes and normalisation."""
     mean, std = CIFAR10_NORMALISATION
     return Dataset("cifar10", **tensors, classes=CIFAR10_CLASSES, mean=mean, std=std)
 
@@ -81,7 +84,8 @@ def find_cifar10(root: Path) -> Dataset:
     """Find CIFAR-10 in a folder or download it, and verify it.
 
     The images are ordered by their digests, so that the order does not depend on the source. Raises
-    ValueError for other or damaged data, and FileNotFoundError if there is none.
+    ValueError if the data are damaged or are not CIFAR-10, and FileNotFoundError if they are absent
+    and cannot be downloaded.
     """
     if (root / "cifar-10-batches-py").exists():
         splits, source = read_archive(root), root / "cifar-10-batches-py"
@@ -114,7 +118,10 @@ def find_cifar10(root: Path) -> Dataset:
 
 
 def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Read the images and labels of each split from the original archive, verified by its MD5."""
+    """Read the images and labels of each split from the original archive, and verify its MD5.
+
+    Raises ValueError if a file is missing or damaged.
+    """
     import torchvision
 
     try:
@@ -173,7 +180,7 @@ def _read_image(path: Path) -> np.ndarray:
 def _download(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Download the original archive into a temporary folder and read it.
 
-    Only the decoded copy is stored.
+    The archive is not kept: `read_cifar10` stores only the decoded copy.
     """
     import torchvision
 

@@ -17,7 +17,7 @@ from ..store import tensor_digest
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The name of a data set in prose, the side of its images in pixels, and their channels."""
+    """The name of a data set in prose, and the side (in pixels) and channels of its images."""
 
     label: str
     image_size: int
@@ -48,8 +48,8 @@ class Normaliser:
 class Dataset:
     """Labelled images of a training and a test split.
 
-    `*_images` `(N, H, W, C)` uint8, `*_labels` `(N,)` int64; `mean` and `std` are per channel, on a
-    scale where white is 1.
+    `*_images` are `(N, H, W, C)`, uint8, and `*_labels` are `(N,)`, int64; `mean` and `std` are per
+    channel, on a scale where white is 1.
     """
 
     name: str
@@ -66,9 +66,10 @@ class Dataset:
         return Normaliser(self.mean, self.std, images.device)(images)
 
     def subset(self, train: int | None = None, test: int | None = None) -> "Dataset":
-        """Return the first `train` and `test` images; None keeps all.
+        """Return the data set with only the first images of each split.
 
-        Raises ValueError if the data set has fewer images.
+        `train` and `test` are the numbers of images that are kept; None keeps all. Raises
+        ValueError if a split has fewer images.
         """
         for count, labels, name in (
             (train, self.train_labels, "train"),
@@ -120,8 +121,9 @@ class Dataset:
 class Batches:
     """Normalised batches of one split on one device, plain or randomly cropped and mirrored.
 
-    A crop is a window of the image's size in the image with `padding` black pixels around it
-    (torchvision's RandomCrop); cropping and mirroring are one lookup for the whole batch.
+    A crop is a window of the image's size within the image padded by `padding` black pixels on each
+    side, as in torchvision's RandomCrop. Cropping and mirroring take one lookup for the whole
+    batch.
     """
 
     def __init__(
@@ -146,10 +148,10 @@ class Batches:
         return self.windows(index, corner, torch.zeros_like(index, dtype=torch.bool))
 
     def windows(self, index: Tensor, corner: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return windows of the images with the given indices, and labels.
+        """Return windows of the images with the given indices, and their labels.
 
-        `corner` `(B, 2)` is the upper left pixel of each window in its padded image, `mirrored`
-        `(B,)` whether the window is mirrored. Shapes are as in `plain`.
+        `corner` `(B, 2)` is the upper left pixel of each window in its padded image, and `mirrored`
+        `(B,)` tells whether the window is mirrored. The results have the shapes of `plain`.
         """
         height, width = (torch.arange(size, device=index.device) for size in self.size)
         rows = corner[:, 0, None] + height  # (B, H)
@@ -160,12 +162,12 @@ class Batches:
         return self.normalise(pixels), self.labels[index]
 
     def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw corners `(count, 2)` and mirrorings `(count,)` uniformly at random."""
+        """Draw uniformly random `corner` `(count, 2)` and `mirrored` `(count,)` for `windows`."""
         corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         return corner, torch.rand(count, generator=generator) < 0.5
 
     def shuffled(self, generator: torch.Generator, augment: bool) -> list[Tensor]:
-        """Draw the plan of an epoch: all indices in random order, with corners and mirrorings.
+        """Draw the arguments of `windows` for one epoch, with all indices in random order.
 
         Without `augment`, the images are neither cropped nor mirrored.
         """
@@ -188,7 +190,7 @@ class Split:
     def of(cls, dataset: Dataset, parameters: Any, device: torch.device | str = "cpu") -> "Split":
         """Split a data set according to the parameters of a run.
 
-        The parameters are `held_out`, `train_images`, `test_images`, and `augment` with `padding`.
+        The parameters used are `held_out`, `train_images`, `test_images`, `augment` and `padding`.
         """
         used = dataset.hold_out(parameters.held_out)
         used = used.subset(parameters.train_images, parameters.test_images)

@@ -1,6 +1,6 @@
 """Functions that load the data sets, and a few pictures, by name.
 
-Digits and pictures are part of the dependencies.
+The digits and the pictures come with scikit-learn and scikit-image.
 """
 
 import os
@@ -26,11 +26,12 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
     CIFAR-10 is read from `root`, by default the folder in ATTNCONV_DATA or else the repository's
-    `data/`. There, the first of these is used: the decoded copy `cache/cifar10.safetensors`, the
-    original archive's `cifar-10-batches-py/`, or `cifar10/` with one PNG per image
-    (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists, torchvision downloads the
-    data. The data are verified, sorted and stored as the decoded copy. Raises ValueError for an
-    unknown name or damaged data, and FileNotFoundError if the data are absent.
+    `data/`. The first of these that exists there is used: the decoded copy
+    `cache/cifar10.safetensors`, the original archive's `cifar-10-batches-py/`, or `cifar10/` with
+    one PNG per image (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists,
+    torchvision downloads the data. The data are verified, sorted and stored as a decoded copy.
+    Raises ValueError for an unknown name or damaged data, and FileNotFoundError if the data are
+    absent.
     """
     if name == "digits":
         return _digits()
@@ -43,7 +44,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 def dataset_at_hand(name: str) -> Dataset | None:
     """Return a data set if it can be read immediately, else None.
 
-    Digits are always at hand; CIFAR-10 is if `python -m attnconv data` has stored a decoded copy.
+    Digits can always be read; CIFAR-10 only if `python -m attnconv data` has stored a decoded copy.
     """
     if name != "cifar10":
         return load_dataset(name)
@@ -81,11 +82,11 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
     """Load a picture by name, `(H, W, 3)`, float32 from 0 to 1.
 
     `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`). The
-    other two come from scikit-image, in the extra `book`, and are CC0: `chelsea`, a cat
+    other two come from scikit-image, which the extra `book` installs, and are CC0: `chelsea`, a cat
     photographed by Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
-    (openclipart.org/detail/158377/horse-by-marauder). With `size` the picture is reduced to that
-    height and width by averaging. Raises ValueError for an unknown name, ImportError where
-    scikit-image is missing.
+    (openclipart.org/detail/158377/horse-by-marauder). With `size`, the picture is reduced to that
+    height and width by averaging. Raises ValueError for an unknown name, and ImportError if a
+    picture needs scikit-image and it is missing.
     """
     if name not in PHOTOGRAPHS + PICTURES:
         known = ", ".join(PHOTOGRAPHS + PICTURES)
@@ -98,7 +99,7 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
 
 
 def middle_square(image: Tensor, side: int) -> Tensor:
-    """Return the middle square of an image `(H, W, C)`, reduced to `side` pixels by averaging."""
+    """Return the middle square of an image `(H, W, C)`, averaged down to `(side, side, C)`."""
     whole = min(image.shape[:2])
     top, left = ((length - whole) // 2 for length in image.shape[:2])
     square = image[top : top + whole, left : left + whole].permute(2, 0, 1)
@@ -124,7 +125,7 @@ def _pixels_of(name: str) -> np.ndarray:
 
 
 def whitened(image: Tensor) -> Tensor:
-    """Decorrelate the channels of an image `(H, W, C)` and scale them to mean 0 and variance 1.
+    """Return an image `(H, W, C)` with channels centred, decorrelated and scaled to variance 1.
 
     The method is symmetric ("ZCA") whitening.
     """

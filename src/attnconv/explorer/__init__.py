@@ -1,9 +1,10 @@
-"""Interactive views of attention and convolution, with one JavaScript for pages and notebooks.
+"""Interactive views of attention and convolution, with one script for pages and notebooks.
 
-The modules in `js/` are joined into one script, each after the modules that it imports. The script
-needs no framework, no other file and no other host. Its letters are the paper's: H x W pixels, N_h
-heads, q query and k key pixel, delta = k - q. A pixel is [row, column], from 0; an image or a map
-is an array of H * W numbers in row-major order. Displayed layers and heads are numbered from 1.
+The JavaScript modules in `js/` are joined into this script, each after the modules that it imports.
+The script needs no framework, no other file and no other host. Its letters are the paper's: H x W
+pixels, N_h heads, q query and k key pixel, delta = k - q. A pixel is [row, column], counted from 0;
+an image or a map is an array of H * W numbers in row-major order. Displayed layers and heads are
+numbered from 1.
 """
 
 import html
@@ -37,7 +38,7 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return the modules as one script, without imports, for a host: "page", "widget" or "worker".
+    """Return the modules as one script without imports, for "page", "widget" or "worker".
 
     The worker's script is not a module, because Chromium does not start a module worker in a page
     that was opened as a file.
@@ -49,7 +50,7 @@ def script(host: str = "") -> str:
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return a view as HTML that needs no kernel: "attention" or "stage".
+    """Return the view "attention" or "stage" as HTML that needs no kernel.
 
     `data` is that of a `payload.Payload`; `still` is the text shown where scripts do not run.
     """

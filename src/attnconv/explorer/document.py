@@ -35,13 +35,14 @@ def save_html(
     image: Tensor | None = None,
     title: str = "Attention report",
 ) -> Path:
-    """Write an attention report as one HTML file and return its path.
+    """Write an attention report as one HTML file and return the file's path.
 
-    The file contains the table and the explorer's view of the mean maps, stored in half precision,
-    and works offline. It takes about `2.7 N_h T^2` bytes for each layer of T tokens. `image`
-    `(H', W')` or `(H', W', 3)`, from 0 to 1, is shown behind the queries; pass it if the report is
-    about a single image. Layers of equal size are shown as one model. Raises FileNotFoundError if
-    the folder of `path` does not exist; ValueError for a report without layers.
+    The file contains the report's table and the explorer's view of the mean maps, which are stored
+    in half precision. It works offline, and takes about `2.7 N_h T^2` bytes for each layer of T
+    tokens. `image`, `(H', W')` or `(H', W', 3)` with values from 0 to 1, is shown behind the
+    queries; pass it if the report is about a single image. Layers of equal size are shown as one
+    model. Raises FileNotFoundError if the folder of `path` does not exist, and ValueError for a
+    report without layers.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -63,7 +64,7 @@ def save_html(
 
 
 def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payload:
-    """Return the payload of the view "attention" for a report, with a model per layer size."""
+    """Return the payload of the view "attention" for a report: one model per layer size."""
     if not report.layers:
         raise ValueError(
             "got a report without layers, expected at least one; see inspect_attention"

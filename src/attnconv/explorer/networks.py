@@ -40,10 +40,10 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
     """Add trained networks for CIFAR-10 to a payload, with their weights in half precision.
 
     `data["networks"]` contains each record's id, model, label, source, test accuracy,
-    `architecture` and weights file, which is loaded on request. `data["classes"]` are the names of
-    the logits, and `data["input"]` contains the side of the input in pixels and the mean and std of
-    each channel. Raises ValueError for a network that the page cannot run, FileNotFoundError if no
-    weights were kept.
+    `architecture` and weights file, which is loaded on request. `data["classes"]` contains the name
+    of each logit's class, and `data["input"]` contains the side of the input in pixels and the mean
+    and std of each channel. The payload itself is returned. Raises ValueError for a network that
+    the page cannot run, and FileNotFoundError if no weights were kept.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
@@ -86,10 +86,10 @@ def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
 
 
 def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
-    """Return everything but the weights that the forward pass of a network needs.
+    """Return everything that the forward pass of a network needs, except the weights.
 
-    A self-attention network has `layers`, a `SmallCNN` has `steps`. Raises ValueError for any other
-    network.
+    The result contains `layers` for a self-attention network and `steps` for a `SmallCNN`. Raises
+    ValueError for any other network.
     """
     if isinstance(model, SelfAttentionNet):
         layers = [_layer(cast(Block, block)) for block in model.blocks]
@@ -104,7 +104,7 @@ def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
 
 
 def _layer(block: Block) -> dict[str, Any]:
-    """Return the heads of a layer, how their positions are encoded, and the norms' epsilon."""
+    """Return the number of heads of a layer, the name of their encoding, and the norms' epsilon."""
     attention, epsilon = block.attention, block.attention_norm.eps
     if isinstance(attention, ContentAttention):
         return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": "content"}

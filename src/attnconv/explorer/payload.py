@@ -1,7 +1,7 @@
-"""The data of the explorer's views: pictures, models by name, and files of numbers, in JSON.
+"""The data of the explorer's views, as JSON: pictures, models, and files of numbers.
 
 The files are safetensors files. Small files are embedded in the page (`base64`), and the others are
-stored beside it (`url`). Each has a CRC-32, which reveals damage. The numbers come from run
+stored beside it (`url`). Each file has a CRC-32, which reveals damage. The numbers come from run
 records. Letters: L layers, N_h heads, Q query pixels.
 """
 
@@ -43,8 +43,8 @@ MEAN = "mean"
 class Payload:
     """The data of a view and the files stored beside its page.
 
-    The view reads `data`, which refers to `files`, to be written to the folder `place` beside the
-    page. Without a place, all files are embedded in `data`.
+    The view reads `data`, which refers to `files`. These files are to be written to the folder
+    `place` beside the page; without a place, all files are embedded in `data`.
     """
 
     place: str | None = None
@@ -77,7 +77,7 @@ class Payload:
     def picture(self, name: str, label: str, image: Tensor) -> str:
         """Add an image `(H, W)` or `(H, W, 3)` and return its name.
 
-        Raises ValueError for another shape, or values that are not floats from 0 to 1.
+        Raises ValueError for any other shape, and for values that are not floats from 0 to 1.
         """
         if image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.numel():
             raise ValueError(
@@ -96,7 +96,7 @@ class Payload:
 
 
 def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
-    """Return the best shift of each layer's heads and its mass, as `Heads` defines them."""
+    """Return each head's best shift and the mass on it, by layer, as `Heads` defines them."""
     return [
         [
             {"mass": mass, "shift": shift}
@@ -121,7 +121,7 @@ def _entry(record: RunRecord) -> dict[str, Any]:
 def _content_entry(
     payload: Payload, record: RunRecord, maps: Mapping[str, list[dict[str, Tensor]]]
 ) -> dict[str, Any]:
-    """Return the entry of a run with content, with one file per image and layer."""
+    """Return the entry of a run of a content-based model, with one file per image and layer."""
     files = {
         image: [
             payload.file(f"{record.name}--{image}--layer{n}", layer, on_request=True)
@@ -164,7 +164,7 @@ def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
 def _maps_of_model(
     model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return a model's files for some test images, by name, and for its mean maps."""
+    """Return, by name, the files of a model for some test images and for the mean maps."""
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
     means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
@@ -178,7 +178,7 @@ def _maps_of_model(
 def _maps_of_record(
     content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return a record's files for its images, by name, and for its mean maps."""
+    """Return, by name, the files of a record for its images and for the mean maps."""
     queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
     return {
         image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
@@ -194,10 +194,11 @@ def attention_payload(
     models: Mapping[str, SelfAttentionNet] | None = None,
     place: str | None = None,
 ) -> Payload:
-    """Return the payload of the view "attention": runs of self-attention models.
+    """Return the payload of the view "attention" for runs of self-attention models.
 
-    The maps of a content model come from its record, for a few query pixels. If `models` contains
-    the trained model of a run, by name, its maps are computed here for every query pixel.
+    The maps of a content-based model come from the record of its run, which has them for a few
+    query pixels. If `models` contains the trained model under the name of the run, the maps are
+    computed from the model for every query pixel instead.
     """
     payload, entries = Payload(place), []
     for record in records:
@@ -242,10 +243,10 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 
 
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
-    """Return the payload of the stage: photographs in colour, 80 x 120 pixels.
+    """Return the payload of the view "stage": colour photographs of 80 x 120 pixels.
 
-    With a `scene`, the stage shows only that scene, without the switch between scenes and without
-    keeping its state in the address.
+    With a `scene`, the stage shows only that scene, has no switch between scenes, and does not keep
+    its state in the page's address.
     """
     payload = Payload(place)
     payload.data["stage"] = [
@@ -257,10 +258,11 @@ def stage_payload(scene: str | None = None, place: str | None = None) -> Payload
 
 
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
-    """Return the payload of the view "attention" for any model's maps, over an image.
+    """Return the payload of the view "attention" for any model's maps, shown over an image.
 
-    `maps`: `(L, N_h, H, W, H, W)`, kept in half precision. `image`: `(H', W')` or `(H', W', 3)`,
-    from 0 to 1. Raises ValueError for maps of another shape, or that are not probabilities.
+    `maps` are `(L, N_h, H, W, H, W)`, and are stored in half precision. `image` is `(H', W')` or
+    `(H', W', 3)`, with values from 0 to 1. Raises ValueError for maps of any other shape, and for
+    maps that are not probabilities.
     """
     shape = tuple(maps.shape)
     if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():

@@ -1,4 +1,4 @@
-"""The explorer in a notebook: an anywidget that runs the same JavaScript and shares its state."""
+"""The explorer in a notebook: an anywidget that runs the pages' script and shares its state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,9 @@ class Explorer(anywidget.AnyWidget):
     """The view of attention maps in a notebook, created by `explore` and `explore_maps`.
 
     `state` maps names to text, as in the address of the book's page, for example
-    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and it reflects
-    the reader's choices. A query that follows the pointer is reported when the pointer rests.
+    `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and the
+    reader's choices change `state`. A query that follows the pointer is reported when the pointer
+    rests.
     """
 
     _esm = script("widget")
@@ -29,9 +30,9 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, payload: Payload, state: dict) -> "Explorer":
-        """Create a view of a payload of attention maps.
+        """Return a view of a payload of attention maps.
 
-        `state`: text, numbers, or lists of them by name, such as `{"query": (4, 4)}`. Raises
+        `state` maps names to text, numbers or lists of these, such as `{"query": (4, 4)}`. Raises
         ValueError for unknown names.
         """
         if unknown := sorted(set(state) - set(STATE)):
@@ -49,10 +50,10 @@ def _text(value: Any) -> str:
 
 
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
-    """Show the heads of trained models, from their run records.
+    """Return a view of the heads of trained models, given the records of their runs.
 
-    `state`: see `Explorer`. Raises ValueError if there are no records, or if the model of a record
-    has no attention.
+    For `state`, see `Explorer.of`. Raises ValueError if there are no records, or if the model of a
+    record has no attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:
@@ -69,9 +70,9 @@ def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
 
 
 def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer:
-    """Show any model's maps over an image.
+    """Return a view of any model's attention maps over an image.
 
-    `maps`: `(L, N_h, H, W, H, W)`, query then key. `image`: `(H', W')` or `(H', W', 3)`, from 0 to
-    1. `state`: see `Explorer`.
+    `maps` are `(L, N_h, H, W, H, W)`, with the query axes before the key axes. `image` is
+    `(H', W')` or `(H', W', 3)`, with values from 0 to 1. For `state`, see `Explorer.of`.
     """
     return Explorer.of(maps_payload(maps, image), state)

@@ -1,4 +1,4 @@
-"""Trainable attention layers, computed exactly, and separably where the encoding allows it.
+"""Trainable attention layers, computed exactly, and axis by axis if the encoding is separable.
 
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
@@ -40,8 +40,9 @@ Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
     """Return each head's weighted average of the pixels for every query. Equation (6).
 
-    The cost per query and channel is H + W products if the attention has one factor per axis,
-    and H * W otherwise. All images are columns of one matrix.
+    If the attention has one factor per axis, the cost per query and channel is H + W products, and
+    otherwise it is H * W products. The pixels of all images in the batch are multiplied as one
+    matrix.
     """
     width, *each = X.shape[1:]
     X = as_in_autocast(X)
@@ -68,7 +69,10 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Return X cast to autocast's dtype once, because a product would cast each broadcast copy."""
+    """Return X in autocast's dtype, because a product would cast each broadcast copy separately.
+
+    Without autocast, X is returned unchanged.
+    """
     if torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
@@ -77,7 +81,11 @@ def as_in_autocast(X: Tensor) -> Tensor:
 def maps_of_tiles(
     encoding: PositionEncoding, height: int, width: int
 ) -> tuple[Support, Callable[[Tile, Tile], Maps]]:
-    """Return the heads' support, or a superset of it, and a function from a tile to its maps."""
+    """Return the heads' support, or a superset of it, and a function that computes maps in tiles.
+
+    The function takes a tile of the rows and a tile of the columns, and returns the maps of their
+    queries.
+    """
     if isinstance(encoding, SeparableEncoding):
         rows, columns = encoding.axis_probabilities(height, width)
 
@@ -103,14 +111,15 @@ def maps_of_tiles(
 class PositionAttention(nn.Module):
     """Multi-head self-attention whose scores depend only on the shift.
 
-    `(B, H, W, D_in)` -> `(B, H, W, D_out)`. One linear map `value` `(D_out, N_h * D_in)` holds the
-    matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by side, and b_out. `dropout` acts on
-    the attention probabilities in training; the published models use 0.1. The whole batch shares
-    the probabilities and the dropout mask, as in the published code.
+    The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The weight of the linear map `value`,
+    `(D_out, N_h * D_in)`, holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by
+    side, and its bias is b_out. `dropout` acts on the attention probabilities in training; the
+    published models use 0.1. The whole batch shares the probabilities and the dropout mask, as in
+    the published code.
 
     Internally, the layer uses the layout `(H, W, B, D)`, in which every product is a plain product
-    of large matrices and needs no copies. Images that are already stored this way,
-    `(H, W, B, D).permute(2, 0, 1, 3)`, are used and returned in that layout.
+    of large matrices and needs no copies. Inputs that are views of tensors in this layout, permuted
+    by `(2, 0, 1, 3)`, are used as they are, and outputs are always such views.
     """
 
     def __init__(self, encoding: PositionEncoding, dim_in: int, dim_out: int, dropout: float = 0.0):
@@ -125,7 +134,7 @@ class PositionAttention(nn.Module):
         return self.encoding.num_heads
 
     def maps(self, height: int, width: int) -> Maps:
-        """Return the attention, one factor per axis where possible, after dropout in training."""
+        """Return the attention maps, as one factor per axis where possible, after any dropout."""
         # the maps are small, and their scores need full precision
         with torch.autocast(self.value.weight.device.type, enabled=False):
             if isinstance(self.encoding, SeparableEncoding) and not self._drops:
@@ -145,7 +154,7 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Return the output for `(H, W, B, D_in)` computed in tiles, or None if not worthwhile."""
+        """Return the output for `(H, W, B, D_in)` in tiles, or None if tiles are not worthwhile."""
         height, width, batch, dim = X.shape
         if self._drops or not tiles_may_pay(height, width):
             return None
@@ -179,9 +188,10 @@ class PositionAttention(nn.Module):
 class ContentAttention(nn.Module):
     """Multi-head self-attention with content and learned relative positions. Section 4.3.
 
-    `(B, H, W, D_in)` -> `(B, H, W, D_out)`. The scores are (q . k + q . r_delta) / sqrt(D_k), with
-    D_k = 2 * dim of the embedding and the scale of the published code. The bias of `query` plays
-    the role of u and v in equation (8); that of `key` has no effect under the softmax.
+    The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The scores are (q . k + q . r_delta) /
+    sqrt(D_k), where D_k is twice the embedding's `dim`; the scale is that of the published code.
+    The bias of `query` plays the role of u and v in equation (8), and the bias of `key` cancels in
+    the softmax.
     """
 
     def __init__(
@@ -201,7 +211,7 @@ class ContentAttention(nn.Module):
         self.dropout = dropout
 
     def queries_and_keys(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries and keys of images `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
+        """Return the queries and keys of images `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
         return tuple(
             linear(X).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1)
             for linear in (self.query, self.key)
@@ -214,7 +224,7 @@ class ContentAttention(nn.Module):
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores on images, densely, split as in `learned_content_parts`."""
+        """Return the scores on images, split into the parts of `learned_content_parts`."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
@@ -257,8 +267,9 @@ def _expect_images(X: Tensor, dim_in: int) -> None:
 def attention_probabilities(module_or_layer: nn.Module, height: int, width: int) -> Tensor:
     """Return the attention maps `(N_h, H, W, H, W)` of a position-only layer or encoding.
 
-    A layer is any module with one `encoding`: a `PositionAttention`, or the result of
-    `conv_to_attention` for a Conv2d. Raises TypeError for anything else.
+    The layer can be any module whose `encoding` is a `PositionEncoding`, such as a
+    `PositionAttention` or the result of `conv_to_attention` for a Conv2d. Raises TypeError for any
+    other argument.
     """
     if isinstance(module_or_layer, ContentAttention):
         raise TypeError(

@@ -1,6 +1,7 @@
-"""Theorem 1 for torch: a convolution as self-attention, for a layer and for a whole network.
+"""Theorem 1 for torch: a convolutional layer or a whole network, converted to self-attention.
 
-This is the fast version of `theory.theorem1`, for every hyper-parameter of a convolution.
+The module is the fast counterpart of `theory.theorem1`, and it supports every hyper-parameter of a
+convolution.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
 layout is torch's `(B, C, ...)`, as for the convolutions that are converted.
@@ -30,20 +31,20 @@ class ConvAsAttention(nn.Module):
 
     Input and output are `(B, C, ...)`. Head h attends to the pixel at the shift Delta^(h) of the
     kernel and applies the matrix W^(h) of that shift. The paper's constructions cover every
-    hyper-parameter of torch: the image is padded first and the border queries are cropped
-    (padding), only every s-th query is kept (stride), the shifts are spread (dilation), W^(h) is
-    block diagonal (groups). Attention is the softmax of the scores along one axis after the other,
-    which is exact here. Heads with a common alpha and integer centres are shifts of one another, so
-    the image is averaged only once. If they are one-hot in the dtype, the image is only shifted.
-    Products with zero probabilities are skipped.
+    hyper-parameter of torch's convolutions: the image is padded first and the border queries are
+    cropped (padding), only every s-th query is kept (stride), the shifts are spread (dilation), and
+    W^(h) is block diagonal (groups). The softmax is taken along one axis after the other, which is
+    exact for this encoding. Heads with a common alpha and integer centres are shifts of one
+    another, so the image is averaged only once. If the heads are one-hot in the dtype, the image is
+    shifted without averaging. Products with zero probabilities are skipped.
 
-    `encoding` contains the centres and alpha (not trained unless `encoding.requires_grad_()`), and
-    `weight` `(G, C_out/G, N_h C_in/G)` contains the W^(h) side by side. Unless the heads are
-    one-hot, an infinite or NaN pixel affects every output (0 * inf is NaN). If a half-precision
-    convolution is to be used in a wider dtype, change its dtype before converting it to attention,
-    because alpha is chosen during the conversion.
+    `encoding` contains the centres and alpha, which are not trained unless
+    `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
+    W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects every output
+    (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its dtype before
+    the conversion, which chooses alpha for the dtype.
 
-    The state_dict is the convolution's, in both directions: see `layers.state_dict`.
+    The layer and the convolution can load each other's state_dict; see `layers.state_dict`.
     """
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
@@ -87,7 +88,7 @@ class ConvAsAttention(nn.Module):
         return first, first + size + 1 - self._extent(axis), self.stride[axis]
 
     def queries(self, axis: int, size: int) -> range:
-        """Return the kept queries along one axis of the padded image."""
+        """Return the queries along one axis of the padded image that cropping and stride keep."""
         return range(*self._bounds(axis, size))
 
     def _extent(self, axis: int) -> int:
@@ -114,7 +115,7 @@ class ConvAsAttention(nn.Module):
         """Return the heads as shifts of one head on padded images of these sizes, or None.
 
         The result is None if the heads are not shifts of one another, or if their centres or alphas
-        are being trained. It is cached while these do not change.
+        are being trained. It is cached as long as the sizes, centres and alphas do not change.
         """
         values = list(self.encoding.parameters())
         trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
@@ -200,10 +201,10 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
 def convert_network(model: nn.Module) -> nn.Module:
     """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
 
-    Each convolution is replaced by its `conv_to_attention`. A module used in several places remains
-    shared. Convolutions called as functions in a forward method are not modules and are not
-    replaced. Forward hooks of a convolution are not copied. If a convolution cannot be converted,
-    raises a TypeError that names the module. The given model is never changed.
+    Each convolution is replaced by the result of `conv_to_attention`. A module used in several
+    places remains shared. Convolutions called as functions in a forward method are not modules and
+    are not replaced. Forward hooks of a convolution are not copied. Raises a TypeError that names
+    the module if a convolution cannot be converted. The given model is never changed.
     """
     for path, module in model.named_modules():
         if _is_convolution(module) and (reason := _why_not(module)):
@@ -225,7 +226,7 @@ def convert_network(model: nn.Module) -> nn.Module:
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """Return `(B, C, ...)` padded before and after along each axis, as a convolution pads it."""
+    """Return images `(B, C, ...)` padded on both sides of each axis, as a convolution pads them."""
     pads = [pad for before_after in reversed(padding) for pad in before_after]
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 

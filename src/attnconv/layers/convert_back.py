@@ -1,4 +1,4 @@
-"""The converse for networks: position-only attention as convolutions, for images of one size.
+"""Theorem 2 for networks: position-only attention as convolutions, for images of one size.
 
 Letters: B batch, C channels, N_h heads. The layout is `(B, C, ...)`.
 """
@@ -26,12 +26,12 @@ FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
 
 class HeadsAsConv(nn.Module):
-    """A converted layer with heads of any alpha and centre, as convolutions at one image size.
+    """A `ConvAsAttention` with any alphas and centres, as convolutions at one image size.
 
-    Input and output are `(B, C, ...)`, for images of `sizes`, padded as the layer pads them. Head h
-    is a zero-padded convolution along one axis after the other, divided by `border_factor[h]`. Its
-    kernels are the exponentials of its scores, and the border factor is the same convolution of
-    ones. `mix` applies the W^(h).
+    Input and output are `(B, C, ...)`, for images of the given `sizes`, which are padded as in the
+    attention layer. Head h is a zero-padded convolution along one axis after the other, divided by
+    `border_factor[h]`. The kernels are the exponentials of the head's scores, and the border factor
+    is the same convolution of an image of ones. `mix` applies the matrices W^(h).
     """
 
     border_factor: Tensor
@@ -80,14 +80,14 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
     The copy is exact on images of `height` x `width` pixels (without a width, on sequences of
-    length `height`), in evaluation mode. Converted layers whose heads are one-hot on the kernel's
-    pixels become plain convolutions again. Other heads become zero-padded convolutions divided by a
-    border factor (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the given
-    network is not changed.
+    length `height`), in evaluation mode. Layers made by `conv_to_attention` become plain
+    convolutions again if their heads are one-hot on the kernel's pixels. In other position-only
+    layers, the heads become zero-padded convolutions divided by a border factor (`HeadsAsConv`,
+    `attention_to_conv`). All other modules are kept, and the given network is not changed.
 
     Raises TypeError for attention that depends on the image, and ValueError for a layer that the
-    network does not run, runs at several sizes, or whose border factor is out of range. Both name
-    the module.
+    network never runs or runs at several sizes, or whose border factor is out of range. Both errors
+    name the module.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network, converted = copy.deepcopy(network).eval(), {}
@@ -122,7 +122,7 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
 
 
 def _plain(layer: ConvAsAttention, sizes: Sequence[int]) -> nn.Module | None:
-    """Return the convolution from which a layer was made, or None if its heads have changed."""
+    """Return a layer as a plain convolution if its heads are one-hot on the kernel, else None."""
     shifts = layer.shifts(_padded(layer, sizes))
     pixels = shift_set(layer.kernel_size, layer.dilation).to(layer.encoding.centers)
     one_hot = shifts is not None and all(each is None for each in shifts.probabilities)
@@ -161,8 +161,8 @@ def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.C
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
     """Return the image sizes on which the network runs each position-only layer, by module.
 
-    The sizes are recorded by passing an image of zeros through a copy. Raises TypeError for
-    attention that depends on the image.
+    The sizes are recorded by passing an image of zeros through a copy of the network. Raises
+    TypeError for attention that depends on the image.
     """
     network = copy.deepcopy(network).eval()
     for first in network.modules():

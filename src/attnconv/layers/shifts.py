@@ -4,7 +4,7 @@ The probabilities p(k | q) of a quadratic head depend only on k and q + Delta. W
 and a common alpha, the average of each head at q therefore equals the average at q + Delta of a
 head centred on the query. A one-hot head takes the pixel at q + Delta.
 
-Letters: B batch, C channels, H x W pixels, Q queries of them, N_h heads, G groups.
+Letters: B batch, C channels, H x W pixels, Q query pixels, N_h heads, G groups.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def as_shifts(
 ) -> Shifts | None:
     """Return the heads as shifts of one head, or None if this is not exact.
 
-    `queries` are the kept queries along each axis of images of these `sizes`. The heads are not
-    shifts if their alphas differ, or if q + Delta of some query is not a pixel of the image.
+    `queries` are the kept queries along each axis of images of the given `sizes`. The result is
+    None if the alphas differ, or if q + Delta is not a pixel of the image for some query and head.
     """
     centers, alpha = encoding.centers, encoding.alpha
     if not bool((centers == centers.round()).all() and (alpha == alpha[0]).all()):
@@ -57,9 +57,9 @@ def as_shifts(
 
 
 def average(probabilities: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
-    """Return the average of a head that is centred on the query, `(H, B, W, C)`.
+    """Return the averages `(H, B, W, C)` of a head that is centred on the query.
 
-    `probabilities` are those of `Shifts`; a sequence is an image of one row.
+    `probabilities` are those of `Shifts`. A sequence is passed as an image of one row.
     """
     *rows, columns = probabilities
     if rows and rows[0] is not None:
@@ -78,16 +78,16 @@ def add_shifted(
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
     """Return the output of one-hot heads as a sum of shifted images, without the bias.
 
-    For each head, the sum contains every `stride`-th pixel of the image from the head's corner on,
-    times the head's matrix.
+    Each head contributes every `stride`-th pixel of the image, starting at the head's corner, times
+    the head's matrix.
     """
     return _AddShifted.apply(images, matrices, corners, queries, stride)
 
 
 class _AddShifted(torch.autograd.Function):
-    """The sum over shifts, with a gradient that is also a sum of shifts.
+    """The sum of shifted images, with a gradient that is also a sum of shifted images.
 
-    Autograd's own gradient would fill an image with zeros for each head.
+    Autograd's own gradient would allocate an image of zeros for each head.
     """
 
     @staticmethod
@@ -115,7 +115,7 @@ class _AddShifted(torch.autograd.Function):
 
 
 def _shifted(images: Tensor, corners, queries, stride) -> list[Tensor]:
-    """Return the image shifted for each head, `(Q_1, B, Q_2, C)`, as views."""
+    """Return one shifted view of the images per head, each `(Q_1, B, Q_2, C)`."""
     rows, columns = (
         slice(0, (count - 1) * step + 1, step) for count, step in zip(queries, stride, strict=True)
     )
@@ -130,7 +130,7 @@ def _by_group(X: Tensor, groups: int) -> Tensor:
 def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tuple[int, int]]]:
     """Return the output's gradient with zeros between and around its pixels, and new corners.
 
-    Each head's part of the gradient with respect to the images starts at its corner.
+    Each head's part of the gradient with respect to the images starts at the head's new corner.
     """
     (rows, columns), (height, width) = stride, sizes
     q_1, batch, q_2, channels = gradient.shape
@@ -166,7 +166,7 @@ def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
 
 
 def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tensor:
-    """Return `total` `(N, Q, O)`, changed in place, plus blocks times matrices.
+    """Add the product of blocks and matrices to `total` `(N, Q, O)` in place, and return the sum.
 
     The blocks are `(N, Q, heads, G, C_g)`, the matrices `(heads, G, C_g, O_g)`.
     """

@@ -1,7 +1,7 @@
 """The state_dict of a converted convolution, which equals that of the convolution itself.
 
-Each module loads the other's state_dict with `strict=True`. A state_dict with the weights by head
-and the encoding also loads.
+The attention layer and the convolution load each other's state_dict with `strict=True`. The
+attention layer also loads a state_dict with the weights by head and the encoding.
 
 Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels of a
 group.
@@ -19,26 +19,27 @@ from ..theory.shapes import Float
 
 
 def weight_by_head(weight: Tensor, groups: int) -> Float[Tensor, "G O columns"]:
-    """Return a convolution's weight as a copy with the W^(h) side by side.
+    """Return a copy of a convolution's weight with the W^(h) side by side.
 
-    `(C_out, C_in/G, ...)` -> `(G, O, N_h C_in/G)`.
+    The weight is `(C_out, C_in/G, ...)`, and the copy is `(G, O, N_h C_in/G)`.
     """
     blocks = weight.flatten(2).unflatten(0, (groups, -1))  # (G, O, C_in/G, N_h)
     return blocks.transpose(2, 3).reshape(*blocks.shape[:2], -1).clone()
 
 
 def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequence[int]) -> Tensor:
-    """Return the inverse of `weight_by_head`, a view of the given weight."""
+    """Invert `weight_by_head`, and return the convolution's weight as a view of the given one."""
     blocks = weight.unflatten(2, (math.prod(kernel_size), -1)).transpose(2, 3)
     return blocks.flatten(0, 1).unflatten(2, tuple(kernel_size))
 
 
 def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
-    """Turn the layer's part of a state_dict into the convolution's: a post hook.
+    """Turn the layer's entries of a state_dict into the convolution's (a post-hook).
 
-    The weight remains a view of the layer's. The encoding is omitted if the kernel size and alpha,
-    with which the layer is built, determine it; trained or moved heads are kept. With
-    `keep_vars=True`, a state_dict contains the layer's own parameters, as `functional_call` needs.
+    The weight in the state_dict is a view of the layer's weight. The encoding is omitted if it is
+    determined by the kernel size and the alpha with which the layer was built; trained or moved
+    heads are kept. With `keep_vars=True`, the state_dict contains the layer's own parameters,
+    because `functional_call` needs them.
     """
     name = f"{prefix}weight"
     if state[name] is layer.weight:
@@ -50,7 +51,7 @@ def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: An
 
 
 def load_from_convolution(layer: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Accept a convolution's entries in a state_dict that is being loaded: a pre hook."""
+    """Accept a convolution's entries in a state_dict that is being loaded (a pre-hook)."""
     name = f"{prefix}weight"
     shape = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
     if name in state and tuple(state[name].shape) == shape:

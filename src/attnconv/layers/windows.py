@@ -32,9 +32,9 @@ def support_of_factors(
 
 @torch.no_grad()
 def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Support:
-    """Return a superset of the support of heads, given their scores of all shifts.
+    """Return a superset of the support of heads, given their scores for all shifts.
 
-    Outside it, `softmax_without_tails` cuts off every probability. The scores are
+    Outside this superset, `softmax_without_tails` cuts off every probability. The scores are
     `(N_h, 2H - 1, 2W - 1)`.
     """
     height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
@@ -55,7 +55,7 @@ def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
 
 
 class Tile(NamedTuple):
-    """Consecutive queries along one axis, and the smallest range of keys with their support."""
+    """Consecutive queries along one axis, and the smallest range of keys covering their support."""
 
     queries: slice
     keys: slice
@@ -72,7 +72,7 @@ def tiles_may_pay(height: int, width: int) -> bool:
 
 
 def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
-    """Return tiles of `side` queries along one axis, each with the keys of its support."""
+    """Return tiles of `side` queries along one axis, each with the keys that cover its support."""
     first = support.int().argmax(dim=1).tolist()
     end = (support.shape[1] - support.flip(1).int().argmax(dim=1)).tolist()
     runs = [slice(start, min(start + side, len(first))) for start in range(0, len(first), side)]
@@ -83,7 +83,7 @@ def best_tiles(support: Support, products: int, separable: bool) -> list[list[Ti
     """Return the tiles along both axes that need the fewest products, or None for whole maps.
 
     Tiles are used if they cost less than half as much as whole maps. `products` is the number of
-    products of one query with one key, over heads, images and channels.
+    products for each pair of query and key, summed over heads, images and channels.
     """
     if not tiles_may_pay(*(mask.shape[1] for mask in support)):
         return None
@@ -120,13 +120,13 @@ def banded_matmul(
 ) -> Float[Tensor, "N Q D"]:
     """Return `probabilities @ X` for a matrix whose nonzeros lie in a band.
 
-    It is differentiable only with respect to X.
+    The product is differentiable only with respect to X.
     """
     return _BandedMatmul.apply(probabilities.to(X.dtype), X)
 
 
 class _BandedMatmul(torch.autograd.Function):
-    """The product and its gradient in tiles (autograd's gradient would fill an X for each tile)."""
+    """The product and its gradient in tiles (autograd would allocate a full X for each tile)."""
 
     @staticmethod
     def forward(ctx, probabilities, X):

@@ -1,4 +1,4 @@
-"""The models of Table 4 and of later chapters: specs, networks, pruning and cost."""
+"""The models of Table 4 and of the book's later chapters: specs, networks, pruning and cost."""
 
 from .cnn import SmallCNN
 from .cost import cost_of

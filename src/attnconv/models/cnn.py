@@ -1,7 +1,7 @@
 """A small convolutional network that is accurate for its size, for chapters 14 and 15.
 
 The design follows cifar10-airbench (K. Jordan, 2024): whitened 2 x 2 patches, three groups of two
-convolutions, one linear layer.
+convolutions, and one linear layer.
 """
 
 from collections.abc import Collection
@@ -24,9 +24,9 @@ WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are nois
 class SmallCNN(nn.Module):
     """The CNN of chapters 14 and 15: images `(B, C, H, W)` -> logits `(B, num_classes)`.
 
-    The first group has `width` channels, the other two have twice as many. For images of 32 x 32
-    pixels, the inputs of the groups have 31, 15 and 7 pixels per side, and the input of the last
-    pooling has 3. Call `prepare` before training.
+    Of its three groups of convolutions, the first has `width` channels and the other two have twice
+    as many. For images of 32 x 32 pixels, the inputs of the groups have 31, 15 and 7 pixels per
+    side, and the input of the final pooling has 3 pixels per side. Call `prepare` before training.
     """
 
     SMALLEST = 9  # pixels per side, so that one pixel is left at the end
@@ -63,7 +63,7 @@ class SmallCNN(nn.Module):
 
 
 def _group(fan_in: int, fan_out: int) -> nn.Sequential:
-    """Return two convolutions, each normalised and activated, with a pooling after the first."""
+    """Return two convolutions, each normalised and activated, with max-pooling after the first."""
     return nn.Sequential(
         _convolution(fan_in, fan_out),
         nn.MaxPool2d(2),
@@ -76,7 +76,7 @@ def _group(fan_in: int, fan_out: int) -> nn.Sequential:
 
 
 def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Return a 3 x 3 convolution whose first `min(fan_in, fan_out)` outputs copy an input."""
+    """Return a 3 x 3 convolution whose first `min(fan_in, fan_out)` outputs each copy one input."""
     layer = nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1, bias=False)
     nn.init.dirac_(layer.weight[: min(fan_in, fan_out)])
     return layer
@@ -99,9 +99,10 @@ def as_free_attention(
     """Return a copy of a CNN with soft, trainable attention heads in place of its convolutions.
 
     The heads start with this `alpha` on the pixels of their kernel or, with `random_places`, at
-    positions drawn with `seed` uniformly from the square that these pixels cover. Layers with
+    positions drawn uniformly, with `seed`, from the square that these pixels cover. Layers with
     frozen values keep their heads on the pixels, because their values fit no other positions.
-    `trained` names the trained parameters of the encodings. The values are always the kernel's.
+    `trained` names the parameters of the encodings that are trained. The values always start as the
+    kernel's weights.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
@@ -118,7 +119,7 @@ def as_free_attention(
 
 
 def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
-    """Return the network that an arm of chapter 15 trains, given the CNN from which it starts."""
+    """Return the initial network of an arm of chapter 15, given the CNN from which it is made."""
     if start.heads is None:
         return cnn
     return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)

@@ -20,7 +20,7 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters of a model, and floating-point operations of a forward pass for one image.
+    """The number of parameters of a model, and of operations in a forward pass for one image.
 
     `flops_paper` is twice the multiply-adds of the linear and convolutional layers, as in Tables 1
     and 4. `flops` counts every product of the paper's dense formulation, including attention times
@@ -63,7 +63,7 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
 
 
 def _terms(module: nn.Module) -> int:
-    """Return the products per output number of a linear or convolutional layer, else 0."""
+    """Return the number of products per output value of linear maps and convolutions, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
     # position-only attention itself multiplies the weights of its layer `value`, head by head
@@ -71,7 +71,7 @@ def _terms(module: nn.Module) -> int:
 
 
 def _products(attention: PositionAttention | ContentAttention, height: int, width: int) -> int:
-    """Return the products of dense attention on one image, excluding linear layers."""
+    """Return the number of products of dense attention on one image, excluding linear layers."""
     pixels = height * width
     pairs = attention.num_heads * pixels**2
     if isinstance(attention, PositionAttention):

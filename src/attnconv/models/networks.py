@@ -29,7 +29,7 @@ from .vit import bias_tables, vision_transformer
 class Block(nn.Module):
     """A layer of the paper's network: attention, then a two-layer perceptron.
 
-    Both have a residual connection and a LayerNorm.
+    Each of the two has a residual connection and a LayerNorm.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Block(nn.Module):
 class SelfAttentionNet(nn.Module):
     """The fully attentional network of section 4.1.
 
-    It consists of invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`,
-    one block for each of the `attentions`, the mean over the pixels, and a linear classifier.
-    Images `(B, in_channels, H, W)` -> logits `(B, num_classes)`.
+    It consists of invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`
+    dimensions, one block for each of the `attentions`, the mean over the pixels, and a linear
+    classifier. It maps images `(B, in_channels, H, W)` to logits `(B, num_classes)`.
     """
 
     def __init__(
@@ -123,12 +123,13 @@ def self_attention_net(
 ) -> SelfAttentionNet:
     """Return the paper's network, freshly initialised.
 
-    The defaults are those of Table 2. Where the text and the published code differ, the defaults
-    follow the code, which produced the paper's numbers. `num_heads` may differ between layers, as
-    after pruning. `center_std`, `alpha_form`: see `QuadraticEncoding`. `learned_dim` is the size of
-    the vector of each row shift and each column shift: by default 400 without content (`hidden`;
-    the text says 200) and 200 with content (`hidden // 2`, so that D_k = 400). `share_encoding`
-    gives all layers the same r_delta, as in section 2.3.
+    The defaults are those of Table 2. Where the paper's text and the published code differ, the
+    defaults follow the code, which produced the paper's numbers. `num_heads` may differ between
+    layers, as after pruning. For `center_std` and `alpha_form`, see `QuadraticEncoding`.
+    `learned_dim` is the size of the learned vector for each row shift and each column shift. Its
+    default is `hidden` = 400 without content (the text says 200), and `hidden // 2` = 200 with
+    content, so that D_k = 400. `share_encoding` gives all layers the same r_delta, as in section
+    2.3.
     """
     heads = [num_heads] * num_layers if isinstance(num_heads, int) else list(num_heads)
     if len(heads) != num_layers:
@@ -196,9 +197,9 @@ def free_cnn(
     start_alpha: float = START_ALPHA,
     seed: int = 0,
 ) -> nn.Module:
-    """Return an arm of chapter 15 that starts from an untrained `SmallCNN`.
+    """Return the network of an arm of chapter 15 that starts from an untrained `SmallCNN`.
 
-    `seed` determines the random positions of the heads, if the arm has any.
+    `seed` determines the initial positions of the heads if they are random.
     """
     return begin(SmallCNN(in_channels, num_classes, width), start, start_alpha, seed)
 
@@ -207,9 +208,9 @@ CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallC
 
 
 def build_model(name: str, **overrides) -> nn.Module:
-    """Return a freshly initialised model by name: one of Table 4 or of chapters 14, 15 and 18.
+    """Return a freshly initialised model of Table 4 or of chapters 14, 15 and 18, given its name.
 
-    By default it maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are keyword
+    By default, the model maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are keyword
     arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or `vision_transformer`.
     Raises ValueError for an unknown name or override.
     """
@@ -238,11 +239,12 @@ def heads_per_layer(model: nn.Module) -> list[int]:
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
-    """Return the positions of a model's heads, on the CPU: `layer1.centers` and so on.
+    """Return tensors on the CPU that describe a model's heads: `layer1.centers` and so on.
 
-    See the `snapshot` of each encoding. The heads of a vision transformer are described by their
-    relative position bias, `layer1.table`. The result is empty for models with content-based
-    attention, whose heads are not described by a few numbers, and for models without attention.
+    For their names, see the `snapshot` of each encoding. The heads of a vision transformer are
+    described by their relative position bias, `layer1.table`. The result is empty for models with
+    content-based attention, whose heads are not described by a few numbers, and for models without
+    attention.
     """
     if tables := bias_tables(model):
         return {f"layer{number}.table": table for number, table in enumerate(tables, start=1)}
@@ -262,7 +264,7 @@ PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 def degenerate_heads(
     encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> Tensor:
-    """Return which heads are degenerate, `(N_h,)` booleans (appendix E).
+    """Return, as booleans `(N_h,)`, which heads are degenerate (appendix E).
 
     A degenerate head attends to a thin stripe (condition number of `Sigma^-1` above
     `max_condition`) or to all pixels equally (largest eigenvalue below `min_eigenvalue`, in inverse
@@ -277,11 +279,12 @@ def degenerate_heads(
 def prune_degenerate_heads(
     model: SelfAttentionNet, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> tuple[SelfAttentionNet, list[list[int]]]:
-    """Return a copy without the degenerate heads, and the heads that each layer lost (from 0).
+    """Return a copy of a network without its degenerate heads, and the removed heads of each layer.
 
-    The remaining heads keep their scores and values, and b_out is kept. The default criterion is
-    that of the published code, `PAPER_CRITERION` that of the text. Raises TypeError unless the
-    model has the generalised quadratic encoding.
+    The removed heads are numbered from 0. The remaining heads keep their scores and values, and
+    b_out is kept. The default criterion is that of the published code, and `PAPER_CRITERION` is
+    that of the paper's text. Raises TypeError unless the model has the generalised quadratic
+    encoding.
     """
     encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):

@@ -1,7 +1,7 @@
 """Every model and tier: settings, recipes, published numbers and the paper's tables.
 
-A model is one `ModelSpec`, a tier is one `Tier`; `recipe` joins both. Published numbers are from
-Cordonnier, Loukas and Jaggi (ICLR 2020).
+Each model is a `ModelSpec` and each tier is a `Tier`; `recipe` combines the two. The published
+numbers are from Cordonnier, Loukas and Jaggi (ICLR 2020).
 """
 
 import math
@@ -107,13 +107,14 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 
 @dataclass(frozen=True)
 class Tier:
-    """A recipe on a data set.
+    """A recipe for training on one data set.
 
-    `fixed`: runs are compared by recipe, so changing a parameter requires `override`. `may_differ`:
-    parameters that may vary within a table, because pages state them with each number.
-    `variant_of`: the tier whose model-specific settings also apply here, before `changes`.
-    `models`: the models that may be trained in this tier (empty: all). `rate_factor` multiplies the
-    models' learning rates. `keeps_weights`: commit the weights of seed 0.
+    `fixed`: runs are compared by recipe, so changing a parameter of a run requires its `override`.
+    `may_differ`: parameters that may vary within a table, because the book's pages state them with
+    each number. `variant_of`: the tier whose model-specific settings also apply here, before
+    `changes`. `models`: the models that may be trained in this tier (empty: all). `rate_factor`
+    multiplies the models' learning rates. `keeps_weights`: whether the weights of seed 0 are
+    committed.
     """
 
     dataset: str
@@ -154,7 +155,7 @@ VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
 
 
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
-    """Return a tier of chapter 18, given the number of images and of epochs."""
+    """Return a tier of chapter 18, whose recipe is `VIT_RECIPE` with the given changes."""
     models, recipe = tuple(f"vit-{start}" for start in VIT_STARTS), VIT_RECIPE | changes
     return Tier("cifar10", recipe, fixed=True, models=models, keeps_weights=keeps_weights)
 
@@ -192,7 +193,7 @@ TIERS = {
 
 
 def tiers_of(dataset: str) -> tuple[str, ...]:
-    """Return the tiers on a data set, the default one first."""
+    """Return the names of the tiers on a data set, the default tier first."""
     return tuple(name for name, tier in TIERS.items() if tier.dataset == dataset)
 
 
@@ -203,8 +204,8 @@ NUM_HEADS = 9  # heads of an attention layer, unless the spec of its model says 
 class Published:
     """A row of Table 4, as printed.
 
-    `accuracy` is the test accuracy on CIFAR-10, None if the paper gives none. `replicated` is the
-    accuracy that Varma and Prabhu (2020) obtained with one seed.
+    `accuracy` is the test accuracy on CIFAR-10, or None if the paper gives no number. `replicated`
+    is the accuracy that Varma and Prabhu (2020) obtained with one seed.
     """
 
     accuracy: float | None = None
@@ -217,9 +218,9 @@ class Published:
 class Start:
     """How an arm of chapter 15 starts from a CNN.
 
-    The arm starts after a `share` of the CNN's training. `heads` start on the "grid" of the
-    kernels' pixels or at "random" positions; with None the network remains a CNN. `freed` names the
-    parameters of the encoding that are trained.
+    The arm starts after a fraction `share` of the CNN's training. `heads` is "grid" if the heads
+    start on the kernels' pixels, "random" if they start at random positions, and None if the
+    network remains a CNN. `freed` names the parameters of the encoding that are trained.
     """
 
     share: float
@@ -231,11 +232,12 @@ class Start:
 class ModelSpec:
     """All settings of a model.
 
-    `encoding` is the encoding of its attention, None for CNNs, networks made from CNNs, and vision
-    transformers (for which `vit` is how they start). `curve` is its colour and line style in
-    figures. `defaults` are keyword arguments of its network, which may be overridden. `parent` is
-    the model from which a pruned model or an arm of chapter 15 starts, and `start` is how the arm
-    starts. `recipes` contains its deviations from the recipe of each tier.
+    `encoding` names the encoding of its attention, and is None for CNNs, for networks made from
+    CNNs and for vision transformers. `vit` names how a vision transformer starts. `curve` is the
+    model's colour and line style in figures. `defaults` are default keyword arguments of its
+    network. `parent` is the model from which a pruned model or an arm of chapter 15 starts, and
+    `start` describes how the arm starts. `recipes` contains the model's deviations from the recipe
+    of each tier.
     """
 
     label: str

@@ -35,10 +35,10 @@ def vision_transformer(
     """Return timm's vision transformer with a relative position bias, started in one of six ways.
 
     `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
-    `random` is the same with offsets drawn from N(0, 4 I) with `seed`, and `center` with all
-    offsets zero. `frozen` is a convolution whose attention is not trained. `mimetic` is the
+    `random` draws the offsets from N(0, 4 I) with `seed` instead, and `center` sets all offsets to
+    zero. `frozen` starts as `convolution` does, but its attention is not trained. `mimetic` is the
     initialisation of Trockman and Kolter (2023), with absolute positions in place of the bias, as
-    in their paper. Raises ImportError without timm.
+    in their paper. Raises ImportError if timm is not installed.
     """
     try:
         from timm.models.vision_transformer import VisionTransformer
@@ -64,7 +64,7 @@ def vision_transformer(
 
 @torch.no_grad()
 def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> None:
-    """Initialise the heads of a relative position bias as described in `vision_transformer`."""
+    """Initialise heads with a relative position bias, as described in `vision_transformer`."""
     shape = (len(layers), layers[0].num_heads, 2)
     if start in ("convolution", "frozen"):
         set_heads(layers, kernel_offsets(3, [layer.num_heads for layer in layers]), alpha)
@@ -87,7 +87,8 @@ def start_mimetic(model: Any, side: int) -> None:
     """Initialise a plain vision transformer as in Trockman and Kolter (2023).
 
     In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, and in each layer W_value W_project is
-    close to 0.4 Z - 0.4 I, where Z is N(0, 1 / D); the positions are sinusoidal.
+    close to 0.4 Z - 0.4 I, where the entries of Z are drawn from N(0, 1 / D). The position encoding
+    is sinusoidal.
     """
     hidden = model.embed_dim
     model.pos_embed.copy_(sinusoidal_encoding(side, side, dim=hidden).flatten(0, 1))
@@ -103,7 +104,7 @@ def start_mimetic(model: Any, side: int) -> None:
 
 
 def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Tensor, Tensor]:
-    """Return A and B `(rank, D)` with A^T B the best approximation of noise Z + identity I."""
+    """Return A and B `(rank, D)` such that A^T B best approximates noise Z + identity I."""
     Z = torch.randn(hidden, hidden) / math.sqrt(hidden)
     U, S, Vh = torch.linalg.svd(noise * Z + identity * torch.eye(hidden))
     root = S[:rank].sqrt().unsqueeze(1)
@@ -113,8 +114,8 @@ def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Ten
 def bias_tables(model: nn.Module) -> list[Tensor]:
     """Return each layer's relative position bias by shift k - q, `(N_h, 2H - 1, 2W - 1)`.
 
-    They are detached, on the CPU and in half precision, as stored in records. The result is empty
-    for a model without such biases.
+    The tables are detached, on the CPU and in half precision, as stored in records. The result is
+    empty for a model without such biases.
     """
     attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
     found = []

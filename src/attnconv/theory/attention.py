@@ -1,9 +1,9 @@
-"""Equations (1) to (8) of the paper, implemented literally and densely, in any dtype.
+"""Equations (1) to (8) of the paper, implemented literally, with dense maps, in any dtype.
 
 All other implementations are checked against these functions.
 
 Letters: B batch, T tokens, H x W pixels, N_h heads, D_in, D_out, D_h (head), D_k (key) and D_p
-(position) dimensions. In attention, query axes come before key axes.
+(position) dimensions. In scores and attention maps, query axes come before key axes.
 """
 
 import torch
@@ -22,7 +22,10 @@ def attention_scores(
     W_key: Float[Tensor, "*#B D_in D_k"],
     P: Float[Tensor, "*#B T D_in"] | None = None,
 ) -> Float[Tensor, "*#B T T"]:
-    """Return the attention scores A = (X + P) W_qry W_key^T (X + P)^T. Equation (2); (3) with P."""
+    """Return the attention scores A = (X + P) W_qry W_key^T (X + P)^T. Equation (3).
+
+    Without P, the scores are X W_qry W_key^T X^T, equation (2).
+    """
     X = X if P is None else X + P
     return torch.einsum(SCORES, X @ W_qry, X @ W_key)
 
@@ -34,7 +37,7 @@ def self_attention(
     W_val: Float[Tensor, "D_in D_h"],
     P: Float[Tensor, "*#B T D_in"] | None = None,
 ) -> Float[Tensor, "*B T D_h"]:
-    """Return softmax(A) X W_val for one head. Equation (1)."""
+    """Return softmax(A) X W_val for one head, with A from `attention_scores`. Equation (1)."""
     return attention_scores(X, W_qry, W_key, P).softmax(dim=-1) @ X @ W_val
 
 
@@ -57,7 +60,7 @@ def convolution(
     W: Float[Tensor, "K_1 K_2 D_in D_out"],
     b: Float[Tensor, "D_out"] | None = None,
 ) -> Float[Tensor, "*B H W D_out"]:
-    """Return the zero-padded convolution of an image. Equation (5).
+    """Return the zero-padded convolution of an image with the kernel W, plus b. Equation (5).
 
     W is indexed by shift, in the order of `shift_set`.
     """
@@ -79,7 +82,7 @@ def image_self_attention(
     X: Float[Tensor, "*B H W D_in"],
     W_val: Float[Tensor, "D_in D_h"],
 ) -> Float[Tensor, "*B H W D_h"]:
-    """Return the sum over key pixels k of softmax(A_q)_k X_k W_val for one head. Equation (6)."""
+    """Return sum_k softmax(A_q)_k X_k W_val for each query pixel q and one head. Equation (6)."""
     return torch.einsum("...ijkl,...kld->...ijd", spatial_softmax(A), X) @ W_val
 
 
@@ -101,7 +104,8 @@ def absolute_score_terms(
 ]:
     """Return the four terms of equation (7), whose sum is `attention_scores` with P.
 
-    In order: content-content, content-position, position-content, position-position.
+    The terms are, in order, content-content, content-position, position-content and
+    position-position, with the query named first.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
     return (
@@ -125,8 +129,8 @@ def relative_score_terms(
 ]:
     """Return the four terms of equation (8) for one head, in the paper's order.
 
-    Their sum is A^rel; the terms broadcast. As in the equation, X contains row vectors and the
-    weights act on columns; r contains r_delta for each query and key.
+    The terms broadcast, and their sum is A^rel. As in the equation, each row of X is a token, but
+    the weights act on column vectors. r contains r_delta for each pair of query and key.
     """
     X_qry, X_key, r_key = X @ W_qry.mT, X @ W_key.mT, r @ W_key_hat.mT
     return (

@@ -28,8 +28,8 @@ ALPHA_FORMS = ("square", "direct")
 def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor:
     """Return the fixed absolute encoding P of Vaswani et al. (2017): `(*sizes, dim)`, float32.
 
-    The sines and cosines of the axes are concatenated. `dim` must be a multiple of twice the number
-    of axes.
+    The sines and cosines of the coordinates are concatenated over the axes. `dim` must be a
+    multiple of twice the number of axes.
     """
     per_axis, rest = divmod(dim, 2 * len(sizes))
     if rest or not per_axis:
@@ -45,7 +45,7 @@ def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor
 class LearnedAbsoluteEncoding(nn.Module):
     """Learned absolute encoding P: a free vector per pixel, `(*sizes, dim)`.
 
-    The vectors start as N(0, 0.02^2).
+    The vectors are initialised from N(0, 0.02^2).
     """
 
     def __init__(self, *sizes: int, dim: int):
@@ -60,24 +60,28 @@ class LearnedAbsoluteEncoding(nn.Module):
 
 
 def tail_cutoff(dtype: torch.dtype, n: int) -> float:
-    """Return how far below the largest of n scores `softmax_without_tails` cuts off."""
+    """Return the cutoff of `softmax_without_tails` for n scores.
+
+    Scores further than this below the largest one get probability zero.
+    """
     return math.log(4 * n / torch.finfo(dtype).eps)
 
 
 def softmax_without_tails(
     scores: Float[Tensor, "*B keys"], n: int | None = None
 ) -> Float[Tensor, "*B keys"]:
-    """Return the softmax over the last dimension with negligible probabilities exactly zero.
+    """Return the softmax over the last dimension, with negligible probabilities set to zero.
 
-    Probabilities below eps / (4 n) of the largest are cut off, where eps is the spacing of the
-    dtype's numbers at 1 and n the number of scores. Pass n if some of the scores that would be cut
-    off have already been omitted. The omitted probabilities sum to less than a quarter of the last
-    digit of the largest one, so no sum of probabilities changes by more than its rounding error.
+    Probabilities below eps / (4 n) times the largest are cut off, where eps is the spacing of the
+    dtype's numbers at 1 and n is the number of scores. Pass n if some of the scores that would be
+    cut off have already been omitted. The probabilities that are cut off sum to less than a quarter
+    of the last digit of the largest one, so no sum of probabilities changes by more than its
+    rounding error.
 
     The cutoff saves time: processors are up to a hundred times slower with the subnormal numbers in
-    the tails of a Gaussian. The cutoff is applied before the softmax, so the gradients there are
-    also zero. In float16, which has a small range, subnormal probabilities may remain. Exported
-    graphs keep the tails, because the cutoff would fix the number of scores.
+    the tails of a Gaussian. The cutoff is applied before the softmax, so the gradients of these
+    scores are also zero. In float16, which has a small range, subnormal probabilities may remain.
+    Exported graphs keep the tails, because the cutoff would make the number of scores a constant.
     """
     if torch.compiler.is_exporting():
         return scores.softmax(dim=-1)
@@ -96,7 +100,7 @@ class PositionEncoding(nn.Module):
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the numbers per head that the figures need, detached, with the head axis first."""
+        """Return, by name, the detached tensors `(N_h, ...)` that describe the heads."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -104,7 +108,7 @@ class PositionEncoding(nn.Module):
         raise NotImplementedError
 
     def position_scores(self, *sizes: int) -> Tensor:
-        """Return the scores of each query and key pixel of a grid: `(N_h, *sizes, *sizes)`."""
+        """Return the scores of all pairs of query and key on a grid: `(N_h, *sizes, *sizes)`."""
         return self.scores(relative_shifts(*sizes, device=self.device))
 
     def shift_scores(self, *sizes: int) -> Tensor:
@@ -124,7 +128,7 @@ class SeparableEncoding(PositionEncoding):
     """
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
-        """Return the term `(N_h, ...)` that one axis contributes, for shifts `(...)` along it."""
+        """Return one axis's term `(N_h, ...)` of the scores, given the shifts `(...)` along it."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -140,7 +144,7 @@ class SeparableEncoding(PositionEncoding):
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
-        """Return the attention along each axis, `(N_h, size, size)`, whose product is p(k | q)."""
+        """Return the factor of p(k | q) for each axis, `(N_h, size, size)`, query first."""
         shifts = [axis_shifts(size, self.device) for size in sizes]
         return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
 
@@ -192,15 +196,15 @@ def quadratic_target(
 class QuadraticEncoding(SeparableEncoding):
     """Isotropic Gaussian heads: scores -alpha ||delta - Delta||^2. Equations (14) and (18).
 
-    The scores are v . r_delta of equation (9) without its constant alpha ||Delta||^2. This form
-    avoids cancellation, so it is accurate in half precision. Parameters: the centres Delta^(h),
-    `centers` `(N_h, n)` in pixels, and `spread` `(N_h,)` with alpha = spread^2 / 2, the form of the
-    published code, which keeps alpha positive in training. With `alpha_form="direct"`, `spread` is
-    alpha itself, as in equation (9), and training may make it negative.
+    The scores equal v . r_delta of equation (9) minus the constant alpha ||Delta||^2. This form
+    avoids cancellation, so it is accurate in half precision. The parameters are `centers`
+    `(N_h, n)`, the centres Delta^(h) in pixels, and `spread` `(N_h,)`. As in the published code,
+    alpha = spread^2 / 2, which keeps alpha positive in training. With `alpha_form="direct"`,
+    `spread` is alpha itself, as in equation (9), and training may make it negative.
 
-    The centres are initialised from a normal distribution with standard deviation `center_std`,
-    alpha as (1 + noise of 0.01)^2 / 2. The default 2.0 is that of the published code; the paper's
-    N(0, 2 I) corresponds to sqrt(2).
+    The centres are initialised from a normal distribution with standard deviation `center_std`, and
+    alpha as (1 + noise)^2 / 2, where the noise has standard deviation 0.01. The default
+    `center_std` of 2.0 is that of the published code; the paper's N(0, 2 I) corresponds to sqrt(2).
     """
 
     def __init__(
@@ -222,10 +226,10 @@ class QuadraticEncoding(SeparableEncoding):
 
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
-        """Return heads with fixed centres `(N_h, n)` and one fixed alpha > 0.
+        """Return an encoding with the given centres `(N_h, n)` and one alpha > 0 for all heads.
 
-        They do not require gradients. Raises ValueError for an alpha that is not positive or too
-        large for the centres' dtype.
+        Its parameters do not require gradients. Raises ValueError if alpha is not positive, or is
+        too large for the centres' dtype.
         """
         if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
             raise ValueError(
@@ -277,12 +281,13 @@ def generalized_quadratic_target(
 
 
 class GeneralizedQuadraticEncoding(PositionEncoding):
-    """Anisotropic Gaussian heads, scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`.
+    """Anisotropic Gaussian heads: scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`.
 
-    Equation (19). Parameters: `centers` `(N_h, 2)` in pixels and `root` S `(N_h, 2, 2)` with
-    `Sigma^-1 = S S^T`, which keeps it positive semi-definite. S is initialised as I + noise with
-    standard deviation 0.01, as in the published code (the paper's N(0, 0.01 I) corresponds to 0.1).
-    Because of the cross term, the attention of these heads is not separable.
+    Equation (19). The parameters are `centers` `(N_h, 2)` in pixels and `root` `(N_h, 2, 2)`, the
+    matrices S of `Sigma^-1 = S S^T`. This form keeps `Sigma^-1` positive semi-definite. S is
+    initialised as I + noise with standard deviation 0.01, as in the published code (the paper's
+    N(0, 0.01 I) corresponds to 0.1). Because of the cross term delta_1 delta_2, the attention of
+    these heads is not separable.
     """
 
     def __init__(self, num_heads: int, center_std: float = CENTER_STD):
@@ -297,7 +302,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
         return self.root @ self.root.mT
 
     def select(self, heads: Tensor) -> "GeneralizedQuadraticEncoding":
-        """Return a copy with only the heads of the given indices."""
+        """Return a copy of the encoding with only the heads at the given indices."""
         # created without heads, so that no random numbers are drawn
         encoding = GeneralizedQuadraticEncoding(0)
         encoding.num_heads = len(heads)
@@ -322,10 +327,11 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 
 
 class LearnedShiftEmbedding(nn.Module):
-    """Learned r_delta: the row vector of delta_1 concatenated with the column vector of delta_2.
+    """Learned r_delta: one vector for the row shift delta_1 and one for the column shift delta_2.
 
-    Section 4.3. The module maps shifts `(..., 2)` to `(..., 2 * dim)`, with one learned vector of
-    `dim` numbers for each row shift and each column shift of images up to `height` x `width`.
+    Section 4.3. The module maps shifts `(..., 2)` to the two vectors concatenated,
+    `(..., 2 * dim)`. It learns one vector of `dim` numbers for each row shift and each column shift
+    of images up to `height` x `width`.
     """
 
     def __init__(self, height: int, width: int, dim: int):
@@ -357,9 +363,10 @@ class LearnedRelativeEncoding(SeparableEncoding):
     """Learned 2D relative encoding, position only: scores v^(h) . r_delta. Section 4.3.
 
     The scores are the last term of equation (8). The embedding uses `dim` numbers per row shift and
-    per column shift: floor(D_p / 2) = 200 in the paper, 400 (the default) in the published code.
-    v^(h) consists of a part for rows and one for columns, `targets` 2 x `(N_h, dim)`. Layers may
-    share one embedding r_delta, as in section 2.3; the published code has one per layer.
+    per column shift: floor(D_p / 2) = 200 in the paper, and 400 in the published code and by
+    default in `build_model`. v^(h) has a row part and a column part, stored in `targets` as two
+    weights `(N_h, dim)`. Layers may share one embedding r_delta, as in section 2.3; the published
+    code has one per layer.
     """
 
     def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
@@ -388,9 +395,9 @@ def learned_content_scores(
 ) -> Float[Tensor, "B N_h H W H W"]:
     """Return the scores of the learned encoding with content, scale * (q . k + q . r_delta).
 
-    These are the first two terms of equation (8), section 4.3; D_k is 2 * dim of the embedding. A
-    bias in the queries plays the role of u and v. The published code uses scale 1 / sqrt(D_k), the
-    paper 1.
+    The two terms are the first two of equation (8), as in section 4.3. D_k is twice the embedding's
+    `dim`. A bias in the queries plays the role of u and v. The published code uses scale 1 /
+    sqrt(D_k), the paper 1.
     """
     content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
     return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
@@ -406,7 +413,7 @@ def learned_content_parts(
 ]:
     """Return the parts of `learned_content_scores`: q . k, and q . r_delta by key row and column.
 
-    Each part includes the scale.
+    The scores of a key are the sum of its three parts. Each part includes the scale.
     """
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows, columns = learned_shift_scores(queries, embedding)
@@ -418,7 +425,7 @@ def learned_shift_scores(
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return q . r_delta, the second term of equation (8), by key row and by key column.
 
-    The parts are not scaled; their sum over row and column is q . r_delta.
+    The parts are not scaled. The part of a key's row plus the part of its column is q . r_delta.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))

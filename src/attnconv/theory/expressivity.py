@@ -14,7 +14,7 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """Result of `expresses_convolution`."""
+    """The result of `expresses_convolution`: its answer, and the residual of each shift."""
 
     expresses: bool
     # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
@@ -22,7 +22,7 @@ class Expressivity(NamedTuple):
 
 
 class HeadCombination(NamedTuple):
-    """Result of `head_combination`."""
+    """The result of `head_combination`: the combinations of heads and their residuals."""
 
     phi: Tensor  # (K_1 * K_2, N_h), or (B * Q, K_1 * K_2, N_h) when each query has its own
     # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each shift
@@ -32,7 +32,7 @@ class HeadCombination(NamedTuple):
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
-    """Return the query pixels and, for each, its one-hot target maps: the rows of E_q.
+    """Return the query pixels and the one-hot target maps of each, the rows of E_q in Lemma 3.
 
     The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps only
     queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the paper.
@@ -59,13 +59,14 @@ def head_combination(
     shared: bool = True,
     border: str = "interior",
 ) -> HeadCombination:
-    """Return the combinations Phi of heads that come closest to selecting one shift each.
+    """Return the combinations of heads that come closest to selecting each shift of a kernel.
 
-    Phi solves E_q = Phi A_q in the least-squares sense for the probabilities A,
-    `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` on several images. With the values
-    W^SA = W^conv Phi the layer computes the convolution W^conv. The paper's proof of Lemma 3 uses
-    one Phi per query (`shared=False`), but a layer has one set of values for all queries. It needs
-    one Phi for every query of every image (`shared=True`).
+    The combinations are the rows of Phi, which solves E_q = Phi A_q in the least-squares sense.
+    Here A are the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` on several images,
+    and E_q are the targets of `shift_targets`. If the solution is exact, a layer with the values
+    W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3 uses one Phi per
+    query (`shared=False`), but a layer has one set of values for all queries. It therefore needs a
+    single Phi for all queries of all images (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
@@ -90,13 +91,13 @@ def expresses_convolution(
 ) -> Expressivity:
     """Return whether attention maps can express every convolution of a kernel size. Lemma 3.
 
-    Accepts any attention maps `(N_h, H, W, H, W)`, constructed or trained, or
-    `(B, N_h, H, W, H, W)` on several images. The residual of a shift is the largest distance, over
-    the query pixels of all images, between the one-hot map of that shift and its combination of
-    heads. Phi minimises the sum of squares over all queries. A residual is 0 if the heads combine
-    to the one-hot map, and about 1 if they do not attend to the shift (it can slightly exceed 1).
-    The maps express every such convolution if no residual exceeds `tol`. For `shared` and `border`,
-    see `head_combination` and `shift_targets`.
+    The maps are `(N_h, H, W, H, W)`, constructed or trained, or `(B, N_h, H, W, H, W)` on several
+    images. The result also contains the residual of each shift, `(K_1, K_2)`. It is the largest
+    distance, over the query pixels of all images, between the shift's one-hot map and the
+    combination of heads that `head_combination` chooses for the shift. A residual is 0 if the
+    combination equals the one-hot map, and about 1 if no head attends to the shift (it can slightly
+    exceed 1). The maps express every such convolution if no residual exceeds `tol`. For `shared`
+    and `border`, see `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))

@@ -12,7 +12,7 @@ from .shapes import Int
 
 
 def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"]:
-    """Return all pixel positions of a grid, rows first: `(T, n)`, int64.
+    """Return all pixel positions of a grid in row-major order: `(T, n)`, int64.
 
     `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a
     sequence.
@@ -27,9 +27,9 @@ def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
     """Return the shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
-    Along an axis of K pixels the shifts are `-((K - 1) // 2), ..., K // 2`, times the dilation. For
-    odd K this is the paper's set. The paper does not treat even K; for even K this is the set of
-    torch's `padding="same"` without dilation.
+    Along an axis on which the kernel has K pixels, the shifts are `-((K - 1) // 2), ..., K // 2`,
+    times the dilation. For odd K this is the paper's set. For even K, which the paper does not
+    treat, it is the set of torch's `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
@@ -54,7 +54,7 @@ def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{
 
 
 def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """Return all shifts between two pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
+    """Return all shifts between pixels of a grid, in order: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

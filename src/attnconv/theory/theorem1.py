@@ -5,15 +5,16 @@ relative positional encoding of dimension D_p >= 3 can express any convolution w
 sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
 
 Proof: `lemma_1` chooses the values for heads that each attend to one shift, equation (10):
-softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores that approach (10)
-arbitrarily closely. `convolution_by_attention` runs the layer, equation (4), on an image.
+softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores whose softmax
+satisfies (10) up to any given error. `convolution_by_attention` applies the layer, equation (4), to
+an image.
 
-Error bounds: `softness_bound` bounds the error for a finite alpha, `sufficient_alpha` returns an
-alpha for a given error, and `hard_alpha` returns one at which floating-point numbers satisfy (10)
-exactly.
+Error bounds: `softness_bound` bounds the error for a finite alpha, the sharpness of the heads;
+`sufficient_alpha` returns an alpha for a given error; and `hard_alpha` returns one at which
+attention computed in floating point satisfies (10) exactly.
 
 Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by shift as in `attention.convolution`,
-N_h = K_1 K_2 heads, H x W pixels, T of them in the padded image.
+N_h = K_1 K_2 heads, H x W pixels, T pixels of the padded image.
 """
 
 import math
@@ -32,7 +33,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Heads(NamedTuple):
-    """The parameters of the self-attention layer in Theorem 1, one head per shift of the kernel."""
+    """The parameters of the layer in Theorem 1, which has one head per shift of the kernel."""
 
     centers: Tensor  # Delta^(h), (N_h, 2), in pixels
     v: Tensor  # v^(h) of equation (9), (N_h, 3)
@@ -43,9 +44,10 @@ class Heads(NamedTuple):
 def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
     """Return `W_val` and `W_out` for heads that each attend to one shift of the kernel.
 
-    With (10), self-attention is the sum over heads of X_{q + Delta^(h)} W^(h) with
-    W^(h) = W_val^(h) W_out^(h), equation (11). It is the convolution if W^(h) is the kernel's
-    matrix at the shift Delta^(h): here W_val^(h) is that matrix and W_out^(h) an identity.
+    Under equation (10), the layer's output at q is the sum over heads of X_{q + Delta^(h)} W^(h)
+    with W^(h) = W_val^(h) W_out^(h), equation (11). This sum is the convolution if W^(h) is the
+    kernel's matrix at the shift Delta^(h). Here W_val^(h) is that matrix and W_out^(h) is an
+    identity, so `W_val` is `(N_h, D_in, D_out)` and `W_out` is `(N_h * D_out, D_out)`.
     """
     W_val = W.flatten(0, 1)
     return W_val, torch.eye(W.shape[-1]).to(W).repeat(len(W_val), 1)
@@ -55,7 +57,7 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
     """Return the vectors v^(h) that make head h attend to the shift Delta^(h). Equation (9).
 
     The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant.
-    The larger alpha is, the closer the softmax is to (10).
+    The larger alpha is, the closer the softmax is to the one-hot attention of equation (10).
     """
     return quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
 
@@ -63,7 +65,7 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
     """Return parameters for which self-attention expresses the convolution with kernel W.
 
-    There is one head per shift. The default `alpha` is `hard_alpha` of the dtype.
+    There is one head per shift. The default `alpha` is `hard_alpha` of W's dtype.
     """
     centers = shift_set(W.shape[:2]).to(W)
     v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
@@ -90,8 +92,9 @@ def convolution_by_attention(
 ) -> Float[Tensor, "*B H W D_out"]:
     """Return the zero-padded convolution of an image, computed by self-attention. Theorem 1.
 
-    The image is padded and the output cropped. Equation (10) cannot hold at a border query, whose
-    target pixel is missing, but in the padded image every pixel of X is an interior query.
+    The layer has the parameters of `heads_for` and the output bias b. The image is padded and the
+    output cropped. Equation (10) cannot hold at a border query, whose target pixel is missing, but
+    in the padded image every pixel of X is an interior query.
     """
     heads = heads_for(W, alpha)
     height, width = X.shape[-3:-1]
@@ -105,11 +108,11 @@ def convolution_by_attention(
 
 
 def hard_alpha(dtype: torch.dtype) -> int:
-    """Return the smallest whole alpha at which a neighbour's weight `e^-alpha` rounds to zero.
+    """Return the smallest integer alpha at which a neighbour's weight `e^-alpha` rounds to zero.
 
-    A head whose centre is a pixel of the image then has one-hot attention in `dtype`: Lemma 2
-    without the limit. A positive number rounds to zero below half the smallest subnormal number s,
-    so alpha > ln 2 - ln s.
+    A head whose centre is a pixel of the image then has one-hot attention in `dtype`, so Lemma 2
+    holds without a limit. A positive number rounds to zero if it is less than s / 2, where s is the
+    smallest subnormal number, so alpha > ln 2 - ln s.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
@@ -121,14 +124,14 @@ def hard_alpha(dtype: torch.dtype) -> int:
 def softness_bound(
     W: Float[Tensor, "*K D_in D_out"], alpha: float, largest: float
 ) -> Float[Tensor, "D_out"]:
-    """Return a bound on the difference of each output channel from the convolution with kernel W.
+    """Return a bound on the error of each output channel of `convolution_by_attention`.
 
-    The bound is 8 exp(-alpha) times `largest` times the sum of the channel's absolute weights, in
-    float64, for images whose pixels, including the padding, are at most `largest` in absolute
-    value. It ignores rounding. The attention on all pixels but the centre sums to at most 4
-    exp(-alpha), and moving a mass m changes a head's average by at most 2 m `largest`
-    (`theorem_1_gap` in proofs/). Raises ValueError unless alpha, `largest` and the kernel are
-    finite, and alpha and `largest` nonnegative.
+    The bound, in float64, is 8 exp(-alpha) times `largest` times the sum of the channel's absolute
+    weights. It holds for images whose pixels, including the padding, are at most `largest` in
+    absolute value, and it ignores rounding. The proof (`theorem_1_gap` in proofs/) uses that a
+    head's attention to all pixels but its centre sums to at most 4 exp(-alpha), and that moving a
+    mass m changes the head's average by at most 2 m `largest`. Raises ValueError unless alpha,
+    `largest` and the kernel are finite, and alpha and `largest` are nonnegative.
     """
     for name, value in {"alpha": alpha, "largest": largest}.items():
         if not 0 <= value < math.inf:
@@ -140,11 +143,11 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha from which on every output's error is below `gap`.
+    """Return an alpha at which the error of every output channel is below `gap`.
 
-    `gap` must be positive; the other arguments are those of `softness_bound`. Any larger alpha
-    suffices as well (`theorem_1_alpha` in proofs/). Returns 0 for a kernel of zeros. Raises
-    ValueError unless all arguments are finite.
+    The other arguments are those of `softness_bound`. Any larger alpha also suffices
+    (`theorem_1_alpha` in proofs/). The result is 0 for a kernel of zeros. Raises ValueError unless
+    `gap` is positive and all arguments are finite.
     """
     if not 0 < gap < math.inf:
         raise ValueError(f"gap is {gap!r}, expected a finite number above 0")

@@ -1,4 +1,4 @@
-"""Functions for timm's vision transformers: start one as a convolution, and read its attention.
+"""Functions that start timm's vision transformers as convolutions and read their attention.
 
-timm is an optional dependency, imported when a function is called.
+timm is an optional dependency, which is imported only when a function is called.
 """

@@ -1,14 +1,15 @@
 """Start a plain vision transformer as a convolution, through its absolute position encoding.
 
-Quadratic attention needs four numbers of each token's position k, 1, k_1, k_2 and ||k||^2, and a
-head dimension of 3: with the query (1, q_1 + Delta_1, q_2 + Delta_2) and the key
-alpha (-||k||^2, 2 k_1, 2 k_2) the score is -alpha ||k - q - Delta||^2 plus a term of the query
-alone, which the softmax ignores (`theorem_1_absolute` in proofs/).
+Quadratic attention needs a head dimension of 3 and, for a token at position k, the four numbers 1,
+k_1, k_2 and ||k||^2. With the query (1, q_1 + Delta_1, q_2 + Delta_2) and the key alpha (-||k||^2,
+2 k_1, 2 k_2), the score is -alpha ||k - q - Delta||^2 plus a term that depends only on the query,
+which the softmax ignores (`theorem_1_absolute` in proofs/).
 
 A LayerNorm before the projections divides by the standard deviation of the whole token, so scores
-would depend on content. Therefore a fifth number makes the norm of the four the same at every
-position, and each number is stored with its negative, so that their mean is zero. All are much
-larger than content; the LayerNorm's weights restore the size of content.
+would depend on content. Therefore a fifth number is added, so that the norm of all five is the same
+at every position, and each number is stored together with its negative, so that the mean is zero.
+The stored numbers are much larger than the content, and the LayerNorm's weights restore the size of
+the content.
 
 Letters: D hidden dimension, T tokens of an image, N_h heads.
 """
@@ -30,7 +31,7 @@ CODE_TO_CONTENT = 1000.0
 
 
 class Absolute(NamedTuple):
-    """An attention layer of a plain vision transformer and the number of its block."""
+    """An attention layer of a plain vision transformer, its block's number and its token grid."""
 
     name: str
     attention: Any
@@ -43,9 +44,9 @@ class Absolute(NamedTuple):
 
 
 def absolute_layers(model: nn.Module) -> list[Absolute] | None:
-    """Return the attention layers of a plain vision transformer; None for another model.
+    """Return the attention layers of a plain vision transformer, or None for any other model.
 
-    Raises TypeError for a model whose layers would not see the position code.
+    Raises TypeError for a plain vision transformer that cannot be started through its positions.
     """
     from timm.layers.attention import Attention
     from timm.models.vision_transformer import Block, VisionTransformer
@@ -80,7 +81,10 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 def start_absolute(
     model: Any, layers: Sequence[Absolute], centers: Sequence[Tensor], alpha: float, images: Tensor
 ) -> None:
-    """Set the centres `(N_h, 2)`, in tokens, and alpha of each layer's heads, in place."""
+    """Set the centres `(N_h, 2)`, in tokens, and the alpha of each layer's heads, in place.
+
+    The size of the position code is calibrated on `images` `(B, C, H', W')`.
+    """
     learned = model.pos_embed[:, model.num_prefix_tokens :]
     tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
     centred = tokens.square().sum(dim=1) - tokens.sum(dim=1).square() / model.embed_dim
@@ -103,9 +107,10 @@ def position_code(
 ) -> tuple[Tensor, float]:
     """Return the codes `(prefix + T, CODE)` of all tokens, float64, and their unit of length.
 
-    They have mean zero and equal norms. Coordinates are relative to the centre. A prefix token has
-    no position: as a key, its score is `PREFIX_MARGIN` below that of the best patch; as a query, it
-    attends uniformly. `reach` is the largest coordinate of an offset.
+    The codes have mean zero and equal norms. Their coordinates are relative to the centre of the
+    image, and the unit of length is given in tokens. A prefix token has no position: as a key, its
+    score is `PREFIX_MARGIN` below that of the best patch; as a query, it attends uniformly. `reach`
+    is the largest absolute coordinate of an offset.
     """
     middle = torch.tensor([height - 1, width - 1], dtype=torch.float64) / 2
     k = pixels(height, width) - middle

@@ -18,7 +18,8 @@ PREFIX_MARGIN = 20.0
 class Biased(NamedTuple):
     """An attention layer of timm and the module with its relative position bias.
 
-    `grid`: the size (H, W) of its image or window in tokens.
+    `grid` is the size (H, W) of the layer's image or window in tokens. `write` writes the scores of
+    an encoding into that module, `holder`.
     """
 
     name: str
@@ -35,7 +36,8 @@ class Biased(NamedTuple):
     def probabilities(self) -> Tensor:
         """Return the softmax of the layer's bias, `(N_h, H, W, H, W)`, float64.
 
-        The result is the attention of the patch tokens, with any prefix token in the denominator.
+        The result is the attention between patch tokens; prefix tokens count only in the
+        denominator.
         """
         holder = self.holder
         read = getattr(holder, "get_bias", None) or getattr(holder, "_get_rel_pos_bias", holder)
@@ -121,10 +123,10 @@ def _why_not(holder: Any) -> str | None:
 
 @torch.no_grad()
 def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Fill a table `(shifts, N_h)`, which lists shifts q - k, from the most negative.
+    """Fill a table `(shifts, N_h)`, which lists the shifts q - k in ascending order.
 
-    Three more entries, if there are any, hold the biases of a class token: for its own query, for
-    patch queries on it, and for itself.
+    If the table has three more rows, they hold the biases of a class token: from its query to
+    patches, from patch queries to it, and from its query to itself.
     """
     table = holder.relative_position_bias_table
     scores = encoding.shift_scores(*holder.window_size).flip(1, 2).flatten(1).T
@@ -136,7 +138,7 @@ def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
 
 @torch.no_grad()
 def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists shifts k - q."""
+    """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists the shifts k - q in ascending order."""
     holder.relative_position_bias_table.copy_(encoding.shift_scores(*holder.window_size))
 
 
@@ -144,10 +146,10 @@ def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
 def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
     """Set a perceptron of log coordinates so that it gives the scores at every shift.
 
-    The scores are a row term plus a column term, and along one axis any values are a piecewise
-    linear function of the coordinate, which is a sum of ReLUs that bend at the whole-numbered
-    shifts. The sums start at shift 0, where scores are small, so that no digits cancel. Every unit
-    is needed, so the dropout of the hidden units is switched off.
+    The scores are a row term plus a column term. Along one axis, a piecewise linear function of the
+    coordinate can take any values at the integer shifts, and it is a sum of ReLUs that bend there.
+    The sums start at shift 0, where scores are small, so that no digits are lost to cancellation.
+    Every unit is needed, so the dropout of the hidden units is switched off.
     """
     first, last = holder.mlp.fc1, holder.mlp.fc2
     coordinates = holder.rel_coords_log.double()

@@ -1,7 +1,7 @@
-"""Read the attention of vision transformers of timm, and of this package's networks, on images.
+"""Read the attention of timm's vision transformers and of this package's networks on images.
 
-Letters: B images, N images or windows, N_h heads, H x W patch tokens of one of them, T = H * W plus
-the prefix tokens (class, distillation and register tokens).
+Letters: B images, N images or windows, N_h heads, H x W patch tokens of an image or window, T: H *
+W plus the number of prefix tokens (class, distillation and register tokens).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ SUPPORTED = (
 class LayerAttention:
     """The attention of one layer on a batch of images.
 
-    `name` is that of the module in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU:
-    probabilities from patch to patch, which sum to 1 over the keys; N = 1 if they depend on
-    positions only. `prefix_mass` `(N_h,)`: the mean probability that patches gave to prefix tokens
-    before this normalisation.
+    `name` is the module's name in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU, are the
+    probabilities from patch to patch, normalised to sum to 1 over the keys; N = 1 if they depend on
+    positions only. `prefix_mass` `(N_h,)` is the mean probability that patches gave to prefix
+    tokens before this normalisation.
     """
 
     name: str
@@ -41,9 +41,9 @@ def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
     """Return the attention of each layer on images, in the order of execution.
 
     `images` `(B, C, H', W')` are the model's input. The model runs once, in evaluation mode and
-    without gradients, and its mode is restored. For layers with windows (Swin, MaxViT) each window
-    is an image, with the mask that Swin gives to shifted ones; the grid attention of MaxViT counts
-    tokens on its own strided grid.
+    without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
+    window counts as an image, and Swin's mask applies to shifted windows. In MaxViT's grid
+    attention, the tokens are those of a strided grid.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
     ValueError if the height and width of a layer's tokens are unknown.
@@ -121,7 +121,10 @@ def _called(name: str, module: nn.Module) -> str:
 
 
 def _expect_self_attention(called: str, probabilities: Tensor, of_input: tuple[int, ...]) -> Tensor:
-    """Return `attn_drop`'s argument, at least float32, after checking it is self-attention."""
+    """Return the argument of `attn_drop`, in float32 or wider, if it is self-attention.
+
+    Raises TypeError if it is not.
+    """
     shape = tuple(probabilities.shape)
     tokens = {of_input[1]} if len(of_input) == 3 else {h * w for h, w in _sides(of_input)}
     if len(shape) != 4 or shape[2] != shape[3] or shape[3] not in tokens:

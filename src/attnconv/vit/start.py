@@ -24,9 +24,10 @@ from .capture import attention_of
 class LayerStart:
     """The initial state of an attention layer.
 
-    `offsets` `(N_h, 2)`: the offset k - q that each head is given, in tokens. `fidelity` `(N_h,)`:
-    its mean probability over the interior queries. `residual`: that of Lemma 3 at its worst kernel
-    position; 0 if the layer can express every convolution of the kernel size.
+    `offsets` `(N_h, 2)`: the offset k - q assigned to each head, in tokens. `fidelity` `(N_h,)`:
+    each head's mean probability on its offset, over the interior queries. `residual`: the largest
+    residual of Lemma 3 over the kernel positions, which is 0 if the layer can express every
+    convolution of the kernel size.
     """
 
     name: str
@@ -38,7 +39,7 @@ class LayerStart:
 
 @dataclass(frozen=True)
 class StartReport:
-    """The result of `init_as_convolution` for each layer, which prints as a table."""
+    """The result of `init_as_convolution`, layer by layer. It prints as a table."""
 
     kernel_size: int
     alpha: float
@@ -69,21 +70,23 @@ def init_as_convolution(
 ) -> StartReport:
     """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
 
-    Each head attends to one offset of the kernel, `-alpha ||delta - Delta||^2` (Theorem 1); see
-    `kernel_offsets` for the assignment. The scores go into the relative position biases, and the
-    query projections are set to zero, so that attention is exactly the quadratic encoding's until
-    training changes it. Values, projections and perceptrons keep their initialisation. `layers`
-    chooses attention layers by number, from 0; None takes all.
+    Each head attends to one offset Delta of the kernel, which `kernel_offsets` assigns, with the
+    scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores go into the relative position
+    biases, and the query projections are set to zero, so that the attention is exactly that of the
+    quadratic encoding until training changes it. Values, projections and perceptrons keep their
+    initialisation. `layers` selects attention layers by number, from 0; None selects all. The
+    returned report lists the offsets, the fidelity and the residual of each layer.
 
-    With a class token, patches give it a weight of `exp(-20)`, and its own query starts uniform.
-    With windows (Swin, MaxViT) the kernel is cut at the border of each window. Layers that share a
-    bias start alike.
+    If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
+    uniform at first. With windows (Swin, MaxViT), the kernel is cut at the border of each window.
+    Layers that share a bias start alike.
 
-    A plain vision transformer (ViT, DeiT) has no such bias. Its start uses ten dimensions of the
-    absolute position encoding and is approximate, because a LayerNorm mixes positions with content
-    (see `vit.absolute`). The start is calibrated and measured on `images` `(B, C, H', W')`, in the
-    model's input format, or on noise if there are none. A warning names any layer with less than
-    half the fidelity of an exact start. Other models ignore `images`.
+    A plain vision transformer (ViT, DeiT) has no relative position bias. Its start uses ten
+    dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
+    positions with content (see `vit.absolute`). The start is calibrated and measured on `images`
+    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. A warning
+    names any layer with less than half the fidelity of an exact start. For other models, `images`
+    is ignored.
 
     Raises a TypeError that names the module if a layer cannot start this way, and ValueError for an
     invalid kernel size, alpha or layer number. In both cases the model is unchanged.
@@ -156,7 +159,7 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
 
 @torch.no_grad()
 def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float) -> None:
-    """Set the centres `(N_h, 2)` and alpha of each layer's heads, and the queries to zero."""
+    """Give each layer's heads their centres `(N_h, 2)` and alpha, and set the queries to zero."""
     for layer, of_layer in zip(layers, centers, strict=True):
         weight = layer.attention.qkv.weight
         layer.write(layer.holder, QuadraticEncoding.from_alpha(of_layer.to(weight), alpha))
@@ -165,7 +168,7 @@ def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float)
 
 @torch.no_grad()
 def zero_queries(attention: Any) -> None:
-    """Set the query projection of an attention layer to zero, with its bias and normalisation."""
+    """Set an attention layer's query weights to zero, and the biases of queries and their norm."""
     qkv, heads = attention.qkv, attention.num_heads
     rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
     # most layers list all queries first, some the query, key and value of each head
@@ -179,7 +182,10 @@ def zero_queries(attention: Any) -> None:
 
 
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
-    """Return the layers with these numbers (from 0), or all layers for None."""
+    """Return the layers with the given numbers (from 0), or all layers if no numbers are given.
+
+    Raises ValueError for a number without a layer.
+    """
     if layers is None:
         return found
     if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
@@ -219,7 +225,8 @@ def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
 def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
     """Return each head's mean probability on its offset, `(N_h,)`, over the interior queries.
 
-    `maps` `(..., N_h, H, W, H, W)`. A query is interior if the pixels at all heads' offsets lie
+    `maps` are `(..., N_h, H, W, H, W)` and `offsets` are `(N_h, 2)`; the mean also runs over any
+    leading axes of the maps. A query is interior if the pixels at all heads' offsets from it lie
     inside the image.
     """
     height, width = maps.shape[-2:]
