@@ -1,7 +1,8 @@
 """The executable companion to a paper on the relationship between self-attention and convolution.
 
 The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). The subpackages `theory`, `layers` and
-`models` need only torch. `inspect_attention`, `load_dataset` and `load_model` need the extra `lab`,
+`models` need only torch; building `resnet18` also needs torchvision, and a vision transformer timm.
+`inspect_attention`, `load_dataset` and `load_model` need the extra `lab`,
 whose packages are imported on first use.
 """
 

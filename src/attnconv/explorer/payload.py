@@ -2,7 +2,7 @@
 
 The files are safetensors files. Small files are embedded in the page (`base64`), and the others are
 stored beside it (`url`). Each file has a CRC-32, which reveals damage. The numbers come from run
-records. Letters: L layers, N_h heads, Q query pixels.
+records or from given attention maps. Letters: L layers, N_h heads, Q query pixels.
 """
 
 import base64

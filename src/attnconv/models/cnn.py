@@ -76,7 +76,10 @@ def _group(fan_in: int, fan_out: int) -> nn.Sequential:
 
 
 def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Return a 3 x 3 convolution whose first `min(fan_in, fan_out)` outputs each copy one input."""
+    """Return a 3 x 3 convolution, initialised so that outputs copy inputs where it can.
+
+    Each of the first `min(fan_in, fan_out)` outputs starts as a copy of one input.
+    """
     layer = nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1, bias=False)
     nn.init.dirac_(layer.weight[: min(fan_in, fan_out)])
     return layer

@@ -184,7 +184,7 @@ def zero_queries(attention: Any) -> None:
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     """Return the layers with the given numbers (from 0), or all layers if no numbers are given.
 
-    Raises ValueError for a number without a layer.
+    Negative numbers count from the end. Raises ValueError for a number without a layer.
     """
     if layers is None:
         return found
