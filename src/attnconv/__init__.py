@@ -2,8 +2,8 @@
 
 The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). The subpackages `theory`, `layers` and
 `models` need only torch; building `resnet18` also needs torchvision, and a vision transformer timm.
-`inspect_attention`, `load_dataset` and `load_model` need the extra `lab`,
-whose packages are imported on first use.
+`inspect_attention`, `load_dataset` and `load_model` need the extra `lab`, whose packages are
+imported on first use.
 """
 
 from importlib import import_module

@@ -38,7 +38,9 @@ Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
 
 
 def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_2 B D"]:
-    """Return each head's weighted average of the pixels for every query: equation (6) without W_val.
+    """Return each head's weighted average of the pixels for every query.
+
+    This is equation (6) without W_val.
 
     If the attention has one factor per axis, the cost per query and channel is H + W products, and
     otherwise it is H * W products. The pixels of all images in the batch are multiplied as one
