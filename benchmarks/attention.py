@@ -1,10 +1,12 @@
-"""Time and memory of a 3 x 3 convolution layer: dense attention, separable attention, one head
-shifted to the others (which the layer takes) where heads are one-hot and where they are soft, heads
-in tiles as trained ones are, torch's convolution.
+"""Time and memory of a 3 x 3 convolution layer, computed in several ways.
+
+The ways are dense attention; separable attention; one head, whose output is shifted for the others
+(the layer's own way), with one-hot heads and with soft ones; soft heads in tiles, as trained heads
+are computed; and torch's convolution.
 
 Prints one Markdown table: for images of 8 to 128 pixels a side, the median time of a forward pass
-and the peak of memory that it added, each way, and the ratios. Every measurement runs in a process
-of its own, the ways in turn, so that they share the machine's moods. Usage: python
+and the peak memory that it adds, for each way, and the ratios. Every measurement runs in a process
+of its own, and the ways take turns, so that they share changes in the machine's load. Usage: python
 benchmarks/attention.py [--channels 32] [--repeats 7] [--limit-gb 4]
 """
 
@@ -29,8 +31,11 @@ SOFT = 2.0  # alpha of soft heads
 
 
 def dense_forward(layer, x):
-    """The literal equation (4): scores between all pairs of pixels of the padded image, softmax,
-    concatenation, W_out, crop."""
+    """Compute equation (4) literally.
+
+    The steps are scores between all pairs of pixels of the padded image, softmax, concatenation,
+    W_out, and a crop.
+    """
     padded = F.pad(x, (1, 1, 1, 1)).movedim(1, -1)
     height, width = padded.shape[1:3]
     scores = layer.encoding.position_scores(height, width).flatten(3).flatten(1, 2)
@@ -42,7 +47,7 @@ def dense_forward(layer, x):
 
 
 def separable_forward(layer, x):
-    """Along one axis after the other, zeros included."""
+    """Attend along one axis after the other, with all probabilities, including zeros."""
     padded = F.pad(x, (1, 1, 1, 1)).permute(2, 3, 0, 1)  # (H, W, B, C)
     maps = tuple(layer.axis_probabilities(axis, size) for axis, size in enumerate(padded.shape[:2]))
     averages = attend(maps, padded).permute(2, 1, 3, 0, 4)
@@ -55,8 +60,11 @@ def tiles_forward(layer, x):
 
 @torch.no_grad()
 def measure(way, side, channels, repeats):
-    """Median seconds, added MiB and the gap to the dense way's answer, or that of the convolution
-    for one-hot heads, as JSON on stdout."""
+    """Print the median seconds, the added MiB and the gap of one way, as JSON.
+
+    The gap is the largest relative difference from the output of the convolution or, for soft
+    heads, of separable attention.
+    """
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(channels, channels, 3, padding=1)
     layer, soft = conv_to_attention(conv), conv_to_attention(conv, SOFT)

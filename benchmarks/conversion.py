@@ -1,8 +1,9 @@
-"""Time and memory of CNNs and of the same CNNs converted to attention, forward and training step.
+"""Time and memory of CNNs and of the same CNNs converted to attention.
 
-Prints a Markdown table; with --write it also stores the numbers in benchmarks/results/NAME.json,
-which the page "Use it on your network" reads. The two networks take turns, one call after the
-other, so that both meet the same machine. Weights and images are random.
+The times are those of a forward pass and of a training step. Prints a Markdown table; with --write
+it also stores the numbers in benchmarks/results/NAME.json, which the page "Use it on your network"
+reads. The two networks take turns, one call after the other, so that they share changes in the
+machine's load. Weights and images are random.
 
 Usage: python benchmarks/conversion.py [--repeats 15] [--write NAME]
 """
@@ -30,12 +31,12 @@ CASES = {  # network, batch size and pixels a side
 
 
 def step(network, images):
-    """A forward and a backward pass."""
+    """Run a forward and a backward pass."""
     network(images).square().mean().backward()
 
 
 def measure(name, batch, side, repeats):
-    """Return the numbers of one case; seconds are medians over `repeats` turns."""
+    """Return the numbers of one case; times are medians over `repeats` turns."""
     torch.manual_seed(0)
     cnn = getattr(torchvision.models, name)().eval()
     pair = {"convolution": cnn, "attention": convert_network(cnn)}

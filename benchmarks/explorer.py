@@ -1,12 +1,13 @@
 """The time that the explorer takes to follow the pointer, in headless Chromium.
 
-The model has 6 layers of 9 heads on 16 x 16 positions.
+There is one model for each encoding, with random parameters and 6 layers of 9 heads on 16 x 16
+positions.
 
-For each encoding, with random numbers: the time of one move of the query, from the event to the new
-layout (script, styles and layout, all maps drawn), its median and 95th percentile, and the time
-between frames while one move arrives in each. A move to another moment of training also computes
-all tables of scores anew. Prints one Markdown table. Usage: python benchmarks/explorer.py [--moves
-200]
+Prints one Markdown table: the median and the 95th percentile of the time of one move of the query,
+from the event to the new layout (script, styles and layout, with all maps drawn); the median time
+of a move to another moment of training, which also recomputes all tables of scores; and the median
+time between frames while one move of the query arrives in each frame. Usage: python
+benchmarks/explorer.py [--moves 200]
 """
 
 import argparse
@@ -48,7 +49,7 @@ MEASURE = """async (moves) => {
 
 
 def page_of(model):
-    """A page with one model of random numbers."""
+    """Return a page that shows one model with random parameters."""
     torch.manual_seed(0)
     payload = Payload()
     image = payload.picture("image", "noise", torch.rand(SIZE, SIZE))

@@ -3,8 +3,8 @@
 Notebooks run one after the other. Remove data/cache/quick-* first, so that chapter 10 trains its
 quick runs. The peak is the largest sum of the resident memory of a kernel and its child processes,
 sampled every 50 milliseconds. Prints a Markdown table; with --write it also stores the numbers in
-benchmarks/results/NAME.json, where those of other notebooks stay. From this file the book takes
-the chapters that it offers on Binder (book/ext/hosting.py).
+benchmarks/results/NAME.json, which keeps the numbers of other notebooks. From such a file, the
+book takes the chapters that it offers on Binder (book/ext/hosting.py).
 
 Usage: python benchmarks/memory.py [--write NAME] [NOTEBOOK ...]
 """
@@ -33,12 +33,12 @@ def resident(process):
         try:
             total += each.memory_info().rss
         except psutil.NoSuchProcess:
-            continue  # it ended meanwhile
+            continue  # it has ended in the meantime
     return total
 
 
 def measure(path):
-    """Execute a notebook; return the peak in MiB and the seconds that it took."""
+    """Execute a notebook; return its peak memory in MiB and the seconds that it took."""
     client = NotebookClient(
         nbformat.read(path, as_version=4),
         timeout=1200,

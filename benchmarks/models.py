@@ -1,11 +1,11 @@
-"""Images per second, peak memory and share of the hardware's peak of each model: this engine
-against a literal one.
+"""Images per second, peak memory and share of the hardware's peak performance of each model.
 
-The engine is `attnconv.training` itself with the paper's network and recipe: its data on the
-device, and on a GPU bfloat16, compiled, as CUDA graphs. The literal one is the same network written
-plainly: dense attention probabilities for each image, float32, not compiled, images from a
-DataLoader with torchvision's transforms. Each measurement runs in a process of its own, the two in
-turn, so that they share the machine's moods. Prints a Markdown table; with --write also keeps it in
+Two engines are compared. The engine of this project is `attnconv.training` itself, with the paper's
+network and recipe and with its data on the device; on a GPU, it computes in bfloat16, compiled, as
+CUDA graphs. The literal engine runs the same network written plainly: dense attention probabilities
+for each image, float32, not compiled, images from a DataLoader with torchvision's transforms. Each
+measurement runs in a process of its own, and the engines take turns, so that they share changes in
+the machine's load. Prints a Markdown table; with --write it also stores the table in
 benchmarks/results/. The images are noise.
 
 Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N]
@@ -45,8 +45,10 @@ WAYS = ("engine", "literal")
 
 
 class LiteralAttention(torch.nn.Module):
-    """The layer as its formulas say: scores for each pair of pixels, probabilities for each image,
-    then the values."""
+    """An attention layer that follows its formulas literally.
+
+    It computes scores for each pair of pixels, probabilities for each image, and then the values.
+    """
 
     def __init__(self, layer):
         super().__init__()
@@ -81,7 +83,7 @@ def literal_model(name):
 
 
 def noise(count):
-    """Images and labels of CIFAR-10's shape."""
+    """Return a data set of `count` random images and labels of CIFAR-10's shape."""
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8))
     labels = torch.from_numpy(rng.integers(0, 10, count))
@@ -102,7 +104,7 @@ def engine(name, device, batch_size, folder):
         parameters = parameters.model_copy(update={"model": "sa-generalized"})
     parameters, processes = parameters.on(device), Processes.join(device)
     data = Split.of(noise(batch_size), parameters, processes.device)
-    # a pruned one without training its parent
+    # a pruned model is built without training its parent
     origin = (
         Origin(processes.place(build_model(name)))
         if MODELS[name].parent
@@ -126,7 +128,7 @@ def engine(name, device, batch_size, folder):
 
 
 def literal(name, device, batch_size, folder):
-    """The same, literally: float32, DataLoader."""
+    """Return the same as `engine`, for the literal model in float32 with a DataLoader."""
     dataset, model = noise(20 * batch_size), literal_model(name).to(device)
     steps = [T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), T.ToTensor()]
     transform = T.Compose([*steps, T.Normalize(dataset.mean, dataset.std)])
@@ -169,7 +171,7 @@ def literal(name, device, batch_size, folder):
 
 
 def counted_flops(model, device):
-    """FLOPs per image that torch counts in a training step and in a classification, uncompiled."""
+    """Return the FLOPs per image, as torch counts them, of a training step and a classification."""
     images, count = torch.zeros(2, 3, 32, 32, device=device), {}
     with FlopCounterMode(display=False) as counter:
         model.train()(images).sum().backward()
@@ -182,14 +184,14 @@ def counted_flops(model, device):
 
 
 def peak_rate(device, dtype):
-    """The FLOP/s of a large matrix product: the practical peak of the hardware."""
+    """Return the FLOP/s of a large matrix product, the practical peak of the hardware."""
     size, repeats = (8192, 20) if torch.device(device).type == "cuda" else (2048, 5)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / seconds(lambda: a @ b, repeats, device, warm_up=3)
 
 
 def measure(way, name, device, batch_size, repeats):
-    """One way, one model: JSON on stdout."""
+    """Measure one model in one way, and print the numbers as JSON."""
     torch.manual_seed(0)
     cuda = device == "cuda"
     dtype = torch.bfloat16 if cuda and way == "engine" else torch.float32
@@ -206,7 +208,7 @@ def measure(way, name, device, batch_size, repeats):
         )
         mib = torch.cuda.max_memory_allocated() / 2**20 if cuda else mib
         (train,) = times
-        # shorter, so more often
+        # a classification is shorter, so it is repeated more often
         classify = seconds(classify_batch, 5 * repeats, device, warm_up=5 if cuda else 1)
     found = {"train": batch_size / train, "classify": batch_size / classify, "mib": mib}
     rate = peak_rate(device, dtype)

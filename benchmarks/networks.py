@@ -1,8 +1,8 @@
 """The time that the explorer's networks and gradient descent take in JavaScript, in node.
 
-For each network: the median time of a forward pass, and the mean of the processor's time, which
-other work on the machine hardly changes; both in milliseconds. Then those of a step of gradient
-descent. Prints one Markdown table. Usage: python benchmarks/networks.py [--passes 30]
+Prints one Markdown table: for a forward pass of each network and for a step of gradient descent,
+the median time and the mean processor time, which other work on the machine hardly changes, both in
+milliseconds. Usage: python benchmarks/networks.py [--passes 30]
 """
 
 import argparse

@@ -1,11 +1,13 @@
-"""How smooth the stage is, in headless Chromium, on three sizes of screen.
+"""How smooth the stage is, in headless Chromium.
 
-For each thing that is done, with the page's processor at full speed or slowed down four times: the
-time between frames while it lasts, its median and 95th percentile, and the longest task of the main
-thread, 0 if none took 50 ms; and the 95th percentile of the time between two drawings of the scene,
-which may take several frames. Each is done three times: the tables show the median, and of the
-longest tasks the longest. For each network of scene 3: the median time from asking the worker, which is
-not slowed down, to its answer. Milliseconds, as Markdown tables. Usage: python benchmarks/stage.py
+Prints two Markdown tables, in milliseconds. The first has rows for each action, on three sizes of
+screen, with the page's processor at full speed or slowed down four-fold: the median and the 95th
+percentile of the time between frames during the action; the 95th percentile of the time between two
+drawings of the scene, which may take several frames; and the longest task of the main thread, 0 if
+none took 50 ms. Each action is performed three times: the table shows the medians of the three and,
+of their longest tasks, the longest. The second table has, for each network of scene 3, the median
+time from a request to the worker, which is not slowed down, to its answer.
+Usage: python benchmarks/stage.py
 """
 
 import statistics
@@ -26,7 +28,7 @@ from chromium import find_chromium
 MODELS = ("cnn", "sa-quadratic", "sa-learned-content")
 ROUNDS = 3
 ADDRESS = "http://book.example/"
-# What is done, by name: the address it starts from, and a step, of which one is done a frame.
+# The actions by name: the address from which each starts, and its step, performed once per frame.
 ACTS = {
     "scene 1, alpha from soft to exact": ("", "(n) => n || replay()"),
     "scene 1, the pointer over the picture": ("alpha=1", "(n) => hover(n)"),
@@ -106,7 +108,7 @@ RUNS = """async (id) => {
 
 
 def page_of_the_stage():
-    """The stage as a page, with all files in it."""
+    """Return the stage as a page that contains all its files."""
     records = (load_model(model).record for model in MODELS)
     data = add_network_scene(stage_payload(), records).data
     page = page_html("stage", data, "")
@@ -116,7 +118,7 @@ def page_of_the_stage():
 
 
 def opened(browser, html, state, screen, slowed):
-    """The page of the stage on a processor `slowed` times slower, when its networks are there."""
+    """Open the stage's page, wait for its networks, and slow its processor by a factor `slowed`."""
     width, height = screen
     context = browser.new_context(viewport={"width": width, "height": height})
     context.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
@@ -130,8 +132,11 @@ def opened(browser, html, state, screen, slowed):
 
 
 def watched(browser, html, state, step, screen, slowed):
-    """The median and 95th percentile between frames, the latter between drawings, the longest
-    task."""
+    """Return what one action takes, in milliseconds.
+
+    These are the median and the 95th percentile of the time between frames, the 95th percentile of
+    the time between drawings, and the longest task.
+    """
     page = opened(browser, html, state, screen, slowed)
     found = page.evaluate(MEASURE, step)
     page.context.close()

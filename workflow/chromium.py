@@ -1,4 +1,4 @@
-"""The installed Chromium that prints the book and tests its pages, and when a page is ready."""
+"""The Chromium that prints the book and tests its pages, and the condition for a ready page."""
 
 import shutil
 
@@ -7,8 +7,8 @@ MISSING = (
     f"none of {', '.join(BROWSERS)} is on the PATH; on Debian: apt-get install chromium"
     " fonts-dejavu-core"
 )
-# A redirect has been followed, all is loaded, nothing says it is busy, every widget stands before
-# the script that describes it.
+# A page is ready when redirects have been followed, all is loaded, nothing is marked as busy, and
+# every widget stands before the script that describes it.
 LOADED = """() => {
   const views = [...document.querySelectorAll('script[type$="widget-view+json"]')];
   return document.readyState === "complete"

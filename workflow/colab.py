@@ -30,7 +30,7 @@ TAGS = ["remove-cell", "colab"]
 
 
 def add_cell(path: Path, address: str, branch: str) -> None:
-    """Insert the cell before the others, or replace it if it is there."""
+    """Insert the cell before the others, in place of an earlier version of it."""
     notebook = nbformat.read(path, as_version=4)
     source = CELL.format(address=address, branch=branch).rstrip()
     cell = nbformat.v4.new_code_cell(source, metadata={"tags": TAGS}, id="colab")

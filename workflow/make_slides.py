@@ -1,9 +1,10 @@
-"""Build the slides of a talk from workflow/talk.md: `make slides`, offline, in _build/slides.
+"""Build the slides of a talk from workflow/talk.md in _build/slides: `make slides`, offline.
 
-Slides are parted by `---`; `Note:` begins the speaker's notes; `{scene} heads` is a scene of the
-explorer's stage in a frame. Code cells run in order in one namespace. The value of a cell's last
-line is shown: a figure (its first line `# alt: ...` is the text for screen readers) or a table.
-`{{expression:format}}` in the text is the value of an expression, so that no number is typed.
+Slides are separated by `---`; `Note:` begins the speaker's notes; `{scene} heads` shows a scene of
+the explorer's stage in a frame. Code cells run in order in one namespace. The value of a cell's
+last line is shown: a figure (the cell's first line, `# alt: ...`, describes it for screen readers)
+or a table. `{{expression:format}}` in the text is replaced with the value of the expression, so
+that no number is typed by hand.
 """
 
 import ast
@@ -53,7 +54,7 @@ class Talk:
         self.names, self.figures, self.text = {}, [], markdown()
 
     def value(self, code):
-        """Run a cell; return the value of its last line, None if that is not an expression."""
+        """Run a cell; return the value of its last line, or None if that is not an expression."""
         tree = ast.parse(code)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, TALK.name, "exec"), self.names)
@@ -61,7 +62,7 @@ class Talk:
         return expression and eval(expression, self.names)
 
     def shown(self, code):
-        """Return the value of a cell as HTML."""
+        """Run a cell and return its value as HTML."""
         value = self.value(code)
         if isinstance(value, Figure):
             if not (alt := re.match("# alt: (.*)", code)):
@@ -73,7 +74,7 @@ class Talk:
         return "" if value is None else value._repr_html_()
 
     def filled(self, text):
-        """Replace each {{expression:format}} by its value."""
+        """Replace each {{expression:format}} with its value."""
         return re.sub(
             r"\{\{(.+?)\}\}(?!\})", lambda found: eval(f"f'''{{{found[1]}}}'''", self.names), text
         )
@@ -82,7 +83,7 @@ class Talk:
         """Return a slide as HTML."""
         source, _, notes = source.partition("\nNote:")
         source = re.sub(r"(?m)^\{scene\} (\w+)$", lambda found: frame(found[1]), source)
-        parts = CELL.split(source)  # text and cells by turns
+        parts = CELL.split(source)  # text and cells alternate
         made = [
             self.shown(part) if n % 2 else self.text.render(self.filled(part))
             for n, part in enumerate(parts)
@@ -92,7 +93,10 @@ class Talk:
 
 
 def frame(scene):
-    """Return a scene of the stage in a frame, with its own keyboard, and write its page."""
+    """Write the page of a scene of the stage, and return a frame that shows it.
+
+    While the frame has the focus, it receives the keys; Escape leaves it.
+    """
     view = page_html("stage", stage_payload(scene).data, "This scene needs JavaScript.")
     page = FRAME.format(title=SCENES[scene], view=view)
     write_file(SLIDES / f"{scene}.html", page.encode())
@@ -100,7 +104,7 @@ def frame(scene):
 
 
 def build():
-    """Write the slides and all that they load; return their number."""
+    """Write the slides and all files that they load; return the number of slides."""
     shutil.rmtree(SLIDES, ignore_errors=True)
     SLIDES.mkdir(parents=True)
     for name in FILES:

@@ -1,8 +1,9 @@
 """Write codecheck.yml and ro-crate-metadata.json, which describe the repository for archives.
 
-Both follow from CITATION.cff, the claims and their recorded verdicts, and the run records, so that
-`python workflow/metadata.py` writes equal files until one of these changes. A licence is named only
-if CITATION.cff has one. The repository's address is taken from ATTNCONV_REPOSITORY, if it is set.
+Both are derived from CITATION.cff, the claims and their recorded verdicts, and the run records, so
+`python workflow/metadata.py` writes the same files until one of these changes. A licence is named
+only if CITATION.cff has one. The repository's address is taken from ATTNCONV_REPOSITORY, if it is
+set.
 """
 
 import json
@@ -37,7 +38,7 @@ def read_citation(folder=REPOSITORY):
 
 
 def name_of(author):
-    """Return the name of a person or an organisation of CITATION.cff."""
+    """Return the name of a person or an organisation listed in CITATION.cff."""
     return author.get("name") or f"{author['given-names']} {author['family-names']}"
 
 
@@ -59,7 +60,7 @@ def files_of(record):
 
 
 def codecheck(records):
-    """Return the content of codecheck.yml, without what the checker adds."""
+    """Return the content of codecheck.yml, except for what the checker adds."""
     citation, count = read_citation(), len(check.all_claims())
     [paper] = citation["references"]
     manifest = [
@@ -91,7 +92,7 @@ def codecheck(records):
 
 
 def codecheck_text(records):
-    """Return codecheck.yml, an explicit YAML document as its specification requires."""
+    """Return the text of codecheck.yml, an explicit YAML document as CODECHECK requires."""
     text = yaml.safe_dump(codecheck(records), sort_keys=False, allow_unicode=True, width=1000)
     return f"%YAML 1.1\n---\n{text}{FOR_THE_CHECKER}"
 
@@ -121,7 +122,7 @@ def crate(records):
     root["name"], root["description"] = citation["title"], citation["message"]
     root["version"], root["citation"] = citation["version"], article
     root["author"] = people(citation["authors"], "Organization")
-    # the library would put the time of writing; before a release the year is all that is known
+    # the library would enter the time of writing; before a release, only the year is known
     root.properties()["datePublished"] = str(citation.get("date-released") or book["copyright"])
     if licence := citation.get("license"):
         root["license"] = entity(f"https://spdx.org/licenses/{licence}", "CreativeWork")
@@ -172,13 +173,13 @@ def _add_runs(found, entity, records, images):
 
 
 def crate_text(records):
-    """Return ro-crate-metadata.json, in an order that depends on its content only."""
+    """Return the text of ro-crate-metadata.json, in an order that depends only on its content."""
     content = crate(records).metadata.generate()
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def written(records):
-    """Return the generated files: text by name."""
+    """Return the text of each generated file, by name."""
     return {
         "codecheck.yml": codecheck_text(records),
         "ro-crate-metadata.json": crate_text(records),

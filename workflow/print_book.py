@@ -1,10 +1,11 @@
-"""Print the built book as one PDF: `make pdf`, after `make book`, through an installed Chromium.
+"""Print the built book as one PDF with an installed Chromium: `make pdf`, after `make book`.
 
 Every page of the table of contents is opened from a local server, with its scripts, so that
-formulas are typeset and interactive parts have drawn themselves. A picture takes the place of each
-interactive part. The pages are then joined into one HTML document, in which links between pages are
-links within the document, and that document is printed twice: the first print tells on which page
-each chapter begins, the second has these numbers in its contents. Nothing is asked of another host.
+formulas are typeset and interactive parts are drawn. A picture takes the place of each interactive
+part. The pages are then joined into one HTML document, in which links between pages are links
+within the document, and that document is printed twice: the first print shows on which page each
+chapter begins, and the second has these numbers in its table of contents. Nothing is requested from
+another host.
 """
 
 import base64
@@ -24,8 +25,8 @@ from pypdf import PdfReader
 ROOT = Path(__file__).resolve().parents[1]
 BUILT = ROOT / "_build"
 PDF = BUILT / "pdf" / "attnconv.pdf"
-LEFT_OUT = ("book/api/",)  # some hundred pages of signatures
-# Interactive parts of a page. A stage outside a text has several scenes, each of which is pictured.
+LEFT_OUT = ("book/api/",)  # about a hundred pages of signatures
+# Interactive parts of a page. A stage outside a text has several scenes, with a picture of each.
 INTERACTIVE = ".explorer:not(.stage), .stage-host, .widget-subarea, .cell_output iframe"
 SECONDS_OF_A_SCENE = 6  # the descent of scene 2 has found its pixels by then
 SCRIPT = Path(__file__).with_name("print_page.js").read_text()
@@ -92,7 +93,7 @@ def part(page, server, file, depth, slugs):
 
 
 def document(files, parts, pages):
-    """Return the whole book as HTML; `pages` tells the page of each slug, as far as known."""
+    """Return the whole book as HTML; `pages` gives the page number of each slug, if known."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     sheets = list(dict.fromkeys(sheet for each in parts for sheet in each["sheets"]))
     styles = dict.fromkeys(style for each in parts for style in each["styles"])
@@ -124,7 +125,7 @@ the steps of the machine-checked proofs, and shows interactive parts as stills.<
 
 
 def printed(page, server, html):
-    """Print a document and return the page, counted from 1, of each of its named places."""
+    """Print a document and return the page number, from 1, of each named destination in it."""
     PDF.with_suffix(".html").write_text(html, encoding="utf-8")
     page.goto(f"{server}/pdf/{PDF.stem}.html")
     page.evaluate(f"() => {{ {SCRIPT}; fitThePage(); }}")
@@ -141,7 +142,10 @@ def printed(page, server, html):
 
 
 def print_book(browser, server):
-    """Write the PDF; RuntimeError if its contents do not tell the right pages."""
+    """Write the PDF and return its number of pages.
+
+    Raises RuntimeError if the page numbers in the table of contents are wrong.
+    """
     context = browser.new_context(viewport=SCREEN, color_scheme="light", device_scale_factor=1.5)
     context.route(
         re.compile(rf"^(?!{re.escape(server)}/|data:|blob:)"), lambda route: route.abort()

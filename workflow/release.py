@@ -1,7 +1,8 @@
-"""Put together what is published: wheel, book, records, weights, model folders and checksums.
+"""Assemble what is published: wheel, book, records, weights, model folders and checksums.
 
-`make release` writes _build/release/. Equal inputs give equal bytes: archives are sorted, and their
-files have no times. Nothing is uploaded. A licence is named only if CITATION.cff has one.
+`make release` writes _build/release/. Equal inputs give equal bytes: archives are sorted, and the
+files in them have no time stamps. Nothing is uploaded. A licence is named only if CITATION.cff has
+one.
 """
 
 import hashlib
@@ -48,7 +49,10 @@ logits = model(model.network.transform(picture).unsqueeze(0))
 
 
 def write_zip(path, files):
-    """Write a zip archive of files, given by their names in it, that depends on nothing else."""
+    """Write a zip archive of `files`, which maps the names in it to paths.
+
+    The bytes depend only on the names and the contents of the files.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, NO_TIME)
@@ -137,7 +141,7 @@ def write_model(out, record):
 
 
 def write_checksums(out):
-    """Write SHA256SUMS, as `sha256sum --check` reads it."""
+    """Write SHA256SUMS in the format that `sha256sum --check` reads."""
     files = sorted(path for path in out.rglob("*") if path.is_file())
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out).as_posix()}\n"
@@ -147,7 +151,7 @@ def write_checksums(out):
 
 
 def release(out, html, pdf, records):
-    """Write everything to the folder `out`; returns what is missing."""
+    """Write everything to the folder `out` and return a list of what is missing."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     missing = []

@@ -1,8 +1,7 @@
-"""Execute notebooks and store the outputs that the tests compare: those of the cells tagged
-`nbval-check-output`.
+"""Execute notebooks and store the outputs that the tests compare.
 
-All other outputs, pictures above all, stay out of the repository. Usage: python
-workflow/store_outputs.py NOTEBOOK ...
+These are the outputs of the cells tagged `nbval-check-output`. All others, above all pictures, stay
+out of the repository. Usage: python workflow/store_outputs.py NOTEBOOK ...
 """
 
 import sys

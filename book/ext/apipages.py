@@ -1,11 +1,11 @@
-"""Pages of the code: Sphinx's autodoc and viewcode, with signatures that can be read.
+"""Pages of the code's public names, from Sphinx's autodoc and viewcode, with readable signatures.
 
 :::{api} theory layers models
 :::
 
 The directive makes a section for each module of these parts of `attnconv` that defines a public
 class or function. The modules of a package come in the order in which its docstring names them in
-backticks, the others after them by name.
+backticks; modules that it does not name follow in alphabetical order.
 """
 
 import ast
@@ -71,7 +71,7 @@ class Api(SphinxDirective):
 def signature_in_short(app, what, name, obj, options, signature, returns):
     """Return a signature with `Tensor['*B T D']` in place of `Annotated[Tensor, '*B T D']`.
 
-    A class of parameters has none: it would be a long list of fields.
+    A class of parameters gets no signature, which would be a long list of fields.
     """
     if hasattr(obj, "model_fields"):
         return "", None
@@ -88,12 +88,12 @@ def fields_in_full(app, what, name, obj, options, lines):
 
 
 def fields_once(app, what, name, obj, skip, options):
-    """Skip the attributes that a class only annotates: `fields_in_full` lists them."""
+    """Skip the attributes that a class only annotates, because `fields_in_full` lists them."""
     return True if obj in (INSTANCEATTR, UNINITIALIZED_ATTR) else None
 
 
 def fields_without_numbers(app, what, name, obj, options, lines):
-    """Remove Python's own text from a named tuple's fields, which only says their position."""
+    """Remove Python's text on the fields of a named tuple, which only states their positions."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
 

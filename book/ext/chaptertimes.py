@@ -1,5 +1,7 @@
-"""Under the title of each executed chapter: how long it takes to read, how long it took to run, and
-how much memory it needs."""
+"""A line under the title of each executed chapter.
+
+It says how long the chapter takes to read, how long it took to run, and how much memory it needs.
+"""
 
 import os
 
@@ -31,7 +33,10 @@ def add_times(app, doctree):
 
 
 def memory(docname):
-    """Say how much memory a chapter needs; if the book is hosted, also whether Binder has it."""
+    """Return, in words, how much memory a chapter needs.
+
+    If the book is hosted and Binder lacks this memory, the words say so.
+    """
     if not (peak := peak_memory(docname)):
         return ""
     text = f"; needs up to {peak / 1024:.2f} GB of memory"

@@ -1,11 +1,12 @@
-"""The directives `{explorer}`, the heads of trained networks, and `{stage}`, the stage as wide as
-the page; with `:scene: heads` that scene alone, within the text. Their files lie in
-`_static/explorer`.
+"""The directives `{explorer}` and `{stage}`, whose files lie in `_static/explorer`.
 
-The text below `{explorer}` is what is read where no script runs. Below `{stage}` a paragraph for
-each scene describes its still: the first sentence is the caption, the others are the alternative
-text. Runs of the quick tier are trained first where need be. Addresses of pages that the stage has
-replaced lead to it.
+`{explorer}` shows the heads of trained networks. `{stage}` shows the stage, as wide as the page;
+with `:scene: heads`, it shows this scene alone, within the text.
+
+The text below `{explorer}` is shown where no script runs. Below `{stage}`, a paragraph for each
+scene describes the still of the scene: the first sentence is the caption, and the others are the
+alternative text. Runs of the quick tier are trained first if they are missing. The addresses of
+pages that the stage has replaced lead to the stage.
 """
 
 import html
@@ -61,8 +62,10 @@ def write_files(built: str, files: dict[str, bytes]) -> None:
 
 
 def attention_of_runs(place: str) -> Payload:
-    """The runs on CIFAR-10 as far as there are any (of the small tier one seed each, the long one,
-    and the freed CNNs), and the quick tier's."""
+    """Return the attention of the existing runs on CIFAR-10 and of the quick tier's runs.
+
+    Of the small tiers (the short runs, the long ones and the freed CNNs), only seed 0 is included.
+    """
     quick, records = quick_runs(WITH_ATTENTION), Records.read()
     small = [
         run for tier in ("small", "small-long") for run in records.at(tier).of(*WITH_ATTENTION)
@@ -89,7 +92,7 @@ class Explorer(SphinxDirective):
 
 
 class Stage(SphinxDirective):
-    """Insert the stage, and a still of each scene for print and for readers without scripts."""
+    """Insert the stage, and a still of each scene for print and for pages without scripts."""
 
     has_content = True
     option_spec: ClassVar = {"scene": directives.unchanged_required}
@@ -113,7 +116,7 @@ class Stage(SphinxDirective):
             payload.files[f"still-{name}.png"] = drawn.getvalue()
             caption, alternative = text.replace("\n", " ").strip().split(". ", maxsplit=1)
             stills.append(
-                # lazy: not loaded where the stage takes its place
+                # lazy: a still is not loaded where the stage takes its place
                 f'<figure class="stage-still"><img src="{up}{FOLDER}/still-{name}.png"'
                 f' alt="{html.escape(alternative)}" loading="lazy">'
                 f"<figcaption>{html.escape(caption)}.</figcaption></figure>"
@@ -127,7 +130,7 @@ def still_of_networks():
     return figures.network_still(load_model("cnn"), load_model("sa-quadratic"))
 
 
-# By scene, in the order of the stage.
+# The function that draws the still of each scene, in the order of the stage.
 STILLS = {
     "heads": figures.still,
     "descent": figures.descent_still,
@@ -136,7 +139,7 @@ STILLS = {
 
 
 def write_redirects(app, exception):
-    """Write a page at each address that the stage has replaced, which leads to the stage."""
+    """Write a page that leads to the stage at the address of each page that it has replaced."""
     if exception is None and app.builder.format == "html":
         for name in REPLACED:
             write_file(Path(app.outdir, "book", f"{name}.html"), REDIRECT.encode())

@@ -1,10 +1,11 @@
-"""Buttons that lead to the repository, to Binder and to Colab, if its address is known.
+"""Buttons that lead to the repository, to Binder and to Colab, if the repository has an address.
 
 The environment variable ATTNCONV_REPOSITORY holds the address, and ATTNCONV_BRANCH the branch (by
-default main). Without it the pages have no such buttons. They are links: a page requests nothing
-from another host until a reader follows one. Binder is offered for chapters whose peak memory, as
-`benchmarks/memory.py` measured it, fits into what Binder guarantees. Colab opens the branch
-`colab`, whose notebooks start with a cell that installs the package (`workflow/colab.py`).
+default main). Without an address, the pages have no such buttons. The buttons are links: a page
+requests nothing from another host until a reader follows one. Binder is offered for chapters whose
+peak memory, as `benchmarks/memory.py` measured it, fits into the memory that Binder guarantees.
+Colab opens the branch `colab`, whose notebooks start with a cell that installs the package
+(`workflow/colab.py`).
 """
 
 import json
@@ -23,7 +24,7 @@ COLAB_BRANCH = "colab"
 
 
 def theme_options(address, branch):
-    """Return the options of the theme for a repository; ConfigError for an unusable address."""
+    """Return the theme's options for a repository. Raises ConfigError for an unusable address."""
     if not re.fullmatch(EXPECTED, address):
         raise ConfigError(
             f"{ADDRESS} is {address!r}, expected https://github.com/OWNER/NAME;"
@@ -48,21 +49,20 @@ def add_buttons(app, config):
 
 
 def peak_memory(pagename):
-    """Return the peak memory of a chapter in MiB, None if it was not measured."""
+    """Return the peak memory of a chapter in MiB, or None if it was not measured."""
     chapters = json.loads(MEASURED.read_text())["chapters"] if MEASURED.exists() else {}
     return chapters.get(Path(pagename).name, {}).get("peak_mib")
 
 
 def runs_on_binder(pagename):
-    """Return whether a chapter was measured to fit into Binder's memory."""
+    """Return whether the measured memory of a chapter is less than Binder guarantees."""
     return (peak_memory(pagename) or BINDER_MIB) < BINDER_MIB
 
 
 def fit_buttons(app, pagename, templatename, context, doctree):
-    """Keep the launch buttons that work.
+    """Keep the launch buttons that work, and make Colab open the branch `colab`.
 
-    Colab cannot open Markdown pages as notebooks, Binder lacks the memory for some chapters, and
-    Colab must open the notebooks of the branch `colab`.
+    Markdown pages cannot be opened as notebooks, and Binder lacks the memory for some chapters.
     """
     buttons = context.get("header_buttons", [])
     if str(app.env.doc2path(pagename)).endswith(".md"):

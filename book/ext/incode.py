@@ -7,8 +7,8 @@
 :chapter: 01-attention-and-convolution
 :::
 
-The argument names functions of the theory, which compute what the statement says, literally;
-`:fast:`, if given, names the layers that compute the same fast. Functions are named within
+The argument names functions of the theory, which compute literally what the statement says;
+`:fast:`, if given, names the layers that compute the same quickly. Functions are named within
 `attnconv`, tests within `tests/`, chapters within `notebooks/`, and proofs, if given, by their
 theorems. A name that does not exist raises ValueError.
 """
@@ -29,7 +29,7 @@ TESTS = Path(__file__).parents[2] / "tests"
 
 
 def find_object(name: str) -> tuple[str, str]:
-    """Return the file of `layers.attention.attend`, without its ending, and the name in it."""
+    """Return the file, without ending, and the name of an object like `layers.attention.attend`."""
     module, _, inside = f"attnconv.{name}".rpartition(".")
     found = getattr(importlib.import_module(module), inside, None)
     if found is None:
@@ -38,7 +38,7 @@ def find_object(name: str) -> tuple[str, str]:
 
 
 def find_test(name: str) -> tuple[str, str]:
-    """Return the file of `layers/test_conv.py::test_x`, without its ending, and the test."""
+    """Return the file, without ending, and name of a test like `layers/test_conv.py::test_x`."""
     file, _, test = name.partition("::")
     if test not in tests_in(TESTS / file):
         raise ValueError(f"a page names the test {name}, but tests/{file} has no {test}")
@@ -46,7 +46,7 @@ def find_test(name: str) -> tuple[str, str]:
 
 
 def tests_in(path: Path) -> dict[str, int]:
-    """Return the tests of a file with the number of each one's first line, from 0.
+    """Return the number of the first line, from 0, of each test of a file.
 
     Decorators count as lines of the test.
     """
@@ -63,7 +63,7 @@ def tests_in(path: Path) -> dict[str, int]:
 
 
 class InCode(SphinxDirective):
-    """One line of links below a statement."""
+    """A line of links below a statement."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -72,7 +72,7 @@ class InCode(SphinxDirective):
     )
 
     def run(self) -> list[nodes.Node]:
-        """Return the line, a label and its links for each option that is given."""
+        """Return the line, with a label and its links for each option that is given."""
         functions, fast = (
             [self._link("_modules", *find_object(name)) for name in names.split()]
             for names in (self.arguments[0], self.options.get("fast", ""))
@@ -100,7 +100,7 @@ class InCode(SphinxDirective):
         return theorem_link(name)
 
     def _link(self, folder: str, file: str, name: str) -> nodes.reference:
-        """Return a link to a name in the page of a source file, which is no Sphinx document."""
+        """Return a link to a name in the page of a source file, which is not a Sphinx document."""
         up = "../" * self.env.docname.count("/")
         return nodes.reference(
             "",
@@ -118,7 +118,7 @@ def _chapter(name: str) -> pending_xref:
 
 
 def test_pages(app):
-    """Yield a page with the source of each test file, in which each test can be linked to."""
+    """Yield a page with the source of each test file, with an anchor at each test."""
     for path in sorted(TESTS.rglob("test_*.py")):
         name = path.relative_to(TESTS).with_suffix("").as_posix()
         block = app.builder.highlighter.highlight_block(path.read_text(), "python")

@@ -1,11 +1,12 @@
-"""The pages of what is proved in `proofs/`, from each theorem's comment and statement.
+"""Pages that show what is proved in `proofs/`, made from each theorem's comment and statement.
 
 :::{machine-checked} lemma_1 lemma_1_padded
 :::
 
 The names are those of `proofs/statements.json`, which `proofs/check.py` writes from the sources;
-ValueError for any other name. `{statement-graph}` draws all of them, each on its own line below the
-theorems that it uses, and narrowed to those around one at the address `#graph=lemma_1`.
+any other name raises ValueError. `{statement-graph}` draws all theorems, each on its own line below
+the theorems that it uses. An address such as `#graph=lemma_1` narrows the graph to the theorems
+around one.
 """
 
 import html
@@ -34,7 +35,7 @@ def find_theorem(name: str) -> dict[str, Any]:
 
 
 class MachineChecked(SphinxDirective):
-    """Theorems, one after the other."""
+    """Several theorems, one after the other."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -48,7 +49,7 @@ class MachineChecked(SphinxDirective):
 
 
 def _theorem(name: str) -> list[nodes.Node]:
-    """Its name, to link to; its sentence; its statement; what it rests on."""
+    """Return a theorem's name with an anchor, its comment, what it rests on, and its statement."""
     theorem = find_theorem(name)
     heading = nodes.paragraph("", "", nodes.strong("", "", nodes.literal("", name)))
     heading["ids"], heading["names"] = [name], [name.lower()]
@@ -75,7 +76,7 @@ def _theorem(name: str) -> list[nodes.Node]:
 
 
 def theorem_link(name: str) -> nodes.Node:
-    """To a theorem, on whichever page shows it."""
+    """Return a link to a theorem, on whichever page shows it."""
     options = {"refdomain": "std", "reftype": "ref", "reftarget": name.lower()}
     return pending_xref("", nodes.literal("", name), refexplicit=True, refwarn=True, **options)
 
@@ -96,13 +97,13 @@ def _coq(text: str) -> nodes.literal_block:
 
 
 def _text(sentence: str) -> list[nodes.Node]:
-    """A comment, in which brackets are code."""
+    """Return the nodes of a comment, in which brackets enclose code."""
     parts = CODE.split(sentence)
     return [nodes.literal("", p) if n % 2 else nodes.Text(p) for n, p in enumerate(parts)]
 
 
 class StatementGraph(SphinxDirective):
-    """All theorems and what each rests on, drawn from the files' own dependencies."""
+    """The graph of all theorems and of what each uses, drawn from the recorded dependencies."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(STATEMENTS))
@@ -116,8 +117,11 @@ STEP, LINE, MARGIN = 18, 24, 12  # pixels between lanes, between lines, around
 
 
 def graph(theorems: dict[str, dict[str, Any]], pages: Mapping[str, str]) -> str:
-    """An SVG with a line for each theorem: a mark, curves from those that it uses itself, and its
-    name, which leads to its page. ValueError where one stands above what it uses."""
+    """Return an SVG with a line for each theorem.
+
+    The line has the theorem's mark, curves from the theorems that it uses directly, and its name,
+    which links to its page. Raises ValueError if a theorem stands above one that it uses.
+    """
     direct = {
         name: _used_directly(theorem["theorems"], theorems) for name, theorem in theorems.items()
     }
@@ -146,7 +150,7 @@ def graph(theorems: dict[str, dict[str, Any]], pages: Mapping[str, str]) -> str:
 
 
 def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
-    """Return each mark's column: right of everything it uses, and clear of lines that pass by."""
+    """Return each mark's column, to the right of all that it uses and clear of passing lines."""
     row = {name: number for number, name in enumerate(direct)}
     last = {used: row[name] for name, all_used in direct.items() for used in all_used}
     lanes: dict[str, int] = {}
@@ -160,17 +164,21 @@ def _lanes(direct: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _used_directly(used: list[str], theorems: dict[str, dict[str, Any]]) -> list[str]:
-    """Return those of `used` that no other of them uses."""
+    """Return the theorems in `used` that no other theorem in `used` uses."""
     return [n for n in used if not any(n in theorems[other]["theorems"] for other in used)]
 
 
 def _edge(ends: str, x0: int, y0: int, x1: int, y1: int) -> str:
-    """Straight down from the upper mark, then to the lower one from its left."""
+    """Return a curve straight down from the upper mark, then to the lower mark from its left."""
     return f'<path data-ends="{ends}" d="M{x0} {y0} V{y1 - LINE / 2} Q{x0} {y1} {x1} {y1}"/>'
 
 
 def _mark(address: str, name: str, theorem: dict[str, Any], x: int, y: int, column: int) -> str:
-    """Full: without axioms; hollow: with those of classical logic; a diamond: a refutation."""
+    """Return a theorem's mark and name, as a link.
+
+    The mark is full if the theorem uses no axioms and hollow if it uses those of classical logic.
+    For a refutation, it is a diamond.
+    """
     kinds = "classical" if theorem["axioms"] else "bare"
     if name.endswith("_refuted"):
         kinds += " refuted"

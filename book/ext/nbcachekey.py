@@ -1,7 +1,7 @@
 """Re-execute the notebooks when src/, data/ or the locked versions change, several at a time.
 
-jupyter-cache only looks at code cells, and MyST-NB executes one after the other. As a script, with
-paths, it prints their hash: `make book` builds again when that changes.
+jupyter-cache only looks at code cells, and MyST-NB executes one notebook after the other. Run as a
+script with paths, this module prints their hash; `make book` builds again when the hash changes.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 WATCHED = ("src", "data", "constraints.txt", "benchmarks/results", "CITATION.cff", "codecheck.yml")
-# nor the quick tier's records, which notebooks write
+# the quick tier's records, which notebooks write, are not watched either
 UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")
 
 
@@ -42,7 +42,7 @@ def digest(root, names=WATCHED):
 
 
 def set_cache_path(app, config):
-    """Have one cache of executed notebooks for each state of the watched files."""
+    """Use a separate cache of executed notebooks for each state of the watched files."""
     config.nb_execution_cache_path = str(
         Path(app.outdir).parent / ".jupyter_cache" / digest(app.srcdir)
     )
@@ -51,7 +51,7 @@ def set_cache_path(app, config):
 def execute_side_by_side(app, env, docnames):
     """Execute the notebooks that are not in the cache.
 
-    One that fails is executed again by MyST-NB, which says what is wrong.
+    A notebook that fails is executed again by MyST-NB, which reports the error.
     """
     from jupyter_cache import get_cache
     from jupyter_cache.executors import load_executor

@@ -1,5 +1,7 @@
-"""Equations carry the paper's numbers: the label `eq-9` gives (9), `eq-c1` (C1); Sphinx would count
-each page from 1."""
+"""Equations with the paper's numbers: the label `eq-9` gives (9), and `eq-c1` gives (C1).
+
+Sphinx would number the equations of each page from 1.
+"""
 
 import re
 

@@ -2,13 +2,14 @@
 
 :::{line-by-line} theorem_1
 Theorem theorem_1 (R : realType) (Dp : nat) : (3 <= Dp)%N ->
-: A note, in one line, to the lines above it.
+: A note, in one line, on the lines above it.
 :::
 
 `line-by-line` shows a statement. `step-through` shows a proof sentence by sentence, with what is
-left to prove after each, as `proofs/check.py` recorded it; `stepper.js` makes a panel of it, and
-without JavaScript it is a list. In both, the parts must together be the file's text: ValueError
-where they are not. `definition` shows definitions of the files beside its content.
+left to prove after each sentence, as `proofs/check.py` recorded it; `stepper.js` turns the proof
+into a panel, and without JavaScript it is a list. In both directives, the parts must together be
+the file's text; otherwise, they raise ValueError. `definition` shows definitions of the files
+beside its content, which explains them.
 """
 
 import html
@@ -32,14 +33,17 @@ SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/vendor
 
 
 class Part(NamedTuple):
-    """Lines of a file, and a note to them."""
+    """Lines of a file, and a note on them."""
 
     text: str
     note: str
 
 
 def parts_of(content: Sequence[str], name: str, text: str) -> list[Part]:
-    """The lines of `content` up to each note. ValueError unless they are `text`, but for spaces."""
+    """Split `content` into parts, each of them lines with a note below.
+
+    Raises ValueError unless the lines of all parts are `text`, apart from spaces.
+    """
     parts, lines = [], []
     for line in content:
         if line.startswith(": "):
@@ -70,8 +74,8 @@ def steps_of(name: str) -> list[dict[str, str]]:
 
 
 def definition_of(name: str) -> str:
-    """The text of a definition. ValueError where no file has it."""
-    from sources import statement  # of `proofs`: a book without them is built, too
+    """Return the text of a definition. Raises ValueError if no file has it."""
+    from sources import statement  # a module of `proofs`; a book without that is built, too
 
     for path in sorted(PROOFS.glob("*.v")):
         if found := statement(path.read_text(), name):
@@ -80,7 +84,7 @@ def definition_of(name: str) -> str:
 
 
 class Beside(SphinxDirective):
-    """Source on the left, what it means on the right."""
+    """Source on the left, and what it means on the right."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -139,8 +143,11 @@ def raw(text: str) -> nodes.raw:
 
 
 def goals_html(text: str, before: str) -> str:
-    """The current goal: what is to be shown, and what is known, first and bold what was not known
-    `before`; then what is to be shown after that."""
+    """Return the goals after a step of a proof as HTML.
+
+    The current goal comes first: what is to be shown and what is known, where facts that were not
+    known `before` come first, in bold. What is to be shown later follows.
+    """
     text, before = (re.sub(PIXELS, "pixel", goals) for goals in (text, before))
     if "goal" not in text.partition("\n")[0] or text.startswith("No more"):
         return '<p class="done">Nothing is left to prove.</p>'
@@ -163,7 +170,7 @@ def _later(goal: str) -> str:
 
 
 def _facts(known: str) -> list[str]:
-    """Its variables and hypotheses, each with the lines it goes on in."""
+    """Return the variables and hypotheses of a goal, each with its continuation lines."""
     lines = known.splitlines()[1:]
     return re.findall(r"\S.*(?:\n {3,}.*)*", "\n".join(lines))
 
@@ -175,7 +182,7 @@ def _dedented(text: str) -> str:
 
 
 def add_files(app, pagename, templatename, context, doctree):
-    """The script and the styles, in pages that have something to step through, or the graph."""
+    """Add the script and the styles to pages that step through a proof or show the graph."""
     body = context.get("body", "")
     if 'class="stepper"' in body or 'class="statement-graph"' in body:
         app.add_js_file(SCRIPT, loading_method="defer")

@@ -1,4 +1,4 @@
-"""Figures of the chapters that are not in the paper: images, maps, networks, and lines."""
+"""The chapters' own figures, which are not in the paper: images, maps, networks, and lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -73,7 +73,7 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """Draw the mass of a quadratic head on other pixels against alpha, and trained alphas.
+    """Draw a quadratic head's mass outside its best pixel against alpha, and the trained alphas.
 
     The upper panel has one line for a centre on a pixel, one for a centre a quarter pixel away, and
     one for a centre half-way between two pixels. The lower panel marks the alpha of each trained
@@ -151,7 +151,7 @@ def _draw_chain(
 def image_grid(
     images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, scale: float = 0
 ) -> Figure:
-    """Draw images, `columns` in a row (0: all, or two if there are four).
+    """Draw images, `columns` in a row (0: two if there are four images, otherwise all).
 
     Images `(H, W, 3)` are in colour, from 0 to 1. Images `(H, W)` are signed and drawn from
     -`scale` to `scale` (0: each on its own scale).
@@ -181,7 +181,8 @@ def image_grid(
 def claim() -> Figure:
     """Draw Theorem 1 on a photograph: a Sobel filter by convolution and by nine heads.
 
-    The rings show the pixels to which the heads attend from one query pixel, enlarged six-fold.
+    The rings mark the pixels to which the heads attend from one query pixel, drawn at six times
+    their distances from it.
     """
     sobel = nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
@@ -216,7 +217,10 @@ def attention_maps(
     titles: Sequence[str] | None = None,
     columns: int = 9,
 ) -> Figure:
-    """Draw each head's map `(N_h, H, W, H, W)` for one query pixel, on a shared scale from 0."""
+    """Draw each head's map for one query pixel, with all maps on a shared scale from 0.
+
+    `probabilities` have the shape `(N_h, H, W, H, W)`.
+    """
     maps = probabilities[:, query[0], query[1]].detach()
     scale = Normalize(0, float(maps.max()))
     side = 1.25 if min(columns, len(maps)) > 4 else 2.0
@@ -228,9 +232,10 @@ def attention_maps(
 
 
 def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
-    """Draw a map `(N_h, rows, columns)` per head, each on its own scale: kernels, border factors.
+    """Draw one map per head, such as a kernel or border factors, each on its own scale.
 
-    `mark_zero`: mark the middle, which is shift zero of a kernel, with a cross.
+    `maps` have the shape `(N_h, rows, columns)`. With `mark_zero`, a cross marks the middle, which
+    is shift zero of a kernel.
     """
     options = {"cell": (1.5, 2.0), "margin": (0.0, 0.3), "limits": (None, None)}
     figure, images = map_grid(maps, None, columns, **options)
@@ -248,7 +253,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
 def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
     """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each shift.
 
-    All grids share a colour scale from 0 to the largest number. `columns` grids in a row (0: all).
+    All grids share a colour scale from 0 to the largest number. A row has `columns` grids (0: all).
     """
     largest = max(float(grid.max()) for grid in values)
     options = {"cell": (2.3, 2.5), "limits": (0, largest), "fontsize": 9}
@@ -292,7 +297,7 @@ def curves(
     log: str = "",
     ordered: bool = False,
 ) -> Figure:
-    """Draw lines by name against a common x, by default 1, 2, ...
+    """Draw a line for each named series against a common x, by default 1, 2, ...
 
     Values `(seeds, n)` are drawn as their mean with a band of their range. `log` names the axes
     ("x", "y" or "xy") that are logarithmic. The colours of `ordered` lines run from dark to light.
@@ -312,10 +317,10 @@ def curves(
 
 
 def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
-    """Draw the cost per pixel of each method (keys) against the side of the image in pixels.
+    """Draw the cost per pixel of each method against the side of the image in pixels.
 
-    Products are counted, time and memory are measured. A flat line means that the cost is
-    proportional to the number of pixels.
+    `costs` maps the methods to costs by side. Products are counted; time and memory are measured. A
+    flat line means that the cost is proportional to the number of pixels.
     """
     panels = {
         "products per pixel": lambda cost: cost.products,

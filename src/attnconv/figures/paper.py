@@ -1,4 +1,4 @@
-"""Figures of the paper on its idea (1), the accuracies (2 and 13) and Lemma 3 (11)."""
+"""Figures of the paper: its idea (Figure 1), the accuracies (2 and 13) and Lemma 3 (11)."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ def _not_run(model: str) -> str:
 
 
 def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
-    """Draw Figure 2: test accuracy over the epochs, for ResNet18 and three attention networks.
+    """Draw Figure 2: test accuracy by epoch, for ResNet18 and three attention networks.
 
     Several runs of a model are drawn as their mean with a band from the lowest to the highest. For
     runs of the paper tier, a triangle at the right edge marks the published accuracy. A model
@@ -145,9 +145,10 @@ def figure_11(
 ) -> Figure:
     """Draw Figure 11: the factorisations of Lemma 3, computed from these matrices.
 
-    V_q^conv = W^conv E_q above, V_q^SA = W^SA A_q below. W_conv `(D_in * D_out, K^2)`, E_q
-    `(K^2, T)`, W_SA `(D_in * D_out, N_h)`, A_q `(N_h, T)`; by default the paper's sizes: a 2 x 2
-    kernel, five heads, two input and three output channels.
+    The upper row shows V_q^conv = W^conv E_q, the lower row V_q^SA = W^SA A_q. The shapes are
+    `(D_in * D_out, K^2)` for W_conv, `(K^2, T)` for E_q, `(D_in * D_out, N_h)` for W_SA, and
+    `(N_h, T)` for A_q. By default, the matrices are made for the paper's sizes: a 2 x 2 kernel,
+    five heads, two input and three output channels.
     """
     if W_conv is None or E_q is None or W_SA is None or A_q is None:
         W_conv, E_q, W_SA, A_q = _factorisation()

@@ -21,10 +21,11 @@ MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
 def scaling(records: Records) -> Figure:
     """Draw test error against parameters and against training compute.
 
-    Discs are the seeds of each size, joined by a line through their means. Triangles were trained
-    for 60 epochs, squares have 16 x 16 tokens, and stars are the published errors of the paper's
-    networks. Dashed: the power law fitted to the runs of a model, from the small tier towards the
-    paper's network, with its 95 % interval, if the runs determine it.
+    Each disc is one seed; a line joins the means of the sizes. Triangles mark runs of 60 epochs,
+    squares runs with 16 x 16 tokens, and stars the published errors of the paper's networks. A
+    dashed line is the power law fitted to the runs of a model, from the small tier towards the
+    paper's network, and the band is its 95 % interval. Both are left out if the runs do not
+    determine the power law.
     """
     found = {model: settings_of(records, model) for model in MODELS}
     fits = {model: _fit(model, settings) for model, settings in found.items()}

@@ -1,4 +1,4 @@
-"""The stills of the explorer's stage, one a scene, for print and for readers without scripts."""
+"""The stills of the explorer's stage, one per scene, for print and for pages without scripts."""
 
 import numpy as np
 import torch
@@ -34,10 +34,11 @@ FAINT = 0.04  # opacity of the cloud of such a head
 
 
 def still() -> Figure:
-    """Draw three moments at which nine heads become a convolution: the picture and the heads.
+    """Draw nine heads at three moments as they become a convolution, and what they compute.
 
-    The picture is a photograph under the vertical Sobel filter, by convolution in its left half
-    and by attention in its right half. The centres start on the kernel's grid, turned and spread.
+    The picture shows the vertical Sobel filter applied to a photograph, by convolution in the left
+    half and by attention in the right half. The centres start on the kernel's grid, rotated and
+    enlarged.
     """
     conv, image = convolution_of(torch.tensor(SOBEL)), temple()
     grid = shift_set((3, 3)).double()
@@ -63,12 +64,12 @@ def convolution_of(kernel: Tensor) -> nn.Conv2d:
 
 
 def temple() -> Tensor:
-    """Return the stage's first photograph, its colour channels one by one: `(3, 1, 80, 120)`."""
+    """Return the stage's first photograph as a batch of its channels, `(3, 1, 80, 120)`."""
     return load_photograph("china", (80, 120)).double().permute(2, 0, 1)[:, None]
 
 
 def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> None:
-    """Draw two outputs `(3, 1, H, W)`, the second one from the column `seam` on."""
+    """Draw two outputs `(3, 1, H, W)` as one picture: the second one from column `seam` on."""
     limit = convolved.detach().abs().quantile(0.98)
     halves = convolved[..., :seam], attended[..., seam:]
     shown = (torch.cat(halves, dim=-1).detach() / limit).clamp(-1, 1)
@@ -78,9 +79,10 @@ def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> Non
 
 
 def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
-    """Draw the plane of offsets: the kernel's pixels, each head's centre and, if soft, its width.
+    """Draw the plane of offsets: the kernel's pixels, the heads' centres and soft heads' widths.
 
-    `centers`: `(9, 2)`. The width is one standard deviation, `1 / sqrt(2 alpha)`.
+    `centers`: `(9, 2)`; `alphas`: None for exact heads. The width of a head is one standard
+    deviation, `1 / sqrt(2 alpha)`.
     """
     for head, (pixel, center) in enumerate(
         zip(shift_set((3, 3)).tolist(), centers.tolist(), strict=True)
@@ -102,8 +104,9 @@ def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
 def descent_still() -> Figure:
     """Draw four moments of a gradient descent in which nine heads find the kernel's pixels.
 
-    The picture is the photograph under the vertical Sobel filter, by convolution on the left and by
-    the nine heads at that moment on the right. The start is drawn with a fixed seed.
+    The picture shows the vertical Sobel filter applied to the photograph, by convolution on the
+    left and by the nine heads at that moment on the right. The centres start at random, with a
+    fixed seed.
     """
     random = torch.rand(9, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     descent = find_positions(START * (2 * random - 1))
@@ -120,7 +123,7 @@ def descent_still() -> Figure:
 
 
 def heads_at(descent: Descent, step: int) -> nn.Module:
-    """Return the nine heads after some steps as a layer that computes the vertical Sobel filter."""
+    """Return the nine heads after `step` steps, as a layer for the vertical Sobel filter."""
     weights = descent.values[step] @ torch.tensor(SOBEL).double().flatten()
     layer = conv_to_attention(convolution_of(weights.view(3, 3)), alpha=1.0)
     layer.encoding.centers.data = descent.centers[step]
@@ -129,7 +132,7 @@ def heads_at(descent: Descent, step: int) -> nn.Module:
 
 
 def draw_trails(ax: Axes, centers: Tensor) -> None:
-    """Draw the kernel's pixels and where each head has been. `centers`: `(moments, 9, 2)`."""
+    """Draw the kernel's pixels and the path of each head in `centers`, `(moments, 9, 2)`."""
     for row, column in shift_set((3, 3)).tolist():
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, color="black", lw=1.2))
     for head, trail in enumerate(centers.unbind(dim=1)):
@@ -145,11 +148,11 @@ def draw_trails(ax: Axes, centers: Tensor) -> None:
 
 @torch.no_grad()
 def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
-    """Draw what networks make of a picture of a cat, with attention in place of convolutions.
+    """Draw where heads look in a picture of a cat, and how a CNN and its conversion classify it.
 
-    On the left, what they see; in the middle, where the nine heads of a layer of `trained` look
-    from one pixel, a position-only model; on the right, the answers of `cnn`, a CNN, and of the
-    same CNN computed by attention, with exact and with soft heads.
+    The left panel shows what the networks see. The middle one shows where the nine heads of a layer
+    of `trained`, a position-only model, look from one pixel. The right one shows the answers of
+    `cnn`, a CNN, and of the same CNN computed by attention, with exact and with soft heads.
     """
     picture = load_photograph(PICTURES[0])
     images = cnn.transform((255 * picture).round().byte())[None]
@@ -172,9 +175,10 @@ def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
 
 
 def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
-    """Draw where heads look from `QUERY` over a grey image: a cloud and a dot for each head.
+    """Draw, over a grey image, where heads look from `QUERY`: a cloud and a dot for each head.
 
-    `maps`: `(N_h, H, W, H, W)`. As on the stage, heads that look everywhere alike are faint.
+    `maps`: `(N_h, H, W, H, W)`. As on the stage, heads with nearly uniform attention have only a
+    faint cloud.
     """
     height, width = maps.shape[1:3]
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
@@ -199,7 +203,7 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
 
 
 def draw_answers(ax: Axes, answers: dict[str, Tensor]) -> None:
-    """Draw the probabilities `(10,)` of the ten classes, by name of what computed them."""
+    """Draw the probabilities `(10,)` of the ten classes for each named network."""
     height, places = 0.8 / len(answers), np.arange(len(CIFAR10_CLASSES))
     for number, (name, probabilities) in enumerate(answers.items()):
         shift = (number - (len(answers) - 1) / 2) * height

@@ -14,7 +14,7 @@ SHOWN = ("vit-5k", "vit-10k", "vit-50k")
 def starts(records: Records) -> Figure:
     """Draw test accuracy against the number of training images, one line for each start.
 
-    Discs are seeds, and lines join their means.
+    Each disc is one seed, and the lines join the means over the seeds.
     """
     figure, ax = line_plot(6.5, 4.2)
     for model, by_tier in accuracies_of(records).items():

@@ -48,7 +48,7 @@ def subplots(
 def line_plots(
     rows: int, columns: int, width: float, height: float, grid: str = "both", **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure of lines and its axes, with light grid lines; `grid`: of "x", "y" or both."""
+    """Return a line figure and its axes, with light grid lines for `grid`: "x", "y" or "both"."""
     figure, axes = subplots(rows, columns, width, height, FigureClass=LineFigure, **options)
     for ax in axes.flat:
         ax.grid(color="0.92", axis=grid)
@@ -56,7 +56,7 @@ def line_plots(
 
 
 def line_plot(width: float, height: float, **options: Any) -> tuple[Figure, Axes]:
-    """Return a figure of lines with one pair of axes; see `line_plots`."""
+    """Return a line figure with one pair of axes; see `line_plots`."""
     figure, axes = line_plots(1, 1, width, height, **options)
     return figure, axes[0, 0]
 
@@ -95,10 +95,10 @@ def draw_maps(
     limits: tuple[float | None, float | None] = (0, None),
     **title_style: Any,
 ) -> list[AxesImage]:
-    """Draw maps `(H, W)` on the first of some axes, hide the other axes, and return the images.
+    """Draw each map `(H, W)` on one of the axes, hide the axes left over, and return the images.
 
-    `titles`: by default "head 1", "head 2", ...; () for none. `query`: the pixel to mark in each.
-    `limits`: the values at the ends of the colour scale; None is replaced by the smallest or
+    `titles`: by default "head 1", "head 2", ...; () for none. `query`: the pixel to mark in each
+    map. `limits`: the values at the ends of the colour scale; None is replaced by the smallest or
     largest value of each map.
     """
     images = []

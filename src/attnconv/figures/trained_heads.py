@@ -64,10 +64,10 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     """Draw Figure 3: the heads of one layer at several steps of training.
 
     `layer`: from 1; by default the fourth of six. The darkness of a pixel is the sum of the heads'
-    attention. Contours enclose 50 % (solid) and 90 % (dotted) of the softmax mass of each head on
-    11 x 11 pixels around the query. The mark at its centre is a dot, a square if one pixel has over
-    90 % of the mass, a cross if the head is too flat for a contour, or a ring on the frame if the
-    centre lies outside.
+    attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax mass, which is
+    computed on 11 x 11 pixels around the query. A head's centre is marked by a dot, or by a square
+    if one pixel has over 90 % of the mass, a cross if the head is too flat for a contour, or a ring
+    on the frame if the centre lies outside.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -140,7 +140,7 @@ def _head_panels(
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> QuadMesh:
-    """Draw the sum of the heads' attention, and contours that enclose these shares of each head."""
+    """Draw the heads' summed attention, and contours around these shares of each head's mass."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     centers = cast(Tensor, encoding.centers).tolist()
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
@@ -246,8 +246,8 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 def figure_8(record: RunRecord) -> Figure:
     """Draw Figure 8: attention with content on a single image, a cat.
 
-    The maps are computed from the weights of the record. If it has none, the figure shows the
-    record's maps of the first test image, and the image itself if the data set is on this machine.
+    The maps are computed from the weights of the record. If the record has no weights, the figure
+    shows its maps of the first test image, and the image itself if the data set is on this machine.
     """
     return _single_image(record, "chelsea", 0)
 
@@ -389,7 +389,7 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
 
 
 def arm_accuracies(records: Records) -> Figure:
-    """Draw the final test accuracy of each arm, with a dot per seed and a bar at their mean."""
+    """Draw the final test accuracy of each arm, with a dot for each seed and a bar at the mean."""
     records = records.at(TIER)
     arms = [arm for arm in ARMS if records.of(arm)]
     figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")

@@ -20,10 +20,10 @@ def logits_by_batch(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     mirrored: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logits `(B, classes)`, float32, and labels `(B,)`, in evaluation mode.
+    """Yield float32 logits `(B, classes)` and labels `(B,)` by batch, in evaluation mode.
 
-    `index`: the images to use, by default all; `mirrored`: use their mirror images instead. The
-    mode of the model is restored at the end.
+    `index` selects the images, by default all; with `mirrored`, their mirror images are used
+    instead. The model's training or evaluation mode is restored at the end.
     """
     training, device = model.training, batches.labels.device
     model.eval()
@@ -41,9 +41,9 @@ def logits_by_batch(
 class Accuracy:
     """Test accuracy over the runs of one model.
 
-    `last`: mean over the runs after their last epoch; `spread`: its sample standard deviation, None
-    for one run; `best`: mean over the best epochs of the runs; `seeds`: the number of runs;
-    `epochs`: the length of the training, such as "20" or "20 or 60".
+    `last`: the mean over the runs after their last epoch; `spread`: the sample standard deviation
+    over the runs, None for one run; `best`: the mean over the runs in their best epochs; `seeds`:
+    the number of runs; `epochs`: the length of the training, such as "20" or "20 or 60".
     """
 
     last: float

@@ -29,7 +29,8 @@ CONVERSION_FILE = "conversion.json"
 class Answers(BaseModel):
     """The number of test images that a network classifies correctly, and the time in seconds.
 
-    `right_mirrored`: the number if the logits of the image and of its mirror image are summed.
+    `right_mirrored`: the number of correct classifications if the logits of each image and of its
+    mirror image are summed.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -40,9 +41,10 @@ class Answers(BaseModel):
 
 
 class Converted(Answers):
-    """The answers of a network of attention, compared with those of the CNN.
+    """The answers of a network converted to attention, compared with those of the CNN.
 
-    `largest_gap`: the largest difference of the logits, relative to the largest logit of the CNN.
+    `same_class`: the number of images that both put into the same class. `largest_gap`: the largest
+    difference between their logits, relative to the largest logit of the CNN.
     """
 
     same_class: int
@@ -53,9 +55,10 @@ class Converted(Answers):
 class Conversion(BaseModel):
     """The answers of the trained CNN of a run, and of its conversion to attention.
 
-    `attention` executes one-hot heads as shifts of the image, `softmax` computes the scores and the
-    softmax of every head at every query. `smallest_margin`: the CNN's smallest difference between
-    the two largest logits of an image, relative to the largest logit.
+    For `attention`, one-hot heads are executed as shifts of the image; for `softmax`, the scores
+    and the softmax of every head are computed at every query. `smallest_margin`: the smallest
+    difference between the CNN's two largest logits of an image, relative to the largest logit of
+    all images.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -74,7 +77,7 @@ class Conversion(BaseModel):
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """Return the test accuracies of the CNN and of attention, also with mirror images."""
+        """Return the test accuracies of the CNN and of attention, each also with mirror images."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,
@@ -88,7 +91,7 @@ class SoftmaxAtEveryQuery(nn.Module):
     """A converted layer that evaluates equation (4) as written, with a dense softmax.
 
     The softmax covers all scores between a query and the pixels of the padded image, and all
-    probabilities are multiplied, including zeros.
+    probabilities, including zeros, are multiplied by the pixels.
     """
 
     def __init__(self, layer: ConvAsAttention):
@@ -120,7 +123,8 @@ def with_softmax_at_every_query(network: nn.Module) -> nn.Module:
 def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     """Compare a trained CNN with its conversion to attention on the test images of a data set.
 
-    The model must be in evaluation mode. The result is also written to `folder`, the record's.
+    The model must be in evaluation mode. The result is also written to `folder`, the folder of the
+    CNN's record.
     """
     recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
@@ -182,7 +186,7 @@ def _sha256(folder: Path) -> str:
 def load_conversion(record: RunRecord) -> Conversion | None:
     """Load the result of `compare` from the folder of a record, or return None if there is none.
 
-    Raises DamagedFile if it is damaged or belongs to other weights.
+    Raises DamagedFile if the file is damaged or belongs to different weights.
     """
     path = record.folder / CONVERSION_FILE
     if not path.exists():

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """Measured cost: multiply-adds counted by torch, median seconds, and added MiB at the peak."""
+    """A measured cost: multiply-adds as torch counts them, median seconds, and peak MiB added."""
 
     products: float
     seconds: float
@@ -64,7 +64,7 @@ def seconds(
     device: str | torch.device = "cpu",
     warm_up: int = 1,
 ) -> float:
-    """Return the median time in seconds of `work()`, until the device has finished it."""
+    """Return the median time of `work()` in seconds, measured until the device has finished."""
     times = []
     for n in range(warm_up + repeats):
         wait(device)

@@ -1,4 +1,4 @@
-"""Checks of whether networks of attention can be exported, compiled, cast, copied and saved."""
+"""Checks of whether attention networks can be exported, compiled, cast, copied and saved."""
 
 import copy
 import io
@@ -21,8 +21,8 @@ from ..vit.start import init_as_convolution
 class Example:
     """A network to deploy and the images that test it.
 
-    `build` returns the network. Images have three channels and sides that are multiples of `step`,
-    at most `largest`; without a step, the network accepts only images of `height` x `width`.
+    `build` returns the network. Images have three channels and sides that are multiples of `step`
+    and at most `largest`; without a step, the network accepts only images of `height` x `width`.
     Exports are made with the images `given` and run on the images `other`, whose batch size differs
     and, with a step, whose height and width differ as well.
     """
@@ -56,10 +56,10 @@ class Example:
 
     @cached_property
     def exported(self) -> ExportedProgram:
-        """The program that `torch.export` creates for any batch size and, unless fixed, any sides.
+        """The program that `torch.export` creates, for any batch size and any sides (unless fixed).
 
-        Sides range from half to twice those of `given`, or up to `largest`. With a stride, some
-        guards are too complex for the solver, and a flag defers them to run time.
+        Sides range from half to twice those of `given`, or up to `largest`. For layers with a
+        stride, some guards are too complex for the solver, and a flag defers them to run time.
         """
         sides = {}
         if step := self.step:
@@ -167,7 +167,7 @@ ROUTES: dict[str, Route] = {
 
 
 class Outcome(NamedTuple):
-    """The result of a route: its gap, or None with the reason."""
+    """The result of a route: whether it works, and its gap or the reason why there is no gap."""
 
     works: bool
     gap: float | None
@@ -182,10 +182,10 @@ class Outcome(NamedTuple):
 
 @torch.no_grad()
 def try_route(example: Example, route: Route) -> Outcome:
-    """Run a network by a route on images of another size, and compare the output.
+    """Run a network through a route on images of another size, and compare the outputs.
 
-    The gap is the largest difference from the network in float32, relative to its largest output.
-    If the route raises an error, its message is the reason.
+    The gap is the largest difference from the output of the network in float32, relative to the
+    largest value of that output. If the route raises an error, the error's message is the reason.
     """
     try:
         found = route.run(example)(example.other).float()
@@ -201,7 +201,7 @@ def try_route(example: Example, route: Route) -> Outcome:
 def deployment_rows(
     networks: Mapping[str, Example] = NETWORKS, routes: Mapping[str, Route] = ROUTES
 ) -> list[dict[str, str]]:
-    """Run each route for each network, and return the outcomes, one row per network."""
+    """Try each route for each network, and return the outcomes as text, one row per network."""
     return [
         {"Network": name, "Image sides": example.sides}
         | {title: str(try_route(example, route)) for title, route in routes.items()}

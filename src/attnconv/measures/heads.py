@@ -1,4 +1,4 @@
-"""Measures of where trained heads attend, and of how close they are to Lemmas 1 and 3.
+"""Where trained heads attend, and how close they come to the conditions of Lemmas 1 and 3.
 
 Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head contains its
 attention probabilities for the middle query pixel (H // 2, W // 2).
@@ -26,8 +26,8 @@ MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 class Heads:
     """The heads of one layer.
 
-    `maps` `(N_h, H, W)` are those of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`,
-    see `mean_by_shift`; `centers` `(N_h, 2)` for heads that have them as parameters.
+    `maps` `(N_h, H, W)` are those of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)` is
+    the result of `mean_by_shift`; `centers` `(N_h, 2)` is None for heads without centres.
     """
 
     maps: Tensor
@@ -81,27 +81,27 @@ class Heads:
 
     @property
     def off_pixel(self) -> Tensor:
-        """The distance of each centre to its nearest pixel, `(N_h,)`; NaN without centres."""
+        """The distance from each centre to its nearest pixel, `(N_h,)`; NaN without centres."""
         if self.centers is None:
             return torch.full((len(self.maps),), float("nan"))
         return (self.centers - self.centers.round()).norm(dim=1)
 
     def shifts_with_mass(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
-        """Count the K x K shifts on which some head puts at least `least_mass`."""
+        """Count the shifts of a K x K kernel on which some head puts at least `least_mass`."""
         kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
         taken = self.shifts[self.mass >= least_mass].tolist()
         return len(kernel & {tuple(shift) for shift in taken})
 
     def by_locality(self) -> Tensor:
-        """Return the numbers of the heads, the most local first, in the order of Figure 5."""
+        """Return the indices of the heads, `(N_h,)`, from the most local one, as in Figure 5."""
         return self.mass.argsort(descending=True, stable=True)
 
 
 def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     """Return the heads of each layer of a trained model.
 
-    `moment`: an index into `record.history.epochs`. For a model with content, the maps are means
-    over test images, and exist only for the end of training. Raises ValueError for a model without
+    `moment` is an index into `record.history.epochs`. For a model with content, the maps are means
+    over test images and exist only for the end of training. Raises ValueError for a model without
     attention.
     """
     if content := record.content_maps:
@@ -126,9 +126,9 @@ def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
 def mean_by_shift(probabilities: Tensor) -> Tensor:
     """Average the probability of each shift over the queries for which it stays in the image.
 
-    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. The result is 1 at
-    the shift of a head with one fixed shift. A head that always attends to the same pixel, or to
-    the border because its centre lies beyond it, has no such shift.
+    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. For a head that
+    attends to one fixed shift, the result is 1 at this shift. A head that always attends to the
+    same pixel, or to the border because its centre lies beyond the border, has no such shift.
     """
     height, width = probabilities.shape[-2:]
     by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
@@ -145,9 +145,10 @@ def mean_by_shift(probabilities: Tensor) -> Tensor:
 def lemma_3_residual(
     encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
 ) -> Tensor:
-    """Return the distance of a trained layer's heads from selecting each shift, `(K, K)`.
+    """Return how far a trained layer's heads are from selecting each shift, `(K, K)`.
 
-    The residual is that of Lemma 3; see `expresses_convolution`.
+    This is the residual of Lemma 3 on an image of `height` x `width` pixels; see
+    `expresses_convolution`.
     """
     maps = attention_probabilities(encoding.double(), height, width)
     return expresses_convolution(maps, kernel_size).residual
@@ -156,9 +157,9 @@ def lemma_3_residual(
 def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
     """Return a quadratic head's mass outside its best pixel, for each alpha.
 
-    `alphas` is `(n,)`, `offset` the vector from a pixel to the head's centre, and the result
-    `(n,)`, float64. For a centre on the pixel, the mass there is 1 / theta^2, where theta is the
-    sum of exp(-alpha n^2) over the integers (equation 18). The masses of the other pixels are
+    `alphas` and the result, in float64, have the shape `(n,)`; `offset` is the vector from a pixel
+    to the head's centre. For a centre on a pixel, the mass there is 1 / theta^2, where theta is the
+    sum of exp(-alpha n^2) over the integers n (equation 18). The masses of the other pixels are
     summed directly, because 1 - mass would lose them to rounding.
     """
     delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
@@ -180,7 +181,7 @@ def query_pixels(height: int, width: int) -> Tensor:
 
 @torch.no_grad()
 def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
-    """Yield the attention probabilities `(B, N_h, H, W, H, W)` of each layer of a content model.
+    """Yield each layer's probabilities `(B, N_h, H, W, H, W)`, for a model with content.
 
     `images` `(B, C, H', W')` are normalised.
     """
@@ -216,10 +217,10 @@ def _layer_inputs(
 def content_maps(
     model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
 ) -> ContentMaps:
-    """Summarise the attention of a trained content model in a form small enough for a run record.
+    """Summarise the attention of a trained model with content, small enough for a run record.
 
-    The maps are averaged over the normalised `images` `(B, C, H', W')`. For `single`, images by
-    kind, the scores are stored individually.
+    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` holds images by
+    kind, whose scores are stored individually.
     """
     training = model.training
     model.eval()
@@ -235,14 +236,14 @@ def content_maps(
 
 
 def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums over the images of maps at the query pixels, and of means by shift."""
+    """Return the maps at the query pixels and the means by shift, summed over the images."""
     row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
     total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
     return total[:, row, column], mean_by_shift(total)
 
 
 def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
-    """Return the scores of single images at the query pixels, with content in half precision."""
+    """Return the scores of single images at the query pixels, their content part in float16."""
     layers = list(score_parts(model, images))
     row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
     content, rows, columns = (

@@ -37,11 +37,12 @@ IMAGE_SIZE = 32
 class LayerReport:
     """The measures of one layer, as returned by `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: its best offset
-    `heads.shifts` and the mean mass there, `heads.mass`. By head, `(N_h,)`: `mean_distance`
-    `|k - q|` in tokens, weighted by the attention; `off_convolution`; `prefix_mass`, the attention
-    of patches to class, distillation and register tokens, which `maps` leave out. `residual`
-    `(K, K)`: that of Lemma 3, with one mixture of heads for all images and queries.
+    `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: each head's best
+    offset, `heads.shifts`, and the mean mass there, `heads.mass`. Three measures have the shape
+    `(N_h,)`: `mean_distance`, the distance `|k - q|` in tokens, weighted by the attention;
+    `off_convolution`, the result of that function; and `prefix_mass`, the attention of patches to
+    class, distillation and register tokens, which `maps` leave out. `residual` `(K, K)`: that of
+    Lemma 3, with one mixture of heads for all images and queries.
     """
 
     name: str
@@ -66,7 +67,7 @@ class AttentionReport:
     layers: tuple[LayerReport, ...]
 
     def table(self, by_head: bool | None = None) -> str:
-        """Return a plain text table with one line per head, or one line per layer with ranges.
+        """Return a plain text table with one line per head, or one line of ranges per layer.
 
         By default, a report of up to 36 heads has one line per head. `LEGEND` explains the columns.
         """
@@ -131,12 +132,13 @@ def inspect_attention(
 ) -> AttentionReport:
     """Measure how close the attention of a vision transformer is to K x K convolutions.
 
-    `model`: a vision transformer of timm, a network of `build_model`, or attention maps: a tensor
-    `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, query then key, or a sequence of such
-    layers, which may differ in size. `images` `(B, C, H', W')` are the model's input; networks of
-    `build_model` whose attention depends only on positions need none. `layers` chooses attention
-    layers by number, from 0; None takes all. See `LayerReport` for the measures, all in float64;
-    time and memory grow with B times the square of the tokens, and a few images suffice.
+    `model` is a vision transformer of timm, a network of `build_model`, or attention maps. Maps are
+    a tensor `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, with the query before the key, or
+    a sequence of such layers, which may differ in size. `images` `(B, C, H', W')` are the model's
+    input; networks of `build_model` whose attention depends only on positions need none. `layers`
+    chooses attention layers by number, from 0; None takes all. See `LayerReport` for the measures,
+    all computed in float64. Time and memory grow with B times the square of the number of tokens; a
+    few images suffice.
 
     Raises ValueError for missing images, maps that have a wrong shape or are not probabilities, a
     kernel larger than a layer's grid, or an unknown layer; TypeError for attention that cannot be
@@ -198,13 +200,14 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
 def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
     """Return the relative distance of each head to the nearest convolution, `(N_h,)`.
 
-    It is `||A - C||_F / ||A||_F` for the attention A of the queries whose K x K kernel lies inside
-    the image, as in Lemma 3, and the matrix C nearest to A among those whose entries depend on the
-    shift k - q only: each entry is the mean of A over all images and pairs of pixels with that
-    shift. The distance is 0 for a head that attends to one offset of the kernel, and also for
-    uniform attention, which is a convolution with the largest kernel. It is near 1 if attention
-    follows the image. Other softmax heads that depend only on positions deviate a little, because
-    the border renormalises them. `maps` `(B, N_h, H, W, H, W)`.
+    `maps` have the shape `(B, N_h, H, W, H, W)`. The distance is `||A - C||_F / ||A||_F` for the
+    attention A of the queries whose K x K kernel lies inside the image, as in Lemma 3, and the
+    matrix C nearest to A among those whose entries depend only on the shift k - q: each entry of C
+    is the mean of A over all images and pairs of pixels with that shift. The distance is 0 for a
+    head that attends to one offset of the kernel, and also for uniform attention, which is a
+    convolution with the largest kernel. It is near 1 if attention follows the image. For other
+    softmax heads that depend only on positions, it is small but not 0, because the border
+    renormalises them.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))

@@ -1,7 +1,7 @@
 """Measures of whether movable heads stay on the grid of a convolution (chapter 15).
 
 Letters: n saved steps of training, N_h heads, K x K kernel, C channels. Functions that take a
-record measure its layers with 3 x 3 kernels, that is, all but the first (2 x 2 kernels).
+record measure its layers with 3 x 3 kernels, that is, all but the first, which has 2 x 2 kernels.
 """
 
 import copy
@@ -27,8 +27,9 @@ def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
 def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Fit a growth factor to a grid of heads by least squares.
 
-    `centers` `(..., N_h, 2)`, `start` `(N_h, 2)`. Returns the factor and the share of the squared
-    displacements that it explains (1: all of it; NaN if nothing moved), each `(...)`.
+    `centers` has the shape `(..., N_h, 2)`, `start` the shape `(N_h, 2)`. Returns the factor and
+    the share of the squared displacements that it explains (1: all; NaN if nothing moved), each of
+    the shape `(...)`.
     """
     factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
     left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))
@@ -47,8 +48,8 @@ def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     """Return the probability that each head assigns to the pixel nearest to its centre.
 
-    `centers` `(..., 2)`, `alpha` `(...)`; the result is `(...)`, float64. This is equation (18)
-    away from borders, for any centres.
+    `centers` has the shape `(..., 2)`, `alpha` and the result `(...)`; the result is in float64.
+    This is equation (18), away from borders, for centres anywhere.
     """
     centers, alpha = centers.double(), alpha.double()[..., None, None]
     near = torch.arange(-REACH, REACH + 1, device=centers.device)
@@ -61,7 +62,7 @@ def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
 
 
 def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
-    """Return `centers` `(n, 9, 2)` in pixels, or `alpha` `(n, 9)`, of each 3 x 3 layer."""
+    """Return the tensor `name` of each 3 x 3 layer: `centers` `(n, 9, 2)` or `alpha` `(n, 9)`."""
     return [values for values in record.history.layers(name) if values.shape[1] == KERNEL**2]
 
 
@@ -77,12 +78,12 @@ def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
-    """Count the different nearest pixels of the trained heads, inside the kernel or not."""
+    """Count each layer's distinct pixels nearest to trained heads, inside the kernel or not."""
     return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 
 def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """Return each layer's growth factor and the share of motion it explains, each `(n,)`."""
+    """Return each layer's growth factor and the share of motion that it explains, each `(n,)`."""
     return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
@@ -118,8 +119,9 @@ def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
 def effective_kernel(layer: ConvAsAttention) -> Tensor:
     """Return the weights that a layer applies at each shift, away from borders.
 
-    The weights are sums over the heads of probability times W^(h), for shifts of up to `REACH`
-    pixels: `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, float64.
+    The weight of a shift is the sum, over the heads h, of the shift's probability times W^(h). The
+    result `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, in float64, covers shifts of up to `REACH`
+    pixels.
     """
     delta = all_shifts(REACH + 1, REACH + 1).to(layer.weight.device)
     scores = copy.deepcopy(layer.encoding).double().scores(delta)
@@ -128,7 +130,7 @@ def effective_kernel(layer: ConvAsAttention) -> Tensor:
 
 
 def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
-    """Return the nearest convolution to a layer, with the layer's kernel size, and its distance.
+    """Return the convolution nearest to a layer, of the layer's kernel size, and its distance.
 
     The distance is the norm of the weights that the layer applies outside the kernel, relative to
     the norm of all its weights, away from borders. Raises ValueError for layers with stride,
@@ -153,9 +155,9 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
 
 
 def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
-    """Return a converted network with attention replaced by the nearest convolutions.
+    """Replace the attention layers of a converted network with their nearest convolutions.
 
-    The network is a copy. Also returns the distance of each layer from its convolution.
+    Returns a copy of the network, changed, and the distance of each layer from its convolution.
     """
     model, distances = copy.deepcopy(model), []
     for path, layer in list(model.named_modules()):

@@ -1,4 +1,4 @@
-"""The change of the gap between attention and ResNet18 as networks grow.
+"""The change in the gap between attention and ResNet18 as networks grow.
 
 The questions, the rules that answer them and the prediction for the paper's networks were
 committed before the first run of a scaling tier. All accuracies are on the 10,000 test images after
@@ -95,7 +95,7 @@ class Change:
 
 
 def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Change:
-    """Compare the gap at the two ends of an axis (`RULE`)."""
+    """Compare the gaps at the two ends of an axis, as `RULE` says."""
     ours, theirs = pooled_deviation(attention), pooled_deviation(resnet)
     ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
     gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
@@ -123,8 +123,8 @@ RESAMPLES = 2000
 class Setting:
     """The runs of one tier, with the quantities to which a power law relates their errors.
 
-    `scale`: for example `(parameters, epochs, tokens)`. `compute`: floating-point operations of the
-    whole training.
+    `scale`: these quantities, for example `(parameters, epochs, tokens)`. `compute`: the
+    floating-point operations of the whole training.
     """
 
     tier: str
@@ -221,7 +221,7 @@ class Prediction:
 def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
     """Extrapolate a model's test error to `scale` and check the law (`PREDICTION`).
 
-    Raises ValueError if the settings do not determine the exponents, or none can be left out.
+    Raises ValueError if the settings do not determine the exponents or no setting can be left out.
     """
     left_out, predicted = leave_largest_out(settings)
     error, ends = fit(settings).error_at(scale), interval(bootstrap(settings), scale)
@@ -234,7 +234,7 @@ def towards(
     """Follow a power law from one setting to another, in equal steps of each quantity's logarithm.
 
     Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
-    as `fit`.
+    as `fit` does.
     """
     law, laws = fit(settings), bootstrap(settings)
     scales = np.geomspace(start.scale, end.scale, points).tolist()
@@ -276,7 +276,7 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
 
 
 def answers(records: Records) -> dict[str, Change | str]:
-    """Return the answer for each axis, by name: a `Change`, or the runs that are missing."""
+    """Return the answer for each axis, by name: a `Change`, or which runs are missing."""
     attention, resnet = (
         {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS
@@ -305,7 +305,10 @@ CLEARLY_BETTER = 0.03
 
 
 def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
-    """Return the exponent p of `RATE_RULE` at one end, given `held_out` accuracies by multiple."""
+    """Return the exponent p of `RATE_RULE` at one end of the widths.
+
+    `held_out` gives the held-out accuracy for each multiple of the small tier's rate.
+    """
     best = max(held_out, key=lambda multiple: held_out[multiple])
     if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
         return 0.0

@@ -59,7 +59,7 @@ RATE_RULE = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference of mean accuracies, or of gains, and its standard error."""
+    """A difference between mean accuracies, or between gains, and its standard error."""
 
     difference: float
     standard_error: float
@@ -88,7 +88,7 @@ def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
 
 
 def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Comparison:
-    """Compare the mean accuracies of two starts in a tier.
+    """Compare the mean accuracies of two starts in a tier: `one` minus `other`.
 
     The standard error uses one standard deviation per start, pooled over all tiers with at least
     two seeds.
@@ -102,7 +102,7 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Compar
 
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
-    """Compare the gain of a convolution over timm's start in two tiers."""
+    """Compare a convolution start's gain over timm's start in two tiers: `first` minus `last`."""
     gains = [
         compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
     ]
@@ -120,7 +120,7 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def stays(shares: Sequence[float]) -> str:
-    """Apply the rule "stays" to the shares of several runs: stay, partly stay or leave."""
+    """Return stay, partly stay or leave, by the rule "stays", from the shares of several runs."""
     share = float(np.mean(shares))
     if share >= 0.75:
         return "stay"
@@ -144,7 +144,7 @@ class Answer:
 
 
 def judge(records: Records) -> dict[str, Answer]:
-    """Answer each question of `RULES` from the finished runs, and "helps" for each tier.
+    """Answer each question of `RULES` from the finished runs, the question "helps" by tier.
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
     which the standard error requires.
@@ -193,10 +193,10 @@ def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str])
 
 
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
-    """Return the mean probability of each shift with content, `(L, N_h, 2H - 1, 2W - 1)`, float16.
+    """Return each shift's mean probability, content included: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
-    The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift is
-    inside the image; see `mean_by_shift`.
+    The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift
+    stays inside the image; see `mean_by_shift`.
     """
     total: list[Tensor] = []
     for batch in images.split(batch_size):

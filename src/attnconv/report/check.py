@@ -46,7 +46,7 @@ START_RUNS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict, its measurement and sample; `where`: the tier, or how it was judged."""
+    """A verdict, its measurement and sample; `where` is the tier, or how the claim was judged."""
 
     where: str
     verdict: str
@@ -58,8 +58,8 @@ class Verdict:
 class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
-    `place`: where the paper or the book makes it. `fixed`: the commit that fixed the rule, "" for
-    the theory. `runs`: the model and tier of each run that it needs.
+    `place`: where the paper or the book makes the claim. `fixed`: the commit that fixed the rule,
+    "" for the theory. `runs`: the models and tiers whose runs the rule needs.
     """
 
     name: str
@@ -189,7 +189,7 @@ def all_claims() -> list[NamedClaim]:
 
 
 def select(names: Sequence[str]) -> list[NamedClaim]:
-    """Return the claims with these names; ValueError for an unknown one."""
+    """Return the claims with these names. Raises ValueError for an unknown name."""
     claims = {claim.name: claim for claim in all_claims()}
     if unknown := [name for name in names if name not in claims]:
         near = [match for name in unknown for match in get_close_matches(name, claims)]
@@ -202,7 +202,7 @@ def select(names: Sequence[str]) -> list[NamedClaim]:
 
 
 def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
-    """Return the recorded verdicts by claim and tier; DamagedFile if the file cannot be used."""
+    """Return the recorded verdicts by claim and tier. Raises DamagedFile for an unusable file."""
     try:
         return {each["name"]: each["verdicts"] for each in json.loads(path.read_text("utf-8"))}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -241,7 +241,7 @@ class Outcome:
         return f"{state}  {self.claim.name:34}  {words}{changed}  {self.seconds:.1f} s"
 
     def text(self, records: Records) -> str:
-        """Return the outcome in full: rule, measured, sample, recorded verdict and commands."""
+        """Return the outcome in full: rule, measurement, sample, recorded verdict and commands."""
         claim = self.claim
         lines = [f"{claim.name}: {claim.text} ({claim.place})", f"  rule      {claim.rule}"]
         lines += [f"  fixed in  commit {claim.fixed}"] * bool(claim.fixed)
@@ -274,7 +274,7 @@ def judge(claim: NamedClaim, records: Records, recorded: dict[str, dict[str, str
 def judge_and_print(names: Sequence[str], records: Records) -> bool:
     """Judge some claims in full, or all of them on one line each if `names` is empty.
 
-    Returns whether all of them stand. Raises ValueError for an unknown name, before any is judged.
+    Returns whether all of them stand. Raises ValueError for an unknown name before judging any.
     """
     claims, recorded, changed = select(names) if names else all_claims(), read_recorded(), []
     for claim in claims:

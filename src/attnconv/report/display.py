@@ -16,7 +16,7 @@ from ..runs.select import Records, command_of
 
 @dataclass(frozen=True)
 class Link:
-    """Text that leads to another page of the book, in a cell of a table."""
+    """A link to another page of the book, in a cell of a table."""
 
     text: str
     address: str
@@ -33,11 +33,12 @@ Cell = str | tuple[str | Link, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under a header: HTML in a page, Markdown elsewhere.
+    """A table of text with a header, shown as HTML in a page and as Markdown elsewhere.
 
     `name` is its anchor in a page; `caption` ends with the source of the numbers. `folded` is the
-    label under which a page folds a table that few readers need; "" shows the table. With
-    `stacked`, for cells that contain sentences, a narrow screen shows the cells one below another.
+    label under which a page collapses a table that few readers need; with "", the page shows it.
+    With `stacked`, meant for cells that contain sentences, a narrow screen shows the cells one
+    below another.
     """
 
     name: str
@@ -97,10 +98,10 @@ def _cell_html(cell: Cell) -> str:
 
 
 def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidgets.VBox:
-    """Return a slider over pictures drawn beforehand, which also works in a page without a kernel.
+    """Return a slider that selects one of several pictures and works in a page without a kernel.
 
-    `pictures` maps the slider's values to pictures. The alternative text of a picture consists of
-    `name` and the value.
+    `pictures` maps the slider's values to figures, which are drawn beforehand; `start` is the index
+    of the first one shown. The alternative text of a picture consists of `name` and the value.
     """
     shown = [
         ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()
@@ -132,9 +133,10 @@ def _image(alt: str, figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences, some with a command to copy: HTML in a page, text elsewhere.
+    """Sentences, some with a command to copy, shown as HTML in a page and as text elsewhere.
 
-    `anchor` is the prefix of each sentence's name, to which pages link; "" for no name.
+    A page can link to a sentence by its anchor, which consists of the prefix `anchor` and the
+    sentence; with "", sentences have no anchors.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -160,7 +162,7 @@ class Note:
 
 
 def commands_of(runs: Sequence[RunRecord]) -> Note:
-    """Return a note with the command that repeats each run, under the anchor `run-NAME`."""
+    """Return a note with the command that repeats each run; the anchor of a run is `run-NAME`."""
     return Note(tuple((record.name, command_of(record)) for record in runs), anchor="run-")
 
 
@@ -174,7 +176,7 @@ def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: st
 
 
 def tier_note(records: Records, *models: str) -> Note:
-    """Return a note that names the tier a chapter shows and how to run the paper tier."""
+    """Return a note that names the tier a chapter shows and says how to run the paper tier."""
     tier = records.tier if any(map(records.of, models)) else "quick"
     text = f"Figures and tables show the {tier} tier"
     text += "".join(

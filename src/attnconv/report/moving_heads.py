@@ -1,6 +1,6 @@
 """Claims and tables of chapter 15, on whether movable heads stay on the grid of a convolution.
 
-The rules were written before the runs. Each has its own words for its verdicts.
+The rules were written before the runs. Each rule has its own words for its verdicts.
 """
 
 from collections.abc import Sequence

@@ -19,10 +19,11 @@ class Claim:
     """A claim and the rule that judges it.
 
     `name`: a short name, unique among all claims, for `python -m attnconv check`. `place`: the
-    section of the paper that makes it. `text`: the claim in short. `rule`: the rule in words.
-    `needs`: the models whose runs it uses. `judge`: the rule in code. `not_small`: why the rule
-    does not apply to small networks; "" if it does. `shown`: the chapter and the anchor where its
-    runs are shown. `fixed`: the commit that fixed the rule, before the first run it judges.
+    section of the paper that makes the claim. `text`: the claim in short. `rule`: the rule in
+    words. `needs`: the models whose runs the rule uses. `judge`: the rule in code. `not_small`: why
+    the rule does not apply to small networks; "" if it does. `shown`: the chapter and the anchor
+    where these runs are shown. `fixed`: the commit that fixed the rule, before the first run that
+    it judges.
     """
 
     name: str
@@ -49,8 +50,8 @@ class Claims(list[Claim]):
         """Append a judgement as a claim.
 
         The thresholds are the default arguments of the judgement. They also fill the placeholders
-        in the rule's text, so that text and code cannot differ. The default `name` is that of the
-        judgement.
+        in the rule's text, so that text and code cannot differ. By default, `name` comes from the
+        name of the judgement.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
@@ -92,12 +93,12 @@ def verdict(holds: bool) -> str:
 
 
 def grade(amount: float, enough: float, some: float) -> str:
-    """Return `reproduced` if an amount is at least `enough`, `partly` if at least `some`."""
+    """Return `reproduced` for an amount of at least `enough`, `partly` for `some`, or `differs`."""
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
-    """Return numbers as text, without decimals if all are whole, as for a single run."""
+    """Return numbers as text, without decimals if all are whole, as counts in a single run are."""
     digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
@@ -109,7 +110,7 @@ def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding on a claim in one tier: the result, the sample behind it, and the verdict."""
+    """The finding on a claim in one tier: the result, the sample, and the verdict."""
 
     found: str
     sure: str

@@ -33,7 +33,7 @@ def starts_table(records: Records) -> Table:
 
 
 def start_answers_table(records: Records) -> Table:
-    """Answer the questions of the chapter with their rules."""
+    """Answer the questions of the chapter by their rules."""
     rows = []
     for name, answer in judge(records).items():
         rule, _, tier = name.partition(", ")

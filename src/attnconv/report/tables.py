@@ -1,7 +1,7 @@
 """The tables of the paper, with published and measured values, and further tables.
 
-Numbers are computed or read from run records. `-` marks a value that does not exist; a word says
-that something has not been run.
+Numbers are computed or read from run records. `-` marks a value that does not exist; words mark
+what has not been run.
 """
 
 import statistics
@@ -117,7 +117,7 @@ def _measured(records: Records, model: str) -> str:
 
 
 def _size(records: Records, model: str) -> str:
-    """Return the number of parameters of a model's first run, or of a run not made yet."""
+    """Return the number of parameters of a model, from its first run or else from its recipe."""
     if runs := records.of(model):
         return f"{runs[0].info.parameter_count:,}"
     given = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
@@ -342,10 +342,10 @@ def table_3() -> Table:
 
 
 def lemma_1_table(record: RunRecord) -> Table:
-    """Return how close each layer's heads come to Lemma 1, and the layer's residual of Lemma 3.
+    """Return how close each layer's heads come to attending to one shift each, as in Lemma 1.
 
-    The residual is defined only for attention that does not depend on the image, so models with
-    content have none.
+    The table also has each layer's residual of Lemma 3, which is defined only for attention that
+    does not depend on the image, so models with content have none.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]

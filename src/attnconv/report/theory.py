@@ -1,8 +1,8 @@
-"""The statements of the theory as claims that compute both of their sides.
+"""The statements of the theory, as claims whose two sides are both computed.
 
 Statements that hold up to rounding are tested at several image sizes, in two data types and with
-several seeds. The growth of the gap with the size is fitted as well, so that no statement passes
-merely because the tested images are small.
+several seeds. The growth of the gap between the two sides with the image size is fitted as well, so
+that no statement passes merely because the tested images are small.
 """
 
 from collections.abc import Callable
@@ -55,8 +55,8 @@ Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 class TheoryClaim:
     """A statement of the theory and the computation that checks it.
 
-    `judge` returns what it found and "holds" or "fails"; `rule` says when it holds, `sample` what
-    is computed. `place`: where the paper states it, or the theorem of the book.
+    `judge` returns what it found and "holds" or "fails"; `rule` says when the statement holds, and
+    `sample` what is computed. `place`: where the paper states it, or the theorem of the book.
     """
 
     name: str
@@ -79,7 +79,7 @@ def _claim(name: str, place: str, text: str, rule: str, sample: str) -> Callable
 
 
 def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> Callable:
-    """Register two sides that are equal up to rounding, at several sizes and in two data types."""
+    """Register a claim that two sides are equal up to rounding, at several sizes in two dtypes."""
 
     def register(sides: Sides) -> Sides:
         sample = f"sides {', '.join(map(str, sizes))}; float64 and float32; {SEEDS} seeds"
@@ -107,7 +107,7 @@ def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
 
 
 def growth(sizes: tuple[int, ...], gaps: list[float], least: float = 0.1) -> float:
-    """Return the exponent of a power law fitted to gaps; those below `least` count as `least`."""
+    """Return the exponent of a power law fitted to gaps; gaps below `least` count as `least`."""
     logs = np.log(np.maximum(gaps, least))
     return float(np.polyfit(np.log(sizes), logs, 1)[0])
 
@@ -221,7 +221,7 @@ def _lemma_2() -> Answer:
 
 
 def _off_centre(alpha: float, size: int) -> float:
-    """Return the largest probability, over the queries, off the centre (0, 0) of a head.
+    """Return the largest mass, over the queries, that a head centred on (0, 0) puts elsewhere.
 
     The other pixels are summed directly, because 1 - p would be rounded.
     """

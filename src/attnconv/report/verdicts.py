@@ -27,7 +27,7 @@ SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of 
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
-    """Return a table of the claims judged in a tier, and a folded table of the others."""
+    """Return a table of the claims judged in either tier, and a folded table of the others."""
     judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
@@ -67,7 +67,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
 
 
 def _evidence(claim: Claim, records: Records) -> tuple[Link, ...]:
-    """Link the figure or table that shows a claim, and the command that repeats each run."""
+    """Return links to what shows a claim, and to the command that repeats each of its runs."""
     chapter, _, anchor = claim.shown.partition("#")
     kind, _, number = anchor.partition("-")
     shown = f"Figure {number}" if kind == "fig" and number.isdigit() else f"chapter {chapter[:2]}"
@@ -124,7 +124,7 @@ def answer(records: Records, tier: str, begins: str) -> str:
 
 
 def freed_table(records: Records) -> Table:
-    """Return chapter 15's questions with the answers of rules written before its runs."""
+    """Return chapter 15's questions, answered by rules that were written before its runs."""
     rows = []
     for claim in moving_heads.CLAIMS:
         answer = finding(claim, records.at(TIER))
@@ -200,7 +200,7 @@ README_CAPTION = (
 
 
 def readme_part(records: Records) -> str:
-    """Return the part of the README between the marks, with the current results."""
+    """Return the README from the first of `MARKS` to the second, with the current results."""
     table, state = summary(records), README_CAPTION
     for tier in ("small", "paper"):
         mine = records.at(tier)
@@ -216,7 +216,7 @@ def readme_part(records: Records) -> str:
 def update_readme(records: Records, path: Path | None = None) -> bool:
     """Rewrite the results in the README and return whether they changed.
 
-    Raises ValueError if the marks are missing.
+    Raises ValueError if the README lacks the markers that enclose the results.
     """
     path = path or README
     text = path.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """The attention of a model, as stored in its run record.
 
-For position-only attention, the record contains the parameters of the heads over the epochs. For
+For position-only attention, the record contains the parameters of the heads at several epochs. For
 attention with content, it contains maps of test images. Letters: n saved steps, L layers, N_h
 heads, Q query pixels, B images, H x W pixels.
 """
@@ -25,8 +25,9 @@ from ..theory.encodings import (
 class PositionHistory:
     """Position-only heads at several steps of training.
 
-    `epochs` `(n,)`; `by_layer`: the `snapshot` tensors of each layer's encoding, such as `centers`
-    `(n, N_h, 2)`. Both are empty for a model without such heads.
+    `epochs` `(n,)` are the numbers of epochs completed; `by_layer` holds the `snapshot` tensors of
+    each layer's encoding, such as `centers` `(n, N_h, 2)`. Both are empty for a model without such
+    heads.
     """
 
     epochs: Tensor
@@ -34,7 +35,7 @@ class PositionHistory:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "PositionHistory":
-        """Read a history from the tensors of `stack_snapshots`."""
+        """Read a history from the tensors that `stack_snapshots` returns."""
         layers = {
             name: values for name, values in by_prefix(tensors).items() if name.startswith("layer")
         }
@@ -42,22 +43,22 @@ class PositionHistory:
         return cls(tensors["epochs"] if layers else torch.empty(0, dtype=torch.int64), in_order)
 
     def encodings(self, moment: int = -1) -> list[PositionEncoding]:
-        """Return the encoding of each layer at one of the saved `epochs`."""
+        """Return the encoding of each layer at the saved step with index `moment`."""
         return [
             from_snapshot({name: values[moment] for name, values in layer.items()})
             for layer in self.by_layer
         ]
 
     def layers(self, name: str) -> list[Tensor]:
-        """Return one snapshot tensor, such as `centers` `(n, N_h, 2)`, of each layer with it."""
+        """Return the tensor `name`, such as `centers` `(n, N_h, 2)`, of each layer that has it."""
         return [layer[name] for layer in self.by_layer if name in layer]
 
 
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack the tensors of `models.snapshot`, given by the number of epochs done.
+    """Stack the results of `models.snapshot`, whose keys are the numbers of epochs done.
 
-    Returns `epochs`, `layer1.centers` and so on, or an empty result for a model without such
-    tensors.
+    Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary for a
+    model without such tensors.
     """
     names = next(iter(snapshots.values()))
     stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
@@ -100,7 +101,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """Parts of the attention scores of images at the query pixels, whose sum is the scores.
+    """The parts that add up to the attention scores of images at the query pixels.
 
     `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.
@@ -125,10 +126,11 @@ class ScoreParts:
 class ContentMaps:
     """The attention of a trained model with content, from the query pixels `queries` `(Q, 2)`.
 
-    `mean_maps` `(L, N_h, Q, H, W)`, averaged over test images; `shift_probabilities`
-    `(L, N_h, 2H - 1, 2W - 1)`, the mean probability of each shift over the images and over the
-    queries for which it lies inside the image; `single`: the scores `(B, L, N_h, Q, ...)` of single
-    images, by kind: "image" (the first test images) and, for models of colour images, "photograph".
+    `mean_maps` `(L, N_h, Q, H, W)` are averaged over test images. `shift_probabilities`
+    `(L, N_h, 2H - 1, 2W - 1)` are the mean probabilities of each shift, over the images and over
+    the queries for which the shift stays inside the image. `single` holds the scores
+    `(B, L, N_h, Q, ...)` of single images, by kind: "image" (the first test images) and, for models
+    of colour images, "photograph".
     """
 
     queries: Tensor
@@ -138,7 +140,7 @@ class ContentMaps:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ContentMaps":
-        """Read maps from the tensors of `to_tensors`."""
+        """Read maps from the tensors that `to_tensors` returns."""
         end = "_content_scores"
         kinds = [name.removesuffix(end) for name in tensors if name.endswith(end)]
         single = {
@@ -158,7 +160,7 @@ class ContentMaps:
         return tensors
 
     def query_number(self, row: int, column: int) -> int:
-        """Return the number of a query pixel among `queries`."""
+        """Return the index of a query pixel in `queries`."""
         return int((self.queries == torch.tensor([row, column])).all(dim=1).nonzero())
 
 

@@ -1,8 +1,8 @@
 """Trained models in the folder format of the Hugging Face hub (needs the package huggingface-hub).
 
-A folder contains a run record, its weights as `model.safetensors`, a `config.json` and a model
-card. `make release` writes one for each run with stored weights. It contains no code and no pickle
-files.
+A folder contains a run record, the weights as `model.safetensors`, a `config.json` and a model
+card, but no code and no pickle files. `make release` writes such a folder for each run with stored
+weights.
 """
 
 import shutil
@@ -19,9 +19,9 @@ HUB_FILE = "model.safetensors"
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin):
-    """A trained model that is read with `HubModel.from_pretrained(folder or name on the hub)`.
+    """A trained model, loaded with `HubModel.from_pretrained(folder or name on the hub)`.
 
-    `network` is the `TrainedModel`, with its record, in evaluation mode. It maps images
+    `network` is the `TrainedModel` in evaluation mode, with its record. It maps images
     `(B, 3, 32, 32)` to logits `(B, 10)`.
     """
 
@@ -30,7 +30,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits of a batch of images."""
+        """Return the logits `(B, 10)` of images `(B, 3, 32, 32)`."""
         return self.network(images)
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Parameters of runs, and their validation.
 
-They are grouped in classes: task, optimisation, networks, parent, and place of computation. The
-command line and papermill accept them by name, without groups.
+The parameters are grouped in classes: task, optimisation, networks, parent, and place of
+computation. The command line and papermill accept them by name, without groups.
 """
 
 import math
@@ -23,7 +23,7 @@ RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open", "before"}
 
 
 def one_of(allowed: tuple[str, ...]) -> AfterValidator:
-    """Return a validator that names the allowed values."""
+    """Return a validator that accepts only the allowed values and names them in its error."""
 
     def check(value: str) -> str:
         if value not in allowed:
@@ -52,7 +52,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return the names of the fields, including those of the bases."""
+        """Return the names of the fields, including those of the base classes."""
         return set(cls.model_fields)
 
     @classmethod
@@ -65,8 +65,8 @@ class Parameters(BaseModel):
     def check(cls, values: Mapping[str, Any]) -> Self:
         """Return the validated parameters.
 
-        The message of a ValueError names each wrong field, its value and what was expected, and
-        lists the known names.
+        Raises ValueError with a message that names each wrong field, its value and what was
+        expected, and lists the known names.
         """
         try:
             return cls(**values)
@@ -77,7 +77,7 @@ class Parameters(BaseModel):
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
         """Return the parameters from a notebook's `globals()`.
 
-        Every name defined since `before` counts as a parameter, so that typing errors are found.
+        Every name that is not in `before` counts as a parameter, so that misspelt names are found.
         """
         new = set(namespace) - set(before) - RESERVED
         return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
@@ -129,11 +129,11 @@ class Task(Parameters):
     epochs: int = Field(ge=1, le=10_000)
     """passes over the training images"""
     train_images: int | None = Field(None, ge=1)
-    """use only this many training images, the first; None: all"""
+    """use only this many training images, from the start; None: all"""
     test_images: int | None = Field(None, ge=1)
-    """use only this many test images, the first; None: all"""
+    """use only this many test images, from the start; None: all"""
     held_out: int = Field(0, ge=0)
-    """hold out this many training images, the last, and test on them instead"""
+    """hold out this many training images, from the end, and test on these instead"""
 
 
 class Optimisation(Parameters):
@@ -152,7 +152,7 @@ class Optimisation(Parameters):
     schedule: Literal["cosine", "multistep", "constant"]
     """cosine, multistep or constant, after the warm-up"""
     schedule_every: Literal["epoch", "step"]
-    """when the rate changes: epoch (as published, so it is 0 in the first epoch) or step"""
+    """when the rate changes: epoch (as published; the rate is 0 in the first epoch) or step"""
     warm_up: float = Field(ge=0, lt=1)
     """share of the run in which the rate rises linearly from 0"""
     position_rate: float = Field(gt=0)
@@ -190,7 +190,7 @@ class Network(Parameters):
     attention_dropout: float = Field(ge=0, lt=1)
     """dropout of the attention probabilities"""
     center_std: float = Field(ge=0)
-    """standard deviation of the initial centres (sqrt(2) for N(0, 2 I) in the text)"""
+    """standard deviation of the initial centres (sqrt(2) for N(0, 2 I) in the paper's text)"""
     alpha_form: Literal["square", "direct"] = "square"
     """square: alpha = spread^2 / 2; direct: alpha itself is trained"""
     learned_dim: int | None = Field(None, ge=1)
@@ -203,12 +203,12 @@ class Parent(Parameters):
     """Training of a parent model, and the change made to it, for models that start from one."""
 
     max_condition: float = Field(1e3, gt=0)
-    """prune heads above this condition number (1e5 in the text)"""
+    """prune heads above this condition number (1e5 in the paper's text)"""
     min_eigenvalue: float = Field(1e-5, ge=0)
     """prune heads whose largest eigenvalue is below this"""
 
     parent_epochs: int | None = Field(None, ge=1, le=10_000)
-    """epochs of the parent model (see the specs); None: three times as many"""
+    """epochs of the parent model (see the specs); None: three times those of this run"""
     start_alpha: float = Field(START_ALPHA, gt=0)
     """initial alpha of the heads in the arms of chapter 15 and the vision transformers"""
 
@@ -227,7 +227,7 @@ class Folders(Parameters):
 class Place(Folders):
     """Set where and how the computation runs.
 
-    These parameters affect only rounding and the random numbers of dropout.
+    These parameters affect the results only through rounding and the random numbers of dropout.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -237,7 +237,7 @@ class Place(Folders):
     micro_batch: int | None = Field(None, ge=1)
     """images processed at a time within a batch; None: as suits the processor's memory"""
     processes: int = Field(1, ge=1)
-    """processes of this machine that train together; or use torchrun or accelerate launch"""
+    """processes on this machine that train together; or use torchrun or accelerate launch"""
     checkpoint_every: int = Field(ge=0)
     """epochs between checkpoints; 0: none, not even when stopped"""
     resume: bool
@@ -250,10 +250,10 @@ class Place(Folders):
 class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
     """The parameters of a training run.
 
-    Parameters that are missing or None come from the recipe of the tier: by default the paper's for
-    cifar10 and a quick one for digits. Runs of the small tiers are compared by their recipe, so
-    changing it requires `override`. Where the paper's text and the published code differ, the
-    default is that of the code, which produced the paper's numbers.
+    Parameters that are missing or None come from the recipe of the tier; by default, this is the
+    paper's recipe for cifar10 and a quick one for digits. Runs of a small tier are compared with
+    each other, so a different recipe requires `override`. Where the paper's text and the published
+    code differ, the default is that of the code, which produced the paper's numbers.
     """
 
     @model_validator(mode="before")
@@ -316,8 +316,8 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
     def keeps_weights(self) -> bool:
         """Return whether the weights are stored with the record.
 
-        They are stored for seed 0 in some of the small tiers. Among the vision transformers, only
-        the one that starts as a convolution is stored.
+        They are stored for seed 0 in some of the small tiers; among the vision transformers, only
+        for the one that starts as a convolution.
         """
         chosen = SPECS[self.model].vit in (None, "convolution")
         return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
@@ -340,7 +340,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_copy(update=automatic)
 
     def identity(self) -> dict[str, Any]:
-        """Return the parameters that identify the run; equal ones allow it to be continued."""
+        """Return the parameters by which a record or a checkpoint is recognised as this run's."""
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
@@ -355,7 +355,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """Return the learning rate at a step of an epoch (both from 0), with `steps` per epoch."""
+        """Return the learning rate at a step of an epoch, both from 0, with `steps` per epoch."""
         by_epoch = self.schedule_every == "epoch"
         now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
         rise = self.warm_up * end
@@ -375,8 +375,8 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
     """Return the network that a run's parameters describe, freshly initialised.
 
-    The parameters are `RunParameters` or those of a record, by name. `heads` is the number of heads
-    in each layer of a pruned model; by default it is that of the model.
+    `parameters` are `RunParameters` or those of a record, by name. `heads` is the number of heads
+    in each layer of a pruned model; by default, the number that the parameters give.
     """
     spec, data = SPECS[parameters["model"]], DATASETS[parameters["dataset"]]
     sizes: dict[str, Any] = {"in_channels": data.channels}

@@ -5,7 +5,7 @@ Training writes records, and the book reads them. The folder `<model>--<dataset>
 `run.json` (`RunInfo`), `metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors`
 (`RunRecord.attention`), and for some runs `weights.safetensors` (see `weights.py`). `run.json`
 contains the version of the format, a digest of itself and one of `metrics.csv`; the other files
-contain their own.
+contain their own digests.
 """
 
 import csv
@@ -81,8 +81,8 @@ class RunInfo(BaseModel):
 class RunRecord:
     """A run record read from its folder.
 
-    `attention`: the tensors that `history` and `content_maps` interpret; empty until the run is
-    finished.
+    `attention` holds the tensors that `history` and `content_maps` interpret; it is empty until the
+    run is finished.
     """
 
     folder: Path
@@ -103,7 +103,7 @@ class RunRecord:
 
     @property
     def best_accuracy(self) -> float:
-        """The best test accuracy of all epochs, which the published code reports."""
+        """The best test accuracy over the epochs, as the published code reports it."""
         best = self.info.best_test_accuracy
         return math.nan if best is None else best
 
@@ -131,7 +131,8 @@ class RunRecord:
     def grid(self) -> tuple[int, int]:
         """The size (H, W) of the input of the attention layers, after down-sampling.
 
-        The layers of a converted CNN have inputs of several sizes; this is the middle group's.
+        The layers of a converted CNN have inputs of several sizes; for such a model, this is the
+        input size of the second of the CNN's three groups of layers.
         """
         if SPECS[self.info.parameters["model"]].start:
             return MIDDLE, MIDDLE
@@ -154,7 +155,7 @@ class RunRecord:
 
     @property
     def source(self) -> str:
-        """A line for a figure or table that names the run, its length and its hardware."""
+        """A line, for figures and tables, that names the run, its length and its hardware."""
         info = self.info
         seconds = info.wall_seconds
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
@@ -165,9 +166,10 @@ class RunRecord:
 
     @cached_property
     def history(self) -> PositionHistory:
-        """The heads over the epochs.
+        """The position-only heads at the saved steps of training.
 
-        It is empty for models with content or without attention, and until the run is finished.
+        The history is empty for models with content or without attention, and until the run is
+        finished.
         """
         return PositionHistory.from_tensors({} if self.has_content else self.attention)
 
@@ -190,7 +192,7 @@ def write_run(
     metrics: list[dict[str, float]],
     attention: dict[str, Tensor] | None = None,
 ) -> RunRecord:
-    """Write a record, or a partial one without `attention`, and read it back.
+    """Write a record, partial if `attention` is None, and return it as read back.
 
     Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is written last.
     """
@@ -222,10 +224,10 @@ def write_run(
 
 
 def load_run(folder: str | Path) -> RunRecord:
-    """Read and verify a record, including its snapshots.
+    """Read and verify a record, including its attention tensors.
 
-    Raises FileNotFoundError if there is none, and DamagedFile if its content is not what was
-    written.
+    Raises FileNotFoundError if the folder holds no record, and DamagedFile if the record's content
+    is not what was written.
     """
     folder = Path(folder)
     path = folder / "run.json"
@@ -277,8 +279,8 @@ def _read_attention(path: Path) -> dict[str, Tensor]:
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
     """Read all records of a folder, by default the repository's `data/runs`, sorted by name.
 
-    Returns the records and, by name, the error in each damaged one. Raises FileNotFoundError if the
-    given folder does not exist.
+    Returns the records and, by name, what is wrong with each damaged one. Raises FileNotFoundError
+    if the given folder does not exist.
     """
     if folder and not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")

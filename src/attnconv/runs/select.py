@@ -25,9 +25,9 @@ def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
 def command_of(record: RunRecord) -> str:
     """Return the command that repeats a run.
 
-    It contains the model, data and tier, and each parameter that differs from the recipe. On a CPU
-    it also sets the number of threads and the preloaded libraries, so that the results are equal. A
-    run on digits is written to a separate folder.
+    The command contains the model, data and tier, and each parameter that differs from the recipe.
+    For a run on a CPU, it also sets the number of threads and the preloaded libraries, so that the
+    results are equal. For a run on digits, it sets a separate folder for the new record.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
@@ -55,10 +55,10 @@ def command(**parameters: Any) -> str:
 
 @dataclass(frozen=True)
 class Records:
-    """The run records of one tier: finished runs of its recipe on the whole of CIFAR-10.
+    """The run records of one tier: its finished runs that follow its recipe on CIFAR-10.
 
-    `found`: such records of all tiers. `left_out`: the reason why each other record of the folder
-    is excluded, by name.
+    `found` holds such records of all tiers, and `left_out`, by name, the reason why each other
+    record of the folder is excluded. `tier` selects the tier for the methods.
     """
 
     found: list[RunRecord]
@@ -67,7 +67,7 @@ class Records:
 
     @classmethod
     def read(cls, folder: str | Path = "", tier: str = "paper") -> "Records":
-        """Read the records of a folder; by default the repository's `data/runs`."""
+        """Read the records of a folder, by default the repository's `data/runs`."""
         records, damaged = find_runs(folder or None)
         left_out = {name: f"damaged: {text}" for name, text in damaged.items()}
         left_out |= {record.name: why for record in records if (why := _why_left_out(record))}
@@ -80,7 +80,7 @@ class Records:
     def choose_tier(self, tier: str, *models: str) -> "Records":
         """Return the records of the tier that a page requests.
 
-        For "auto", this is the paper tier if all these models have been run there, else the small
+        For "auto", this is the paper tier if all `models` have runs in that tier, else the small
         tier.
         """
         if tier == "auto":
@@ -98,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why records of a model are excluded, "not run" if there are none, or else ""."""
+        """Return why records of a model are excluded; otherwise "not run" if it has none, or ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
@@ -107,11 +107,11 @@ class Records:
 
     @property
     def name(self) -> str:
-        """The name of the tier as it starts a sentence."""
+        """The name of the tier, capitalised for the start of a sentence."""
         return f"{self.tier.capitalize()} tier"
 
     def command(self, model: str) -> str:
-        """Return the command that creates the record of a model."""
+        """Return the command that creates a record of a model in this tier."""
         tier = {} if self.tier == "paper" else {"tier": self.tier}
         return command(model=model, dataset="cifar10", **tier)
 

@@ -18,7 +18,7 @@ WEIGHTS_FILE = "weights.safetensors"
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a model by name, with shared ones only once."""
+    """Return the parameters and buffers of a model by name, each shared one only once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
@@ -45,7 +45,10 @@ def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
 
 
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
-    """Write a model's weights as float16 to its record, with an accuracy for verification."""
+    """Write a model's weights as float16 to the folder of its record.
+
+    `check` is stored with them: an accuracy for verification, as in `TrainedModel`.
+    """
     half = {
         name: value.half() if value.is_floating_point() else value
         for name, value in named_weights(model).items()
@@ -56,9 +59,9 @@ def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> No
 class TrainedModel(nn.Module):
     """A network with the record of the run that trained it.
 
-    `check`: `first_test_images` and the `accuracy` of the network on this many test images.
-    `transform`: converts an image, a PIL image of any size or a uint8 array `(H, W, 3)`, to the
-    network's input `(3, 32, 32)`: the central square, reduced, normalised as in training.
+    `check` holds a number `first_test_images` and the `accuracy` of the network on that many test
+    images. `transform` converts a PIL image of any size or a uint8 array `(H, W, 3)` to the
+    network's input `(3, 32, 32)`: the central square, resized and normalised as in training.
     """
 
     record: RunRecord
@@ -69,13 +72,14 @@ class TrainedModel(nn.Module):
 def load_model(
     name: str, tier: str = "small", seed: int = 0, runs: str | Path = ""
 ) -> TrainedModel:
-    """Return a trained model, float32, in evaluation mode, with its `record`.
+    """Return a trained model in float32 and evaluation mode, with its `record`.
 
-    It maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in alphabetical order. Its
-    `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares those of the
-    data set. The weights are stored with the record. `runs` is the folder of the records, by
-    default the repository's data/runs. Raises ValueError for an unknown model or tier,
-    FileNotFoundError if there is no such run or no stored weights, DamagedFile if they are damaged.
+    The model maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in alphabetical
+    order. Its `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares
+    the images of the data set. The weights are stored with the record. `runs` is the folder of the
+    records, by default the repository's data/runs. Raises ValueError for an unknown model or tier,
+    FileNotFoundError if there is no such run or its weights are not stored, and DamagedFile if the
+    record or the weights are damaged.
     """
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
@@ -108,9 +112,10 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
 def picture_transform(picture: Any) -> Tensor:
     """Prepare an image in the same way as CIFAR-10's images in training and testing.
 
-    It takes a PIL image or a uint8 array `(H, W, 3)` of any size and returns `(3, 32, 32)`. The
-    normalisation is that of the published code; CIFAR-10's true one reduces accuracy. Raises
-    ValueError for another shape or type.
+    `picture` is a PIL image or a uint8 array `(H, W, 3)` of any size; the result has the shape
+    `(3, 32, 32)`. The normalisation is that of the published code, as in training; with CIFAR-10's
+    true standard deviations, the accuracy would be lower. Raises ValueError for a different shape
+    or type.
     """
     from torchvision import transforms  # here, as importing it takes seconds
 

@@ -17,7 +17,7 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """The progress of a run. Times are in seconds, including all resumed parts."""
+    """The progress of a run. Times are in seconds and include all resumed parts."""
 
     epoch: int = 0  # done
     step: int = 0  # completed steps of the next epoch
@@ -48,7 +48,7 @@ class Checkpoint:
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the checkpoint as tensors by name and JSON metadata."""
+        """Return the tensors of the checkpoint, by name, and its JSON metadata."""
         parts = {"model": self.weights, "epoch": {"losses": self.losses, "hits": self.hits}}
         parts |= {f"optimizer.{number}": entry for number, entry in self.optimizer.items()}
         parts |= {f"snapshot.{epoch}": entry for epoch, entry in self.progress.snapshots.items()}
@@ -58,7 +58,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint. Raises DamagedFile if its content is not what was written."""
+        """Read a checkpoint. Raises DamagedFile if the file's content is not what was written."""
         tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, `step-<number of steps>.safetensors`; they contain no code."""
+    """The files `step-<number of steps>.safetensors` in a folder, which contain no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -82,7 +82,7 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
 
     def read(self) -> Checkpoint | None:
-        """Return the newest intact checkpoint, or None, and warn about damaged ones."""
+        """Return the newest intact checkpoint, or None if there is none; warn of damaged ones."""
         for path in self.paths():
             try:
                 return Checkpoint.read(path)
@@ -93,7 +93,7 @@ class Checkpoints:
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint and remove all but the two newest.
 
-        Return False, with a warning, if this fails (for example on a full disk).
+        Returns whether writing succeeded; a failure, such as a full disk, only causes a warning.
         """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
@@ -113,11 +113,11 @@ class Checkpoints:
         return True
 
     def weights_path(self, epoch: int) -> Path:
-        """Return the file of the weights after an epoch, for runs that start from them."""
+        """Return the path of the weights after an epoch, from which other runs start."""
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Write the weights after an epoch, to be kept; warn if the disk is full."""
+        """Write the weights after an epoch, with the parameters `run`; warn if this fails."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Training of heads to imitate a convolution, for chapter 8."""
+"""The training of heads that learn to imitate a convolution, for chapter 8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from ..theory.encodings import QuadraticEncoding
 class Imitation:
     """A layer trained to imitate a convolution, with the history of its training.
 
-    `centers` `(steps + 1, N_h, 2)` are the centres of the heads, `errors` `(steps,)` the relative
-    errors.
+    `centers` `(steps + 1, N_h, 2)` are the centres of the heads before each step and after the
+    last one; `errors` `(steps,)` are the relative errors before each step.
     """
 
     layer: PositionAttention
@@ -31,11 +31,11 @@ def imitate_convolution(
 ) -> Imitation:
     """Train K * K heads with random centres to reproduce the output of a convolution.
 
-    The data are random crops of an image `(H, W, C)`. The optimizer is Adam with a cosine schedule
-    to zero, from 3e-2 for centres and spreads and from 1e-2 for the values. The values are
-    initialised at zero (or as torch does) and are the only parameters with weight decay. The error
-    ||attention - convolution|| / ||convolution|| excludes the border of a crop, where attention and
-    a zero-padded convolution differ.
+    The data are random crops, `crop` pixels a side, of an image `(H, W, C)`. The optimizer is Adam,
+    with learning rates that fall to zero on a cosine schedule, from 3e-2 for centres and spreads
+    and from 1e-2 for the values. The values are initialised at zero (or by torch's default) and are
+    the only parameters with weight decay. The error ||attention - convolution|| / ||convolution||
+    excludes the border of a crop, where attention and a zero-padded convolution differ.
     """
     return imitate_convolutions([conv], image, [parameters], crop)[0]
 
@@ -43,11 +43,11 @@ def imitate_convolution(
 def imitate_convolutions(
     convs: Sequence[nn.Conv2d], image: Tensor, runs: Sequence[ImitationParameters], crop: int = 12
 ) -> list[Imitation]:
-    """Train several imitations side by side, each of its own convolution, on the same crops.
+    """Train several layers side by side, each to imitate its own convolution, on the same crops.
 
-    The crops are drawn with the seed of the first one. The imitations are independent: their losses
-    are summed, and Adam updates each number separately. The numbers of steps, kernel sizes and
-    channels must be equal.
+    The crops are drawn with the seed of the first of `runs`. The layers do not influence one
+    another: their losses are summed, and Adam updates each parameter separately. All must have the
+    same number of steps, kernel size and numbers of channels.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
     own = [cast(QuadraticEncoding, layer.encoding) for layer in layers]

@@ -47,7 +47,7 @@ LARGEST_BLOCK = 32 * 2**20  # largest size of a tensor of a step on a CPU, in by
 class Run:
     """A finished run.
 
-    `record` is None on all processes except the first. `model`, in evaluation mode on the CPU, is
+    `record` is None on all processes except the first. `model` is in evaluation mode on the CPU, or
     None if its weights are not available.
     """
 
@@ -59,10 +59,10 @@ class Run:
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     """Train a model, or continue an interrupted run, and write its record.
 
-    Equal parameters on the same machine give equal metrics, on a CPU bit for bit. The function
-    starts several `processes` itself, even from a notebook, unless torchrun or accelerate launch
-    started them. Raises ValueError if the folders contain another run, RuntimeError if the loss is
-    not finite, `Interrupted` after SIGINT or SIGTERM.
+    Equal parameters on the same machine give equal metrics; on a CPU, they agree bit for bit. If
+    `processes` is more than 1, the function starts them itself, even from a notebook, unless
+    torchrun or accelerate launch has started them. Raises ValueError if the folders contain a
+    different run, RuntimeError if the loss is not finite, `Interrupted` after SIGINT or SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
         launch(train, (parameters, dataset), parameters.processes, parameters.device)
@@ -94,7 +94,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 
 class Training:
-    """A run in progress: its model, its optimizer and its progress, changed only by the loop."""
+    """A run in progress. Only the training loop changes its model, optimizer and progress."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -133,9 +133,9 @@ class Training:
     # --- the loop ---
 
     def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
-        """Train to the last epoch and write checkpoints, unless a signal is received.
+        """Train to the last epoch and write checkpoints; stop early if a signal is `received`.
 
-        The weights after the epochs `keep_after` are kept for other runs.
+        After each of the epochs `keep_after`, the weights are stored for other runs.
         """
         progress, every = self.progress, self.parameters.checkpoint_every
         if not progress.snapshots:  # a new run
@@ -165,7 +165,7 @@ class Training:
             self.recorder.partial("running", progress)
 
     def finish(self, measured: Mapping[str, Any]) -> RunRecord:
-        """Write the complete record, with the measures of the trained model in `measured`."""
+        """Write and return the complete record, with the measures of the trained model."""
         if measured:
             self.progress.parent = {**(self.progress.parent or {}), **measured}
         return self.recorder.finish(self.progress)
@@ -173,8 +173,8 @@ class Training:
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
         """Yield this process's share of the remaining batches of the epoch.
 
-        A batch consists of the indices of its images, their windows, and the size of the whole
-        batch.
+        A share consists of the indices of its images, the corners of their crops, whether each is
+        mirrored, and the size of the whole batch.
         """
         size = self.parameters.batch_size
         generator = torch.Generator().manual_seed(self._seed("epoch", self.progress.epoch))
@@ -188,7 +188,8 @@ class Training:
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
         """Perform one step on this process's share of a batch of `size` images.
 
-        The images are cropped at `corner` and mirrored where `mirrored` is true.
+        The images of the share, `index` `(n,)`, are cropped at `corner` `(n, 2)` and mirrored where
+        `mirrored` `(n,)` is true.
         """
         epoch, step = self.progress.epoch, self.progress.step
         torch.manual_seed(self._seed("step", epoch, step, self.processes.index))
@@ -220,7 +221,7 @@ class Training:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def evaluate(self) -> tuple[float, float]:
-        """Return the cross-entropy and accuracy on the test images, which the processes share."""
+        """Return the cross-entropy and accuracy on the test images, divided among the processes."""
         precision = self.parameters.precision
         return evaluate(self.forward, self.data.test, precision, self.processes)
 
@@ -294,7 +295,7 @@ class Training:
     # --- starting and continuing ---
 
     def _prepare(self) -> None:
-        """Create the compiled and parallel forms of the model; they share its weights."""
+        """Create the compiled and parallel forms of the model, which share its weights."""
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -312,7 +313,7 @@ class Training:
             self.without_exchange = self.network.no_sync
 
     def _checkpoint(self) -> bool:
-        """Write a checkpoint from the first process, and return False if this was not possible."""
+        """Write a checkpoint from the first process; return False if writing failed."""
         losses = self.processes.total(self.losses.clone())
         hits = self.processes.total(self.hits.clone())
         if not self.processes.is_main:
@@ -341,10 +342,10 @@ class Training:
 
 
 def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
-    """Return SGD or AdamW, with separate parameter groups for positions and for normalisation.
+    """Return an SGD or AdamW optimizer with separate groups for positions and normalisation.
 
-    Parameters of positions have a different learning rate and no decay. The shifts of batch
-    normalisation have a different learning rate and the same decay per step.
+    Position parameters have a different learning rate and no weight decay. The shifts of batch
+    normalisation have a different learning rate and the same weight decay per step.
     """
     position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
     norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -371,9 +372,10 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Give the state of an optimizer the strides of its parameters, which files do not store.
+    """Give the state of an optimizer the strides of its parameters.
 
-    Fused optimizers need them on a GPU, where the layout is channels-last.
+    Files do not store strides, but fused optimizers need them on a GPU, where the layout is
+    channels-last.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -382,12 +384,12 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images of a batch to process at a time, in about equal parts.
+    """Return how many images to process at a time, so that a batch has about equal parts.
 
     On a CPU, memory access dominates the time of a step, so the largest tensor of a layer, the
-    values of all heads, is kept below 32 MiB. The whole batch is processed at once on other
-    devices, and if its images share random numbers or statistics (dropout of the attention, batch
-    normalisation).
+    values of all heads, is limited to 32 MiB. The whole batch is processed at once on other
+    devices, and also on a CPU if its images share random numbers or statistics (attention dropout,
+    batch normalisation).
     """
     whole, heads = math.ceil(parameters.batch_size / processes.count), heads_per_layer(model)
     if processes.device.type != "cpu" or parameters.attention_dropout or not heads:

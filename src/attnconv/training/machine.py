@@ -43,13 +43,13 @@ class Processes:
         return self.index == 0
 
     def total(self, value: Tensor) -> Tensor:
-        """Return the sum of a tensor over the processes."""
+        """Return the sum of a tensor over the processes, computed in place."""
         if self.count > 1:
             torch.distributed.all_reduce(value)
         return value
 
     def each(self, value: int) -> list[int]:
-        """Return the values of a number on all processes."""
+        """Return the `value` of each process, in the order of the processes."""
         values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         values[self.index] = value
         return self.total(values).tolist()
@@ -63,7 +63,7 @@ class Processes:
         return model.to(self.device)
 
     def wait(self) -> None:
-        """Wait for all processes."""
+        """Wait until all processes have made this call."""
         if self.count > 1:
             torch.distributed.barrier()
 
@@ -80,12 +80,12 @@ def device_type(device: str) -> str:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return a context in which models compute in bfloat16 if that is the precision."""
+    """Return a context in which models compute in bfloat16 if `precision` is `bfloat16`."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def launch(function: Callable[..., Any], arguments: tuple, count: int, device: str) -> None:
-    """Call a function in several processes on this machine, even from a notebook."""
+    """Call a function in `count` processes on this machine, even from a notebook."""
     device_type(device)  # errors are clearer before there are several processes
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -99,8 +99,9 @@ def launch(function: Callable[..., Any], arguments: tuple, count: int, device: s
 def keep_freed_memory() -> None:
     """Make glibc keep the memory of freed tensors for the next step.
 
-    By default, glibc returns large blocks to the system and requests them again page by page, which
-    we measured at about a quarter of a step. Other C libraries lack this call.
+    By default, glibc returns large blocks to the system and requests them again page by page; by
+    our measurements, this takes about a quarter of the time of a step. With other C libraries, the
+    function does nothing.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -109,7 +110,7 @@ def keep_freed_memory() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A SIGINT or SIGTERM (number `signal`) that arrived during a step, now finished."""
+    """A SIGINT or SIGTERM (number `signal`) has stopped the training after a complete step."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -120,8 +121,9 @@ class Interrupted(KeyboardInterrupt):
 def stop_signals() -> Iterator[list[int]]:
     """Collect SIGINTs and SIGTERMs, so that the current step can finish and be saved.
 
-    A signal may arrive twice (from the scheduler and through the launcher). A SIGINT more than two
-    seconds after the first signal takes effect immediately.
+    Yields the list of the numbers received so far. A signal may arrive twice (from the scheduler
+    and through the launcher), so only a SIGINT that arrives more than two seconds after the first
+    signal takes effect immediately.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
 """The origin of a run: the model and the state from which it starts.
 
-A run starts from scratch, from its own checkpoint, from a trained parent without its degenerate
-heads, or from a CNN that is trained further, unchanged or as attention. A finished run is returned
-unchanged.
+A run starts from scratch, from its own checkpoint, from a trained parent whose degenerate heads are
+removed, or from a CNN that is trained further, unchanged or as attention. A finished run is
+returned unchanged.
 """
 
 import warnings
@@ -32,10 +32,10 @@ OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
 
 @dataclass(frozen=True)
 class Origin:
-    """The model with which a run starts, and its origin.
+    """The model with which a run starts, and where the model comes from.
 
-    `parent` is the entry of the record about the run that trained the model. `checkpoint` is the
-    one from which the run continues.
+    `parent` is what the record says about the run that trained the model. `checkpoint` is the
+    checkpoint from which the run continues. Either is None if there is none.
     """
 
     model: nn.Module
@@ -49,10 +49,10 @@ class Origin:
 def earlier_run(
     parameters: RunParameters, processes: Processes
 ) -> tuple[RunRecord | None, Checkpoint | None]:
-    """Return the run's record, if it is complete, and its newest checkpoint.
+    """Return the run's record, if the run is finished, and its newest checkpoint.
 
-    Without `resume`, remove the checkpoints instead. Warn about damaged files. Raises ValueError
-    for files of another run.
+    Either is None if it does not exist. Without `resume`, the checkpoints are removed, and both are
+    None. Damaged files cause a warning. Raises ValueError for files of a different run.
     """
     record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
     if not parameters.resume:
@@ -95,7 +95,7 @@ def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Pa
 def find_origin(
     parameters: RunParameters, data: Split, processes: Processes, checkpoint: Checkpoint | None
 ) -> Origin:
-    """Return the origin of a run: its checkpoint, a trained parent, a CNN, or nothing."""
+    """Return the origin of a run: its checkpoint, a trained parent, a CNN, or a new network."""
     torch.manual_seed(parameters.seed)
     if checkpoint:
         return _from_checkpoint(parameters, checkpoint, processes)
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the run whose model this run prunes, if it has not been made yet, or None."""
+    """Return the parent run of a pruned model if the parent has yet to be trained, else None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -163,7 +163,7 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
 
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
-    """Return the epochs of a run after which its weights are kept because arms start there."""
+    """Return the epochs after which a run keeps its weights so that arms can start from them."""
     return {
         round(spec.start.share * parameters.epochs)
         for spec in SPECS.values()
@@ -172,10 +172,10 @@ def epochs_to_keep(parameters: RunParameters) -> set[int]:
 
 
 def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
-    """Return the origin of an arm: the CNN after the arm's share of its training.
+    """Return the origin of an arm: the CNN after the share of its epochs at which the arm starts.
 
-    If the CNN is missing, damaged or a different one, raises a ValueError with the command that
-    trains it.
+    Raises ValueError, with the command that trains the CNN, if the CNN is missing, damaged or from
+    a different run.
     """
     parent, start = parameters.parent(), SPECS[parameters.model].start
     assert start, "only arms start from a CNN"
@@ -201,10 +201,10 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
 
 
 def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return the measures of a trained model, besides its accuracy, for the record (often empty).
+    """Return the measures of a trained model that its record stores besides the accuracy.
 
     For an arm with attention, these are the distance of each layer from its nearest convolution,
-    and the accuracy with these convolutions in place of the layers.
+    and the accuracy with these convolutions in place of the layers. Other models have none.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

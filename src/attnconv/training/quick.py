@@ -1,4 +1,4 @@
-"""The quick runs: each model on digits, trained once per build of the book for several chapters."""
+"""The quick runs: each model, trained on digits once per version of the code, for all chapters."""
 
 import hashlib
 import io
@@ -31,8 +31,8 @@ COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """Return the record of a model's quick run.
 
-    If this version of the code already created the record on this machine, it is read. Otherwise
-    the model is trained.
+    The record is read if this version of the code has already created it on this machine.
+    Otherwise, the model is trained.
     """
     parameters = _parameters(model, seed)
     remove_old_runs()
@@ -45,7 +45,7 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
-    """Return the quick runs of several models, trained two at a time if there are two cores."""
+    """Return the records of several quick runs, trained two at a time if there are two cores."""
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         # the longest is the last in MODELS
         runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
@@ -53,7 +53,7 @@ def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """Return the first run of a model among the records or, if there is none, its quick run."""
+    """Return the record of a model's first run or, if there is none, of its quick run."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
@@ -86,7 +86,7 @@ def _folder() -> Path:
 
 
 def remove_old_runs() -> None:
-    """Remove runs that other versions of the code created on another day."""
+    """Remove quick runs of other versions of the code that are more than a day old."""
     for other in _folder().parent.glob("quick-*"):
         if other != _folder() and time.time() - other.stat().st_mtime > 86_400:
             shutil.rmtree(other, ignore_errors=True)

@@ -36,8 +36,9 @@ def evaluate(
 ) -> tuple[float, float]:
     """Return the mean cross-entropy and the accuracy of a model.
 
-    The accuracy is the share of images whose largest logit is that of the label. If given, only the
-    `first` images are used. The `processes` share the images. The mode of the model is restored.
+    The accuracy is the share of images whose largest logit is that of the label. If `first` is
+    given, only that many images are used, from the start. If `processes` is given, the images are
+    divided among them. The model's training or evaluation mode is restored.
     """
     device, count = batches.labels.device, first or len(batches)
     mine = torch.arange(count, device=device)
@@ -53,7 +54,7 @@ def evaluate(
 
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
-    """Return the number of epochs between snapshots of the heads, which limits a record's size."""
+    """Return the number of epochs between snapshots, large enough to limit a record's size."""
     values = snapshot(model)
     size = sum(value.numel() * value.element_size() for value in values.values())
     limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
@@ -61,7 +62,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """Writer of a run's record, given its progress; only the first process writes."""
+    """The writer of a run's record; only the first process writes."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
@@ -71,7 +72,10 @@ class Recorder:
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:
-        """Write a record without attention, "running" or "stopped"; warn if the disk is full."""
+        """Write a record without attention; warn if this fails, for example on a full disk.
+
+        `status` is "running" or "stopped".
+        """
         if not self.writes:
             return
         try:
@@ -82,7 +86,7 @@ class Recorder:
             warnings.warn(text, stacklevel=2)
 
     def finish(self, progress: Progress) -> RunRecord:
-        """Write the complete record and, for some runs, the weights."""
+        """Write the complete record and, for some runs, the weights; return the record."""
         if self.parameters.keeps_weights:
             # accuracy on few images, with which a reader can verify the weights
             count = min(1000, len(self.data.test))
@@ -111,7 +115,7 @@ class Recorder:
         return write_run(folder, info | self.provenance, progress.metrics, attention)
 
     def _attention(self, progress: Progress) -> dict[str, Tensor]:
-        """Return the data of the figures: snapshots or, with content, maps of some images."""
+        """Return the attention to record: snapshots or, with content, maps of some images."""
         test, spec = self.data.test, SPECS[self.parameters.model]
         index = torch.arange(min(MEAN_IMAGES, len(test)), device=test.labels.device)
         images, _ = test.plain(index)
