@@ -145,7 +145,7 @@ def map_rows(
 ) -> None:
     """Draw a list of maps on each row of axes, with its label on the left; see `draw_maps`.
 
-    `titles`: the titles of each row; further rows have none.
+    `titles`: the titles of the first rows, by row; any remaining rows have none.
     """
     for number, (line, maps, label) in enumerate(zip(axes, rows, labels, strict=True)):
         draw_maps(line, maps, titles[number] if number < len(titles) else (), **options)

@@ -135,7 +135,7 @@ class Training:
     def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
         """Train to the last epoch and write checkpoints; stop early if a signal is `received`.
 
-        After each of the epochs `keep_after`, the weights are stored for other runs.
+        After each epoch in `keep_after`, the weights are stored for other runs.
         """
         progress, every = self.progress, self.parameters.checkpoint_every
         if not progress.snapshots:  # a new run
