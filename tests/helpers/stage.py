@@ -1,5 +1,12 @@
 """The stage in a browser: its sizes, what is read of it, and the pointer on it."""
 
+import base64
+import io
+
+import torch
+from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
+
 PAGE = "book/explore.html"
 SIZES = {"desktop": (1280, 720), "projector": (1920, 1080), "phone": (390, 844)}
 # Every box of the stage and of the text below it, but for what is meant to move and for words
@@ -26,6 +33,10 @@ SMALLEST_TEXT = """() => {
       && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
     .map((node) => parseFloat(getComputedStyle(node).fontSize) * scaleOf(node)));
 }"""
+# The bottom of the lowest thing beside or below the picture.
+LOWEST = """() => Math.max(...[...document.querySelectorAll(":is(.stage-beside, .stage-below) *")]
+  .filter((node) => node.checkVisibility()).map((node) => node.getBoundingClientRect().bottom))"""
+FILLED = "(bar) => bar.getBoundingClientRect().width / bar.offsetWidth"  # share of its full length
 
 
 def address(page):
@@ -42,6 +53,33 @@ def spot(page, selector, across, down):
 def disc(page, row, column):
     """Return where an offset of the plane is on the screen."""
     return spot(page, ".stage-plane", (column + 3.5) / 7, (row + 3.5) / 7)
+
+
+def canvas(page, selector):
+    """Return the pixels of a canvas, `(H, W, 4)`: red, green, blue and opacity."""
+    url = page.locator(selector).evaluate("(canvas) => canvas.toDataURL()")
+    image = Image.open(io.BytesIO(base64.b64decode(url.split(",")[1])))
+    return pil_to_tensor(image.convert("RGBA")).movedim(0, -1).int()
+
+
+def rgb(colour):
+    """Return a colour such as "#0072B2" as three numbers."""
+    return torch.tensor([*bytes.fromhex(colour[1:])])
+
+
+def in_colour(pixels, colour, tolerance=30):
+    """Return which pixels of a canvas are opaque and have a colour."""
+    return (pixels - torch.cat([rgb(colour), torch.tensor([255])])).abs().amax(-1) <= tolerance
+
+
+def near(found, across, down, reach=2):
+    """Whether something was found within some px of a place on a canvas."""
+    row, column = round(down), round(across)
+    around = (
+        slice(max(0, row - reach), row + reach + 1),
+        slice(max(0, column - reach), column + reach + 1),
+    )
+    return bool(found[around].any())
 
 
 def tab_stops(page):
@@ -64,3 +102,18 @@ def drag(page, start, *stops):
     page.mouse.up()
     page.clock.run_for(50)
     yield
+
+
+def swipe(page, start, *stops):
+    """Move a finger from one place of the screen to others."""
+    session = page.context.new_cdp_session(page)
+
+    def send(kind, *places):
+        points = [{"x": x, "y": y} for x, y in places]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        page.clock.run_for(50)
+
+    send("touchStart", start)
+    for stop in stops:
+        send("touchMove", stop)
+    send("touchEnd")

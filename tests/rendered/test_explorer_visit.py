@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from helpers import HTML
+from helpers.stage import PAGE
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -280,11 +281,12 @@ def test_the_view_is_saved_as_a_picture(at, tmp_path):
         assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
 
 
-def test_the_page_loads_at_most_2_mb(visit):
+@pytest.mark.parametrize("path", [HEADS, PAGE])
+def test_the_page_loads_at_most_2_mb(visit, path):
     visited = visit("search.html")
     sizes = []
     visited.page.on("response", lambda response: sizes.append(len(response.body())))
-    visited.page.goto(HEADS, wait_until="networkidle")
+    visited.page.goto(path, wait_until="networkidle")
     assert 100_000 < sum(sizes) < 2_000_000
 
 

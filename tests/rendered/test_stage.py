@@ -2,12 +2,15 @@
 book`."""
 
 import json
+import math
 import re
 
 import pytest
 import torch
 from helpers.stage import (
     BOXES,
+    FILLED,
+    LOWEST,
     PAGE,
     PIXELS,
     SIZES,
@@ -16,6 +19,7 @@ from helpers.stage import (
     disc,
     drag,
     spot,
+    swipe,
     tab_stops,
 )
 from playwright.sync_api import expect
@@ -30,6 +34,7 @@ MEASURES = {
     "projector": ((1080, 720), (600, 600), 108),
     "phone": ((390, 260), (280, 280), 104),
 }
+LINE = "(seam) => getComputedStyle(seam, '::before').opacity"
 SOBEL = [[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]
 
 
@@ -78,6 +83,13 @@ def test_the_untouched_stage_goes_from_soft_heads_to_the_convolution(stage):
     assert page.evaluate("location.hash") == "", "what moves by itself is not in the address"
 
 
+def test_the_first_motion_comes_within_a_second(stage):
+    page = stage().page  # its clock went on by 50 ms
+    first = difference(page)
+    page.clock.run_for(1000 - 50 - 2 * 100)
+    assert difference(page) < first
+
+
 def test_at_exact_both_sides_of_the_seam_are_one_picture(stage):
     pictures = {}
     for alpha in ("exact", "1"):
@@ -85,6 +97,20 @@ def test_at_exact_both_sides_of_the_seam_are_one_picture(stage):
             page = stage(f"alpha={alpha}&seam={seam}").page
             pictures[alpha, seam] = page.evaluate(PIXELS)
     assert pictures["exact", 0] == pictures["exact", 1] == pictures["1", 1] != pictures["1", 0]
+
+
+def test_the_meters_bar_and_the_seams_line_show_the_difference(stage):
+    filled = []
+    for alpha in ("exact", 8, 1, 0.1):
+        page = stage(f"alpha={alpha}").page
+        shown = difference(page)
+        filled.append(page.locator(".stage-level").evaluate(FILLED))
+        expected = (math.log10(shown) + 16) / 17 if shown else 0  # of a scale from 1e-16 to 10
+        assert filled[-1] == pytest.approx(expected, abs=0.01), alpha
+        opacity = page.locator(".stage-seam").evaluate(LINE)
+        assert float(opacity) == pytest.approx(filled[-1], abs=0.01), alpha
+    assert filled == sorted(set(filled)) and filled[0] == 0 and filled[-1] > 0.9
+    assert page.locator(".stage-level").bounding_box()["height"] > 8
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1, 8])
@@ -130,6 +156,9 @@ def test_all_is_in_one_view(stage, size):
     box = page.locator(".stage-bar").bounding_box()
     assert box["height"] == pytest.approx(bar, abs=1)
     assert box["y"] + box["height"] <= SIZES[size][1] + 0.5
+    for selector in (".stage-meter", ".stage-terms", ".stage-sum"):
+        expect(page.locator(selector)).to_be_in_viewport(ratio=1)
+    assert page.evaluate(LOWEST) <= box["y"] + 0.5, "the bar hides nothing"
     smallest = page.evaluate(SMALLEST_TEXT)
     assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
     assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
@@ -180,11 +209,7 @@ def test_no_box_moves_through_any_interaction(stage, size):
 def test_a_vertical_swipe_on_the_picture_scrolls(stage):
     page = stage(size="phone").page
     x, y = spot(page, ".stage-pixels", 0.8, 0.8)
-    session = page.context.new_cdp_session(page)
-    for kind, by in [("touchStart", 0), *[("touchMove", by) for by in range(20, 201, 20)]]:
-        points = {"type": kind, "touchPoints": [{"x": x, "y": y - by}]}
-        session.send("Input.dispatchTouchEvent", points)
-    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    swipe(page, *((x, y - by) for by in range(0, 201, 20)))
     page.wait_for_function("scrollY > 50")
     bar = page.locator(".stage-bar").bounding_box()
     assert bar["y"] + bar["height"] <= SIZES["phone"][1] + 0.5, "the controls stay in view"
@@ -207,6 +232,16 @@ def test_a_disc_breaks_the_picture_and_heals_it(stage):
     next(moves)
     assert page.evaluate(PIXELS) == whole
     assert "centers" not in address(page)
+
+
+def test_a_finger_moves_a_disc(stage):
+    page = stage("alpha=exact", size="phone").page
+    swipe(page, disc(page, 1, 0), *(disc(page, 1 + by / 4, 0) for by in range(1, 7)))
+    box = page.locator(".stage-disc").nth(7).bounding_box()
+    place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert place == pytest.approx(disc(page, 2.5, 0), abs=2)
+    assert address(page)["centers"].split(",")[14:16] == ["2.5", "0"]
+    assert page.evaluate("scrollY") == 0
 
 
 def test_grabbing_a_disc_on_its_way_ends_the_journey(stage):

@@ -7,7 +7,18 @@ import re
 import pytest
 from helpers import ROOT
 from helpers.javascript import run_node
-from helpers.stage import BOXES, PIXELS, SIZES, SMALLEST_TEXT, address, disc, drag, spot, tab_stops
+from helpers.stage import (
+    BOXES,
+    LOWEST,
+    PIXELS,
+    SIZES,
+    SMALLEST_TEXT,
+    address,
+    disc,
+    drag,
+    spot,
+    tab_stops,
+)
 from playwright.sync_api import expect
 
 SCENE = "scene=descent"
@@ -243,6 +254,9 @@ def test_no_box_moves_and_all_is_in_one_view(stage, size):
     unchanged("the descent")
     box = page.locator(".stage-bar").bounding_box()
     assert box["y"] + box["height"] <= SIZES[size][1] + 0.5
+    for selector in (".stage-count", ".stage-tally", ".stage-task"):
+        expect(page.locator(selector)).to_be_in_viewport(ratio=1)
+    assert page.evaluate(LOWEST) <= box["y"] + 0.5, "the bar hides nothing"
     smallest = page.evaluate(SMALLEST_TEXT)
     assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
     assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]

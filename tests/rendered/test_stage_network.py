@@ -19,7 +19,7 @@ from helpers.network_scene import (
     state_of,
     switch,
 )
-from helpers.stage import PAGE, SIZES, SMALLEST_TEXT, tab_stops
+from helpers.stage import FILLED, PAGE, SIZES, SMALLEST_TEXT, tab_stops
 from playwright.sync_api import expect
 
 from attnconv import load_model
@@ -73,6 +73,14 @@ def test_the_bars_are_the_cnns_and_its_twins(scene, name):
     assert (shares(page)[:, 1] - 100 * soft.softmax(dim=0)).abs().max() < 0.51
     gap = (soft - model(image)[0]).abs().max().item()
     assert difference(page) == pytest.approx(gap, rel=6e-3)
+
+
+def test_the_bars_are_as_long_as_their_percentages(scene):
+    page = scene("picture=chelsea&alpha=1").page
+    bars = page.locator(".network-bar").all()
+    filled = torch.tensor([bar.evaluate(FILLED) for bar in bars]).view(10, 2)
+    assert (100 * filled - shares(page)).abs().max() < 0.51
+    assert min(bar.bounding_box()["height"] for bar in bars) > 3
 
 
 @pytest.mark.parametrize(
