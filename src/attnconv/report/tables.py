@@ -113,7 +113,8 @@ def _measured(records: Records, model: str) -> str:
     if not (runs := records.of(model)):
         return records.state(model)
     ours = Accuracy.of(runs)
-    return f"{ours} (n = {ours.seeds}, {ours.epochs} epochs)"
+    before = f"{runs[0].parent['epochs']} + " if MODELS[model].parent else ""
+    return f"{ours} (n = {ours.seeds}, {before}{ours.epochs} epochs)"
 
 
 def _size(records: Records, model: str) -> str:

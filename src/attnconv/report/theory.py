@@ -318,7 +318,10 @@ HYPERPARAMETERS: tuple[dict, ...] = (
 
 
 @_equal(
-    "torch-layers", "Theorem 1", "every kind of torch convolution can be converted", (8, 16, 32)
+    "torch-layers",
+    "Theorem 1",
+    "Conv2d can be converted with all its hyper-parameters",
+    (8, 16, 32),
 )
 def _layers(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     images = _random(2, 4, size, size, dtype=dtype, generator=generator)
