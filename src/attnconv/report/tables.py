@@ -112,9 +112,9 @@ def summary(records: Records) -> Table:
 def _measured(records: Records, model: str) -> str:
     if not (runs := records.of(model)):
         return records.state(model)
-    ours = Accuracy.of(runs)
-    before = f"{runs[0].parent['epochs']} + " if MODELS[model].parent else ""
-    return f"{ours} (n = {ours.seeds}, {before}{ours.epochs} epochs)"
+    ours, parent = Accuracy.of(runs), runs[0].info.parent
+    epochs = f"{parent['epochs']} + {ours.epochs}" if parent else ours.epochs
+    return f"{ours} (n = {ours.seeds}, {epochs} epochs)"
 
 
 def _size(records: Records, model: str) -> str:
@@ -404,12 +404,11 @@ def pruning_table(record: RunRecord) -> Table:
 
 def model_cards(records: Records) -> Table:
     """Return a row for each model with stored weights: its accuracy and its file."""
-    models = (*TABLE_4, "cnn")
     caption = (
         "Models with stored weights. The weights are those of seed 0; accuracies are given for this"
         " seed and over all seeds. Source: the run records in data/runs."
     )
-    return Table.of("model-cards", caption, [_model_card(records, model) for model in models])
+    return Table.of("model-cards", caption, [_model_card(records, m) for m in (*TABLE_4, "cnn")])
 
 
 def _model_card(records: Records, model: str) -> dict[str, str]:
