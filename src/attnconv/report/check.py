@@ -59,7 +59,8 @@ class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
     `place`: where the paper or the book makes the claim. `fixed`: the commit that fixed the rule,
-    "" for the theory. `runs`: the models and tiers whose runs the rule needs.
+    "" for the theory. `runs`: the models and tiers whose runs the rule needs. `sample`: what a
+    statement of the theory is computed on.
     """
 
     name: str
@@ -69,6 +70,7 @@ class NamedClaim:
     judge: Callable[[Records], list[Verdict]]
     fixed: str = ""
     runs: tuple[tuple[str, str], ...] = ()
+    sample: str = ""
 
     def commands(self, records: Records) -> list[str]:
         """Return the commands that repeat the runs behind the claim."""
@@ -93,7 +95,8 @@ def _theory(claim: TheoryClaim) -> NamedClaim:
         found, verdict = claim.judge()
         return [Verdict("computed", verdict, found, claim.sample)]
 
-    return NamedClaim(claim.name, claim.place, claim.text, claim.rule, judge)
+    words = claim.name, claim.place, claim.text, claim.rule
+    return NamedClaim(*words, judge, sample=claim.sample)
 
 
 def _experiment(claim: Claim, tiers: tuple[str, ...]) -> NamedClaim:
@@ -296,10 +299,15 @@ def names_table(path: Path = CLAIMS_FILE) -> Table:
             "name": claim.name,
             "claim": claim.text,
             "made in": claim.place,
+            "rule": f"{claim.rule} ({claim.sample})" if claim.sample else claim.rule,
             "recorded verdict": _listed(recorded.get(claim.name, {})),
         }
         for claim in all_claims()
     ]
-    caption = "All claims by name, with their recorded verdicts. Source: data/claims.json."
-    folded = f"The names of all {len(rows)} claims, and their recorded verdicts"
-    return Table.of("claim-names", caption, rows, folded=folded)
+    caption = (
+        "All claims by name, with the rules that judge them and their recorded verdicts. For a"
+        " statement of the theory, the sample is in parentheses. `check` followed by a name also"
+        " prints the commands that repeat the runs. Source: data/claims.json."
+    )
+    folded = f"The names, rules and recorded verdicts of all {len(rows)} claims"
+    return Table.of("claim-names", caption, rows, stacked=True, folded=folded)
