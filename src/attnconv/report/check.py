@@ -306,8 +306,8 @@ def names_table(path: Path = CLAIMS_FILE) -> Table:
     ]
     caption = (
         "All claims by name, with the rules that judge them and their recorded verdicts. For a"
-        " statement of the theory, the sample is in parentheses. `check` followed by a name also"
-        " prints the commands that repeat the runs. Source: data/claims.json."
+        " statement of the theory, the sample is in parentheses. The check of a single claim also"
+        " prints the commands that repeat its runs. Source: data/claims.json."
     )
     folded = f"The names, rules and recorded verdicts of all {len(rows)} claims"
     return Table.of("claim-names", caption, rows, stacked=True, folded=folded)
