@@ -147,7 +147,7 @@ def _saved(example: Example) -> nn.Module:
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative gap that counts as working."""
+    """A way to deploy a network, and the largest relative gap to the network that it may have."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5

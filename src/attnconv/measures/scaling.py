@@ -305,7 +305,7 @@ CLEARLY_BETTER = 0.03
 
 
 def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
-    """Return the exponent p of `RATE_RULE` at one end of the widths.
+    """Return the exponent p of `RATE_RULE` at one end of the range of widths.
 
     `held_out` gives the held-out accuracy for each multiple of the small tier's rate.
     """
