@@ -21,9 +21,9 @@ from .display import Link, Note, Table, png_of
 from .rules import Claim, Finding, finding, listed, over_runs
 from .tables import summary
 
-RULE = "rule, and the commit that fixed it before the runs"
-NAME = "name, for python -m attnconv check"
-SAMPLE = "sample: seeds, epochs, standard deviation of the accuracy, verdict of each seed"
+RULE = "rule (and commit)"
+NAME = "name"
+SAMPLE = "sample, and verdict by seed"
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
@@ -31,16 +31,15 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     judged, others = [], []
     for claim in CLAIMS:
         small, paper = (finding(claim, records.at(tier)) for tier in ("small", "paper"))
-        if small.is_judged or paper.is_judged:
+        if results := [each.found for each in (small, paper) if each.is_judged]:
             row = {
                 "claim": claim.text,
                 "small tier": small.verdict,
                 "paper tier": paper.verdict,
-                "result, small tier": small.found,
-                "result, paper tier": paper.found if paper.is_judged else "-",
+                "result (both tiers: small; paper)": "; ".join(results),
                 "figure or table, and runs": _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
-                SAMPLE.replace(":", ", small tier:"): small.sure,
+                SAMPLE: small.sure,
                 NAME: claim.name,
                 "section of the paper": claim.place,
             }
@@ -58,7 +57,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
     source = "Source: the rules in report/claims.py"
     caption = (
         f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each by a rule"
-        f" from the runs of a tier. {source} and the run records in data/runs."
+        f" from the runs of a tier; samples of the small tier, ± standard deviation of the"
+        f" accuracy. {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules and the missing runs"
