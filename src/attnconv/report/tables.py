@@ -113,7 +113,7 @@ def _measured(records: Records, model: str) -> str:
     if not (runs := records.of(model)):
         return records.state(model)
     ours, parent = Accuracy.of(runs), runs[0].info.parent
-    epochs = f"{parent['epochs']} + {ours.epochs}" if parent else ours.epochs
+    epochs = parent["epochs"] + runs[0].info.epochs_done if parent else ours.epochs
     return f"{ours} (n = {ours.seeds}, {epochs} epochs)"
 
 
