@@ -3,7 +3,7 @@
 Prints two Markdown tables, in milliseconds. The first has rows for each action, on three sizes of
 screen, with the page's processor at full speed or slowed down four-fold: the median and the 95th
 percentile of the time between frames during the action; the 95th percentile of the time between two
-drawings of the scene, which may take several frames; and the longest task of the main thread, 0 if
+drawings of the scene, which may take several frames (NaN if scenes change); and the longest task of the main thread, 0 if
 none took 50 ms. Each action is performed three times: the table shows the medians of the three and,
 of their longest tasks, the longest. The second table has, for each network of scene 3, the median
 time from a request to the worker, which is not slowed down, to its answer.
@@ -140,10 +140,13 @@ def watched(browser, html, state, step, screen, slowed):
     page = opened(browser, html, state, screen, slowed)
     found = page.evaluate(MEASURE, step)
     page.context.close()
-    frames, drawings = (
-        statistics.quantiles(found[times], n=20)[-1] for times in ("frames", "drawings")
-    )
+    frames, drawings = map(percentile, (found["frames"], found["drawings"]))
     return statistics.median(found["frames"]), frames, drawings, found["longest"]
+
+
+def percentile(times):
+    """Return the 95th percentile, NaN of fewer than two numbers."""
+    return statistics.quantiles(times, n=20)[-1] if len(times) > 1 else float("nan")
 
 
 def main():

@@ -125,7 +125,7 @@ export class HeadsState {
 
   get layer() {
     return (this.layers[this.picture] ??= new SeparableLayer(
-      Float64Array.from(bytesOf(this.pictures[this.picture].base64), (byte) => byte / 255),
+      new Float64Array(bytesOf(this.pictures[this.picture].base64)).map((byte) => byte / 255),
       ...this.size,
     ));
   }
@@ -135,7 +135,8 @@ export class HeadsState {
     if (!this.convolved) {
       const [height, width] = this.size,
         channels = [0, 1, 2].map((channel) => convolve(this.layer.channel(channel), height, width, this.kernel));
-      const values = Float64Array.from({ length: height * width * 3 }, (_, n) => channels[n % 3][Math.floor(n / 3)]);
+      const values = new Float64Array(height * width * 3);
+      channels.forEach((channel, c) => channel.forEach((value, n) => (values[3 * n + c] = value)));
       this.convolved = { values, channels, range: drawnRange(values, this.kernel) };
     }
     return this.convolved;

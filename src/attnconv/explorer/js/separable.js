@@ -130,11 +130,11 @@ export class SeparableLayer {
 
   /** One channel of the image, height x width numbers. */
   channel(channel) {
-    const { height, width, wide, padded } = this;
-    return Float64Array.from(
-      { length: height * width },
-      (_, n) => padded[((Math.floor(n / width) + 1) * wide + (n % width) + 1) * 3 + channel],
-    );
+    const { height, width, wide, padded } = this,
+      values = new Float64Array(height * width);
+    for (let i = 0, n = 0; i < height; i++)
+      for (let j = 0; j < width; j++) values[n++] = padded[((i + 1) * wide + j + 1) * 3 + channel];
+    return values;
   }
 
   /** The image around a pixel, up to `reach` pixels from it and zero outside: (2 reach + 1)^2 x 3 numbers. */
