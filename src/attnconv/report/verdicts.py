@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..figures import claim as draw_claim
@@ -49,6 +49,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "claim": claim.text,
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
+                "missing runs": "; ".join(records.at("paper").command(m) for m in claim.needs),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 NAME: claim.name,
                 "section of the paper": claim.place,
@@ -71,16 +72,15 @@ def _evidence(claim: Claim, records: Records) -> tuple[Link, ...]:
     chapter, _, anchor = claim.shown.partition("#")
     kind, _, number = anchor.partition("-")
     shown = f"Figure {number}" if kind == "fig" and number.isdigit() else f"chapter {chapter[:2]}"
-    links = [Link(shown, f"../notebooks/{chapter}.html#{anchor}")]
-    for tier in ("small", "paper"):
-        runs = [run for model in claim.needs for run in records.at(tier).of(model)]
-        links += [Link(_short(run), f"records.html#run-{run.name}") for run in runs]
-    return tuple(links)
+    chapter_link = Link(shown, f"../notebooks/{chapter}.html#{anchor}")
+    return chapter_link, *_runs(claim, records, "small"), *_runs(claim, records, "paper")
 
 
-def _short(run: RunRecord) -> str:
-    parameters = run.info.parameters
-    return f"{parameters['model']} {parameters['seed']}"
+def _runs(claim: Claim, records: Records, tier: str) -> Iterator[Link]:
+    """Yield links to the commands that repeat the runs behind a claim."""
+    for run in (run for model in claim.needs for run in records.at(tier).of(model)):
+        name = f"{run.info.parameters['model']} {run.info.parameters['seed']}"
+        yield Link(name, f"../book/records.html#run-{run.name}")
 
 
 def tally(records: Records, tier: str = "small") -> Counter[str]:
@@ -132,6 +132,7 @@ def freed_table(records: Records) -> Table:
             "question": claim.text,
             "answer": answer.verdict,
             "result": answer.found,
+            "runs": tuple(_runs(claim, records, TIER)),
             RULE: f"{claim.rule} ({claim.fixed})",
             SAMPLE: answer.sure,
             NAME: claim.name,
