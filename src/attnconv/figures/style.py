@@ -48,7 +48,10 @@ def subplots(
 def line_plots(
     rows: int, columns: int, width: float, height: float, grid: str = "both", **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Return a line figure and its axes, with light grid lines for `grid`: "x", "y" or "both"."""
+    """Return a figure for line plots and its axes.
+
+    `grid` says which axes get light grid lines: "x", "y" or "both".
+    """
     figure, axes = subplots(rows, columns, width, height, FigureClass=LineFigure, **options)
     for ax in axes.flat:
         ax.grid(color="0.92", axis=grid)
@@ -153,7 +156,7 @@ def map_rows(
 
 
 def draw_line(ax: Axes, x: Sequence[float] | np.ndarray, values: Any, **style: Any) -> None:
-    """Draw values `(n,)`, or the mean of values `(seeds, n)` with a band of their range."""
+    """Draw values `(n,)`, or the mean of values `(seeds, n)` with a band that spans their range."""
     by_seed = np.atleast_2d(values)
     ax.plot(x, by_seed.mean(axis=0), **style)
     if len(by_seed) > 1:

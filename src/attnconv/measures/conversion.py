@@ -77,7 +77,7 @@ class Conversion(BaseModel):
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """Return the test accuracies of the CNN and of attention, each also with mirror images."""
+        """Return both networks' test accuracies, without and with mirror images (`right_mirrored`)."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,

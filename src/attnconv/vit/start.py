@@ -168,7 +168,10 @@ def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float)
 
 @torch.no_grad()
 def zero_queries(attention: Any) -> None:
-    """Set an attention layer's query weights to zero, and the biases of queries and their norm."""
+    """Set an attention layer's query weights and biases to zero.
+
+    If the layer normalises its queries, the bias of this normalisation is set to zero as well.
+    """
     qkv, heads = attention.qkv, attention.num_heads
     rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
     # most layers list all queries first, some the query, key and value of each head
