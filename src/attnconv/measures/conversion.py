@@ -77,7 +77,7 @@ class Conversion(BaseModel):
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """Return both networks' test accuracies, without and with mirror images (`right_mirrored`)."""
+        """Return both networks' test accuracies, without and with mirror images."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,
