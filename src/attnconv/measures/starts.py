@@ -144,7 +144,7 @@ class Answer:
 
 
 def judge(records: Records) -> dict[str, Answer]:
-    """Answer each question of `RULES` from the finished runs, and "helps" for each tier.
+    """Answer each question of `RULES` from the finished runs, with one answer per tier for "helps".
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
     because the standard error requires them.

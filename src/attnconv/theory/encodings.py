@@ -425,8 +425,7 @@ def learned_shift_scores(
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return q . r_delta, the second term of equation (8), by key row and by key column.
 
-    The parts are not scaled. The sum of the parts for a key's row and for its column is q .
-    r_delta.
+    The parts are not scaled. The parts for a key's row and column sum to q . r_delta.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))
