@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def largest_gap(ours: Tensor, reference: Tensor) -> float:
-    """Return the largest absolute difference of two tensors, relative to the reference.
+    """Return the largest absolute difference between two tensors, relative to the reference.
 
     The difference is divided by the largest absolute value of the reference, unless that is zero.
     Raises ValueError if the shapes differ.

@@ -140,7 +140,7 @@ def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     """Read images `(N, 32, 32, 3)` uint8 and labels `(N,)` int64 from `folder/<class>/*.png`.
 
-    Raises ValueError unless there are `expected` images, with equally many of each class.
+    Raises ValueError unless there are `expected` images, with the same number in each class.
     """
     found = sorted(path.name for path in folder.glob("*/"))
     if found != sorted(CIFAR10_CLASSES):

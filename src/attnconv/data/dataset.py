@@ -17,7 +17,7 @@ from ..store import tensor_digest
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The name of a data set in prose, and the side (in pixels) and channels of its images."""
+    """The name of a data set in prose, with its images' side in pixels and number of channels."""
 
     label: str
     image_size: int

@@ -85,8 +85,8 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
     other two come from scikit-image, which the extra `book` installs, and are CC0: `chelsea`, a cat
     photographed by Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
     (openclipart.org/detail/158377/horse-by-marauder). With `size`, the picture is reduced to that
-    height and width by averaging. Raises ValueError for an unknown name, and ImportError if a
-    picture needs scikit-image and it is missing.
+    height and width by averaging. Raises ValueError for an unknown name, and ImportError if
+    scikit-image is needed but missing.
     """
     if name not in PHOTOGRAPHS + PICTURES:
         known = ", ".join(PHOTOGRAPHS + PICTURES)
@@ -108,7 +108,7 @@ def middle_square(image: Tensor, side: int) -> Tensor:
 
 
 def _pixels_of(name: str) -> np.ndarray:
-    """Return a picture `(H, W, 3)` uint8 of scikit-learn or scikit-image."""
+    """Return a picture `(H, W, 3)` uint8 from scikit-learn or scikit-image."""
     if name in PHOTOGRAPHS:
         from sklearn.datasets import load_sample_image
 

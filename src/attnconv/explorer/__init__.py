@@ -38,7 +38,7 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return the modules as one script without imports, for "page", "widget" or "worker".
+    """Return the modules as one script without imports, for the host "page", "widget" or "worker".
 
     The worker's script is not a module, because Chromium does not start a module worker in a page
     that was opened as a file.

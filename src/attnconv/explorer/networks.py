@@ -40,10 +40,10 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
     """Add trained networks for CIFAR-10 to a payload, with their weights in half precision.
 
     `data["networks"]` contains each record's id, model, label, source, test accuracy,
-    `architecture` and weights file, which is loaded on request. `data["classes"]` contains the name
-    of each logit's class, and `data["input"]` contains the side of the input in pixels and the mean
-    and std of each channel. The payload itself is returned. Raises ValueError for a network that
-    the page cannot run, and FileNotFoundError if no weights were kept.
+    `architecture` and weights file, which is loaded on request. `data["classes"]` contains the
+    class name for each logit, and `data["input"]` contains the side of the input in pixels and the
+    mean and std of each channel. The payload itself is returned. Raises ValueError for a network
+    that the page cannot run, and FileNotFoundError if no weights were kept.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
@@ -104,7 +104,7 @@ def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
 
 
 def _layer(block: Block) -> dict[str, Any]:
-    """Return the number of heads of a layer, the name of their encoding, and the norms' epsilon."""
+    """Return a layer's number of heads, the name of its encoding, and the epsilon of its norms."""
     attention, epsilon = block.attention, block.attention_norm.eps
     if isinstance(attention, ContentAttention):
         return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": "content"}
@@ -115,12 +115,12 @@ def _layer(block: Block) -> dict[str, Any]:
 
 
 def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules without submodules, by name and in order."""
+    """Yield each module without submodules, with its name, in order."""
     return ((name, leaf) for name, leaf in module.named_modules() if not list(leaf.children()))
 
 
 def _step(name: str, module: nn.Module) -> dict[str, Any]:
-    """Return one step of a CNN on square images."""
+    """Describe one step of a CNN for square images."""
     match module:
         case nn.Conv2d(kernel_size=(size, _), padding=(frame, _)):
             return {"kind": "convolution", "name": name, "kernel": size, "padding": frame}

@@ -121,7 +121,7 @@ def _entry(record: RunRecord) -> dict[str, Any]:
 def _content_entry(
     payload: Payload, record: RunRecord, maps: Mapping[str, list[dict[str, Tensor]]]
 ) -> dict[str, Any]:
-    """Return the entry of a run of a content-based model, with one file per image and layer."""
+    """Return the entry for a run of a content-based model, with one file per image and layer."""
     files = {
         image: [
             payload.file(f"{record.name}--{image}--layer{n}", layer, on_request=True)
@@ -145,8 +145,8 @@ def _content_entry(
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
     """Return a model's scores for one normalised image `(1, C, H', W')`, in one file per layer.
 
-    Each file holds `queries` `(Q, 2)`, which are all pixels, and the parts of the scores: `content`
-    `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)` and `columns` `(N_h, Q, W)`.
+    Each file holds `queries` `(Q, 2)`, which lists all pixels, and the parts of the scores:
+    `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)` and `columns` `(N_h, Q, W)`.
     """
     layers = []
     for parts in score_parts(model, images):
@@ -156,7 +156,7 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
 
 
 def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
-    """Return maps `(N_h, H, W, H, W)` of every query pixel as a file's tensors."""
+    """Return the tensors of a file with the maps `(N_h, H, W, H, W)` of every query pixel."""
     queries = pixels(*probabilities.shape[-2:])
     return {"queries": queries, "probabilities": probabilities.flatten(1, 2)}
 
@@ -164,7 +164,7 @@ def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
 def _maps_of_model(
     model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return, by name, the files of a model for some test images and for the mean maps."""
+    """Return, by name, the files with a model's maps for some test images and its mean maps."""
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
     means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
@@ -178,7 +178,7 @@ def _maps_of_model(
 def _maps_of_record(
     content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return, by name, the files of a record for its images and for the mean maps."""
+    """Return, by name, the files with a record's maps for some images and its mean maps."""
     queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
     return {
         image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
@@ -196,7 +196,7 @@ def attention_payload(
 ) -> Payload:
     """Return the payload of the view "attention" for runs of self-attention models.
 
-    The maps of a content-based model come from the record of its run, which has them for a few
+    The maps of a content-based model come from the record of its run, which stores them for a few
     query pixels. If `models` contains the trained model under the name of the run, the maps are
     computed from the model for every query pixel instead.
     """
@@ -226,7 +226,7 @@ def _digits(payload: Payload, count: int) -> list[str]:
 
 
 def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
-    """Add the images for which records have maps, and return their kind, number and name.
+    """Add the images whose maps the records store, and return the kind, number and name of each.
 
     CIFAR-10 images are added only if they are on this machine.
     """

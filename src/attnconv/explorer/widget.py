@@ -19,8 +19,8 @@ class Explorer(anywidget.AnyWidget):
 
     `state` maps names to text, as in the address of the book's page, for example
     `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and the
-    reader's choices change `state`. A query that follows the pointer is reported when the pointer
-    rests.
+    reader's choices change `state`. A query that follows the pointer is reported only when the
+    pointer stops.
     """
 
     _esm = script("widget")

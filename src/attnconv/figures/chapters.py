@@ -102,7 +102,7 @@ def exactness(record: RunRecord) -> Figure:
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """Draw the network of section 4.1 with the sizes of a model, and one of its blocks."""
+    """Draw the network of section 4.1, labelled with a model's sizes, and one of its blocks."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
@@ -182,7 +182,7 @@ def claim() -> Figure:
     """Draw Theorem 1 on a photograph: a Sobel filter by convolution and by nine heads.
 
     The rings mark the pixels to which the heads attend from one query pixel, drawn at six times
-    their distances from it.
+    their true distance from it.
     """
     sobel = nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
@@ -204,7 +204,7 @@ def claim() -> Figure:
 
 
 def score_maps(maps: Tensor, titles: Sequence[str], query: Sequence[int]) -> Figure:
-    """Draw signed scores `(n, H, W)` of one query pixel, each on its own scale, two in a row."""
+    """Draw maps `(n, H, W)` of one query's signed scores, two per row, each on its own scale."""
     figure = image_grid(list(maps), titles, columns=2)
     for ax in figure.axes[: len(maps)]:
         mark_query(ax, query)
@@ -277,7 +277,8 @@ def alpha_curves(
 ) -> Figure:
     """Draw a quantity against alpha, with a line for each dtype (the keys of `curves`).
 
-    `derived`: the threshold that the theory gives for each dtype, drawn as a vertical line.
+    `derived` contains the threshold that the theory gives for each dtype, which is drawn as a
+    vertical line.
     """
     figure, ax = line_plot(6.5, 3.6)
     for name, values in curves.items():
@@ -299,8 +300,9 @@ def curves(
 ) -> Figure:
     """Draw a line for each named series against a common x, by default 1, 2, ...
 
-    Values `(seeds, n)` are drawn as their mean with a band of their range. `log` names the axes
-    ("x", "y" or "xy") that are logarithmic. The colours of `ordered` lines run from dark to light.
+    Values `(seeds, n)` are drawn as their mean with a band that spans their range. `log` names the
+    axes ("x", "y" or "xy") that are logarithmic. The colours of `ordered` lines run from dark to
+    light.
     """
     figure, ax = line_plot(6, 3.2)
     for number, (name, values) in enumerate(series.items()):

@@ -36,8 +36,9 @@ def figure_1(
     """Draw Figure 1: an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
     The maps show the pixels around the query that the dashed frame in the image encloses.
-    `probabilities`: `(N_h, H, W, H, W)`, by default those of nine quadratic heads at the shifts of
-    a 3 x 3 kernel. The default image is a photograph, the default query its centre.
+    `probabilities` have the shape `(N_h, H, W, H, W)`; by default, they are those of nine quadratic
+    heads centred on the shifts of a 3 x 3 kernel. The default image is a photograph, and the
+    default query is its centre.
     """
     image = load_photograph("flower", (12, 16)) if image is None else image
     height, width = image.shape[:2]
@@ -76,9 +77,9 @@ def _not_run(model: str) -> str:
 def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
     """Draw Figure 2: test accuracy by epoch, for ResNet18 and three attention networks.
 
-    Several runs of a model are drawn as their mean with a band from the lowest to the highest. For
-    runs of the paper tier, a triangle at the right edge marks the published accuracy. A model
-    without a record is listed with its `state`, as returned by `Records.state`.
+    Several runs of a model are drawn as their mean with a band from the lowest to the highest
+    value. For runs of the paper tier, a triangle at the right edge marks the published accuracy. A
+    model without a record is listed with its `state`, as returned by `Records.state`.
     """
     return _accuracy_curves(records, FIGURE_2, state)
 
@@ -147,8 +148,8 @@ def figure_11(
 
     The upper row shows V_q^conv = W^conv E_q, the lower row V_q^SA = W^SA A_q. The shapes are
     `(D_in * D_out, K^2)` for W_conv, `(K^2, T)` for E_q, `(D_in * D_out, N_h)` for W_SA, and
-    `(N_h, T)` for A_q. By default, the matrices are made for the paper's sizes: a 2 x 2 kernel,
-    five heads, two input and three output channels.
+    `(N_h, T)` for A_q. The default matrices have the paper's sizes: a 2 x 2 kernel, five heads, two
+    input and three output channels.
     """
     if W_conv is None or E_q is None or W_SA is None or A_q is None:
         W_conv, E_q, W_SA, A_q = _factorisation()

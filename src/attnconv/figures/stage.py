@@ -57,7 +57,7 @@ def still() -> Figure:
 
 
 def convolution_of(kernel: Tensor) -> nn.Conv2d:
-    """Return the convolution of one channel with a kernel `(3, 3)`, in double precision."""
+    """Return the one-channel convolution with the given kernel `(3, 3)`, in double precision."""
     conv = nn.Conv2d(1, 1, kernel_size=3, padding=1, bias=False).double()
     conv.weight.data = kernel.double()[None, None]
     return conv
@@ -69,7 +69,7 @@ def temple() -> Tensor:
 
 
 def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> None:
-    """Draw two outputs `(3, 1, H, W)` as one picture: the second one from column `seam` on."""
+    """Draw two outputs `(3, 1, H, W)` as one picture, the second starting at column `seam`."""
     limit = convolved.detach().abs().quantile(0.98)
     halves = convolved[..., :seam], attended[..., seam:]
     shown = (torch.cat(halves, dim=-1).detach() / limit).clamp(-1, 1)
@@ -81,8 +81,8 @@ def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> Non
 def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
     """Draw the plane of offsets: the kernel's pixels, the heads' centres and soft heads' widths.
 
-    `centers`: `(9, 2)`; `alphas`: None for exact heads. The width of a head is one standard
-    deviation, `1 / sqrt(2 alpha)`.
+    `centers` has the shape `(9, 2)`, and `alphas` is None for exact heads. The width of a head is
+    one standard deviation, `1 / sqrt(2 alpha)`.
     """
     for head, (pixel, center) in enumerate(
         zip(shift_set((3, 3)).tolist(), centers.tolist(), strict=True)
@@ -177,8 +177,8 @@ def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
 def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
     """Draw, over a grey image, where heads look from `QUERY`: a cloud and a dot for each head.
 
-    `maps`: `(N_h, H, W, H, W)`. As on the stage, heads with nearly uniform attention have only a
-    faint cloud.
+    `maps` have the shape `(N_h, H, W, H, W)`. As on the stage, heads with nearly uniform attention
+    have only a faint cloud.
     """
     height, width = maps.shape[1:3]
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)

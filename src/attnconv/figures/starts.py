@@ -12,7 +12,7 @@ SHOWN = ("vit-5k", "vit-10k", "vit-50k")
 
 
 def starts(records: Records) -> Figure:
-    """Draw test accuracy against the number of training images, one line for each start.
+    """Draw test accuracy against the number of training images, with one line for each start.
 
     Each disc is one seed, and the lines join the means over the seeds.
     """

@@ -41,7 +41,7 @@ def finish(figure: Figure, source: str = "") -> Figure:
 def subplots(
     rows: int, columns: int, width: float, height: float, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure of this size in inches and its axes, an array of `rows` by `columns`."""
+    """Return a figure of the given size in inches, and its axes as a `rows` x `columns` array."""
     return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **SHEET, **options)
 
 
@@ -100,9 +100,9 @@ def draw_maps(
 ) -> list[AxesImage]:
     """Draw each map `(H, W)` on one of the axes, hide the axes left over, and return the images.
 
-    `titles`: by default "head 1", "head 2", ...; () for none. `query`: the pixel to mark in each
-    map. `limits`: the values at the ends of the colour scale; None is replaced by the smallest or
-    largest value of each map.
+    The default `titles` are "head 1", "head 2", ...; pass () for none. `query` is the pixel to mark
+    in each map. `limits` are the values at the ends of the colour scale; None is replaced by the
+    smallest or largest value of each map.
     """
     images = []
     titles = [f"head {n + 1}" for n in range(len(maps))] if titles is None else titles
@@ -130,7 +130,8 @@ def map_grid(
 ) -> tuple[Figure, list[AxesImage]]:
     """Draw maps `(H, W)` in a figure of their own, `columns` in a row (0: all); see `draw_maps`.
 
-    `cell`: width and height of each map, `margin`: the remaining size of the figure, in inches.
+    `cell` is the width and height of each map, and `margin` is what the figure adds to the total
+    width and height of the maps, all in inches.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)
@@ -148,7 +149,7 @@ def map_rows(
 ) -> None:
     """Draw a list of maps on each row of axes, with its label on the left; see `draw_maps`.
 
-    `titles`: the titles of the first rows, by row; any remaining rows have none.
+    `titles` lists the titles row by row; rows beyond the end of the list have none.
     """
     for number, (line, maps, label) in enumerate(zip(axes, rows, labels, strict=True)):
         draw_maps(line, maps, titles[number] if number < len(titles) else (), **options)

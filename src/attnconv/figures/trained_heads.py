@@ -54,7 +54,7 @@ INK = "#B00020"  # of the query and the kernel, no head's colour
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
     """Return the probability above which pixels contain `share` of the mass.
 
-    It is the level of the border of a highest-density region.
+    This is the probability at the border of a highest-density region.
     """
     ordered = np.sort(probabilities.ravel())[::-1]
     return float(ordered[np.searchsorted(ordered.cumsum(), share * ordered.sum())])
@@ -63,11 +63,11 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
     """Draw Figure 3: the heads of one layer at several steps of training.
 
-    `layer`: from 1; by default the fourth of six. The darkness of a pixel is the sum of the heads'
-    attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax mass, which is
-    computed on 11 x 11 pixels around the query. A head's centre is marked by a dot, or by a square
-    if one pixel has over 90 % of the mass, a cross if the head is too flat for a contour, or a ring
-    on the frame if the centre lies outside.
+    `layer` counts from 1; the default is the fourth of six. The darkness of a pixel shows the sum
+    of the heads' attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax
+    mass, which is computed on 11 x 11 pixels around the query. A head's centre is marked by a dot,
+    or by a square if one pixel has over 90 % of the mass, a cross if the head is too flat for a
+    contour, or a ring on the frame if the centre lies outside.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -175,7 +175,7 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
 
 
 def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form: str) -> None:
-    """Draw the number of a head, and a mark of this form, at its centre.
+    """Draw a head's number and a mark of the given form at the head's centre.
 
     If the centre lies outside the frame, a ring on the frame replaces the mark.
     """
@@ -341,7 +341,7 @@ def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
     """Draw the paths of the heads' centres `(steps, N_h, 2)`, in pixels from the query.
 
     A path starts at a ring and ends at a disc. The dashed square encloses the pixels of a 3 x 3
-    kernel. `reach`: the pixels shown on each side of the query.
+    kernel. `reach` is the number of pixels shown on each side of the query.
     """
     ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
     for head in range(centers.shape[1]):
@@ -355,7 +355,7 @@ def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
 def layer_paths(record: RunRecord) -> Figure:
     """Draw the paths of the centres in each 3 x 3 layer during training.
 
-    A path, in the colour of its head, starts at a ring and ends at a disc. Dots are pixels.
+    Each path has the colour of its head, starts at a ring and ends at a disc. Dots mark pixels.
     """
     layers = kernel_layers(record, "centers")
     figure, axes = line_plots(2, -(-len(layers) // 2), 7.5, 5.4)
@@ -374,7 +374,7 @@ def layer_paths(record: RunRecord) -> Figure:
 def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figure:
     """Draw the attention maps of the heads of a 3 x 3 layer, before (top) and after training.
 
-    `layer`: from 1 among the 3 x 3 layers. The query is the middle of `side` x `side` pixels.
+    `layer` counts the 3 x 3 layers from 1. The query is the middle one of `side` x `side` pixels.
     """
     figure, axes = subplots(2, KERNEL**2, 7.5, 2.2)
     wanted = [n for n, c in enumerate(record.history.layers("centers")) if c.shape[1] == KERNEL**2]
@@ -404,7 +404,7 @@ def arm_accuracies(records: Records) -> Figure:
 
 
 def over_training(records: Records, arms: Sequence[str]) -> Figure:
-    """Draw the heads' mass on the nearest pixel and the distance moved, against the epochs.
+    """Draw the heads' mass on the nearest pixel, and the distance they have moved, by epoch.
 
     Lines are means over heads, 3 x 3 layers and seeds; bands show the range over the seeds. The
     distance is in pixels from the initial position of a head.

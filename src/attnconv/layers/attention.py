@@ -156,7 +156,7 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Return the output for `(H, W, B, D_in)` in tiles, or None if tiles are not worthwhile."""
+        """Compute the output for `(H, W, B, D_in)` in tiles; return None if tiles do not pay."""
         height, width, batch, dim = X.shape
         if self._drops or not tiles_may_pay(height, width):
             return None
@@ -251,7 +251,7 @@ class ContentAttention(nn.Module):
         return self.value(averages.transpose(1, 2).flatten(2)).unflatten(1, (height, width))
 
     def _positions(self, keys: Tensor) -> Tensor:
-        """Return the row and the column of each key pixel, one-hot: `(T, H + W)`."""
+        """Return the row and column of each key pixel as one-hot vectors: `(T, H + W)`."""
         height, width = keys.shape[2:4]
         like_keys = {"dtype": keys.dtype, "device": keys.device}
         row = torch.eye(height, **like_keys).unsqueeze(1).expand(-1, width, -1)

@@ -161,7 +161,7 @@ def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.C
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
     """Return the image sizes on which the network runs each position-only layer, by module.
 
-    The sizes are recorded by passing an image of zeros through a copy of the network. Raises
+    The sizes are recorded by passing an all-zero image through a copy of the network. Raises
     TypeError for attention that depends on the image.
     """
     network = copy.deepcopy(network).eval()

@@ -87,7 +87,7 @@ def add_shifted(
 class _AddShifted(torch.autograd.Function):
     """The sum of shifted images, with a gradient that is also a sum of shifted images.
 
-    Autograd's own gradient would allocate an image of zeros for each head.
+    Autograd's own gradient would allocate an all-zero image for each head.
     """
 
     @staticmethod

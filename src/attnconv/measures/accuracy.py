@@ -41,9 +41,10 @@ def logits_by_batch(
 class Accuracy:
     """Test accuracy over the runs of one model.
 
-    `last`: the mean over the runs after their last epoch; `spread`: the sample standard deviation
-    over the runs, None for one run; `best`: the mean over the runs in their best epochs; `seeds`:
-    the number of runs; `epochs`: the length of the training, such as "20" or "20 or 60".
+    `last` is the mean over the runs after their last epoch, `spread` is the sample standard
+    deviation over the runs (None for one run), and `best` is the mean over the runs in their best
+    epochs. `seeds` is the number of runs, and `epochs` is the length of the training, such as "20"
+    or "20 or 60".
     """
 
     last: float
@@ -54,7 +55,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, runs: Sequence[RunRecord]) -> "Accuracy":
-        """Return the accuracy of at least one run."""
+        """Return the accuracy over the given runs, of which there must be at least one."""
         last = [record.accuracy for record in runs]
         return cls(
             last=statistics.mean(last),
@@ -66,12 +67,12 @@ class Accuracy:
 
     @property
     def conditions(self) -> str:
-        """The sample behind the numbers: "3 seeds, 20 epochs"."""
+        """The sample behind the numbers, such as "3 seeds, 20 epochs"."""
         return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
 
     @property
     def deviation(self) -> str:
-        """The standard deviation as text, "± 0.0041"; empty for one run."""
+        """The standard deviation as text, such as "± 0.0041"; empty for a single run."""
         return "" if self.spread is None else f"± {self.spread:.4f}"
 
     def __str__(self) -> str:

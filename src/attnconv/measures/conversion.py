@@ -29,7 +29,7 @@ CONVERSION_FILE = "conversion.json"
 class Answers(BaseModel):
     """The number of test images that a network classifies correctly, and the time in seconds.
 
-    `right_mirrored`: the number of correct classifications if the logits of each image and of its
+    `right_mirrored` is the number of correct classifications when the logits of each image and its
     mirror image are summed.
     """
 
@@ -43,8 +43,8 @@ class Answers(BaseModel):
 class Converted(Answers):
     """The answers of a network converted to attention, compared with those of the CNN.
 
-    `same_class`: the number of images that both put into the same class. `largest_gap`: the largest
-    difference between their logits, relative to the largest logit of the CNN.
+    `same_class` is the number of images that both networks put into the same class. `largest_gap`
+    is the largest difference between their logits, relative to the largest logit of the CNN.
     """
 
     same_class: int
@@ -56,8 +56,8 @@ class Conversion(BaseModel):
     """The answers of the trained CNN of a run, and of its conversion to attention.
 
     For `attention`, one-hot heads are executed as shifts of the image; for `softmax`, the scores
-    and the softmax of every head are computed at every query. `smallest_margin`: the smallest
-    difference between the CNN's two largest logits of an image, relative to the largest logit of
+    and the softmax of every head are computed at every query. `smallest_margin` is the smallest
+    difference between the CNN's two largest logits for an image, relative to the largest logit over
     all images.
     """
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """A measured cost: multiply-adds as torch counts them, median seconds, and peak MiB added."""
+    """A measured cost: multiply-adds (torch's count), median seconds, and MiB added at the peak."""
 
     products: float
     seconds: float

@@ -147,7 +147,7 @@ def _saved(example: Example) -> nn.Module:
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative gap to the network that it may have."""
+    """A way to deploy a network, and the largest relative gap that it may introduce."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5
@@ -167,7 +167,7 @@ ROUTES: dict[str, Route] = {
 
 
 class Outcome(NamedTuple):
-    """The result of a route: whether it works, and its gap or the reason why there is no gap."""
+    """The result of a route: whether it works, and its gap, or why none could be measured."""
 
     works: bool
     gap: float | None

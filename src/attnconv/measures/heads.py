@@ -61,7 +61,7 @@ class Heads:
 
     @property
     def alone(self) -> Tensor:
-        """Return whether no other head of the layer has the same best shift, `(N_h,)`."""
+        """Return, for each head, whether no other in the layer has its best shift: `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property
@@ -93,7 +93,7 @@ class Heads:
         return len(kernel & {tuple(shift) for shift in taken})
 
     def by_locality(self) -> Tensor:
-        """Return the indices of the heads, `(N_h,)`, from the most local one, as in Figure 5."""
+        """Return the indices `(N_h,)` of the heads, the most local head first, as in Figure 5."""
         return self.mass.argsort(descending=True, stable=True)
 
 
@@ -217,10 +217,10 @@ def _layer_inputs(
 def content_maps(
     model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
 ) -> ContentMaps:
-    """Summarise the attention of a trained model with content, small enough for a run record.
+    """Summarise the attention of a trained model with content compactly enough for a run record.
 
-    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` holds images by
-    kind, whose scores are stored individually.
+    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` holds, by kind,
+    images whose scores are stored individually.
     """
     training = model.training
     model.eval()
@@ -243,7 +243,7 @@ def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
-    """Return the scores of single images at the query pixels, their content part in float16."""
+    """Return the scores of single images at the query pixels, with the content part in float16."""
     layers = list(score_parts(model, images))
     row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
     content, rows, columns = (

@@ -37,12 +37,12 @@ IMAGE_SIZE = 32
 class LayerReport:
     """The measures of one layer, as returned by `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)`: the attention averaged over the images. `heads`: each head's best
-    offset, `heads.shifts`, and the mean mass there, `heads.mass`. Three measures have the shape
-    `(N_h,)`: `mean_distance`, the distance `|k - q|` in tokens, weighted by the attention;
-    `off_convolution`, the result of that function; and `prefix_mass`, the attention of patches to
-    class, distillation and register tokens, which `maps` leave out. `residual` `(K, K)`: that of
-    Lemma 3, with one mixture of heads for all images and queries.
+    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads` gives each head's
+    best offset, `heads.shifts`, and the mean mass there, `heads.mass`. Three measures have the
+    shape `(N_h,)`: `mean_distance`, the distance `|k - q|` in tokens, weighted by the attention;
+    `off_convolution`, the result of the function of that name; and `prefix_mass`, the attention of
+    patches to class, distillation and register tokens, which `maps` leaves out. `residual` `(K, K)`
+    is that of Lemma 3, with one mixture of heads for all images and queries.
     """
 
     name: str
@@ -198,7 +198,7 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
 
 
 def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
-    """Return the relative distance of each head to the nearest convolution, `(N_h,)`.
+    """Return the relative distance of each head from the nearest convolution, `(N_h,)`.
 
     `maps` have the shape `(B, N_h, H, W, H, W)`. The distance is `||A - C||_F / ||A||_F` for the
     attention A of the queries whose K x K kernel lies inside the image, as in Lemma 3, and the

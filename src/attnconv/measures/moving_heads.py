@@ -39,7 +39,7 @@ def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
     """Count the pixels of a K x K kernel that are the nearest pixel of at least one head.
 
-    `centers` `(N_h, 2)`; the pixels of the kernel are those of `grid.shift_set`.
+    `centers` has the shape `(N_h, 2)`, and the pixels of the kernel are those of `grid.shift_set`.
     """
     kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
     return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
@@ -48,8 +48,8 @@ def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     """Return the probability that each head assigns to the pixel nearest to its centre.
 
-    `centers` has the shape `(..., 2)`, `alpha` and the result `(...)`; the result is in float64.
-    This is equation (18), away from borders, for centres anywhere.
+    `centers` has the shape `(..., 2)`; `alpha` and the result, in float64, have the shape `(...)`.
+    This is equation (18) for arbitrary centres, away from borders.
     """
     centers, alpha = centers.double(), alpha.double()[..., None, None]
     near = torch.arange(-REACH, REACH + 1, device=centers.device)
@@ -78,7 +78,7 @@ def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
-    """Count each layer's distinct pixels nearest to trained heads, inside the kernel or not."""
+    """Count, by layer, the distinct pixels nearest to trained heads, inside the kernel or not."""
     return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 
@@ -104,7 +104,7 @@ def mass_on_nearest_pixel_by_layer(record: RunRecord) -> list[Tensor]:
 
 
 def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
-    """Return the largest residual of Lemma 3 of each trained layer."""
+    """Return each trained layer's largest residual of Lemma 3."""
     return [
         lemma_3_residual(encoding, *record.grid, KERNEL).max().item()
         for encoding in record.history.encodings()
@@ -130,7 +130,7 @@ def effective_kernel(layer: ConvAsAttention) -> Tensor:
 
 
 def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
-    """Return the convolution nearest to a layer, of the layer's kernel size, and its distance.
+    """Return the convolution nearest to a layer, with the layer's kernel size, and its distance.
 
     The distance is the norm of the weights that the layer applies outside the kernel, relative to
     the norm of all its weights, away from borders. Raises ValueError for layers with stride,
@@ -157,7 +157,7 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
 def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
     """Replace the attention layers of a converted network with their nearest convolutions.
 
-    Returns a copy of the network, changed, and the distance of each layer from its convolution.
+    Returns a changed copy of the network, and the distance of each layer from its convolution.
     """
     model, distances = copy.deepcopy(model), []
     for path, layer in list(model.named_modules()):

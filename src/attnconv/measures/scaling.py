@@ -22,7 +22,7 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A property that varies towards the paper's value; all others stay at the small tier's."""
+    """A property varied towards the paper's value while all others stay as in the small tier."""
 
     name: str
     question: str
@@ -87,7 +87,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """Apply `RULE`: narrows, widens or no change shown."""
+        """The verdict by `RULE`: "narrows", "widens" or "no change shown"."""
         fall = self.first - self.last
         if abs(fall) <= STANDARD_ERRORS * self.standard_error:
             return "no change shown"
@@ -123,8 +123,8 @@ RESAMPLES = 2000
 class Setting:
     """The runs of one tier, with the quantities to which a power law relates their errors.
 
-    `scale`: these quantities, for example `(parameters, epochs, tokens)`. `compute`: the
-    floating-point operations of the whole training.
+    `scale` contains these quantities, for example `(parameters, epochs, tokens)`. `compute` is the
+    number of floating-point operations in the whole training.
     """
 
     tier: str
@@ -157,7 +157,7 @@ def fit(settings: Sequence[Setting]) -> PowerLaw:
 
 
 def _inputs(settings: Sequence[Setting]) -> np.ndarray:
-    """Return `[1, *log(scale)]` for each run; ValueError if the runs do not determine a fit."""
+    """Return `[1, *log(scale)]` for each run; raise ValueError if these do not determine a fit."""
     rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
     if not settings or np.linalg.matrix_rank(rows) < rows.shape[1]:
         raise ValueError(
@@ -202,8 +202,8 @@ def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, f
 class Prediction:
     """A test error predicted by a power law, with its 95 % interval and the check of the law.
 
-    `left_out`: the setting that the check predicts from the others; its mean test error is
-    `measured`. `holds`: whether the check permits the prediction.
+    `left_out` is the setting that the check predicts from the others; its mean test error is
+    `measured`. `holds` says whether the check permits the prediction.
     """
 
     error: float
@@ -276,7 +276,7 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
 
 
 def answers(records: Records) -> dict[str, Change | str]:
-    """Return the answer for each axis, by name: a `Change`, or which runs are missing."""
+    """Return the answer for each axis, by name: a `Change`, or text that names the missing runs."""
     attention, resnet = (
         {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS

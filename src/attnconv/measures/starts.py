@@ -120,7 +120,7 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def stays(shares: Sequence[float]) -> str:
-    """Return stay, partly stay or leave, by the rule "stays", from the shares of several runs."""
+    """Apply the rule "stays" to the shares of several runs; return stay, partly stay or leave."""
     share = float(np.mean(shares))
     if share >= 0.75:
         return "stay"
@@ -144,10 +144,10 @@ class Answer:
 
 
 def judge(records: Records) -> dict[str, Answer]:
-    """Answer each question of `RULES` from the finished runs, the question "helps" by tier.
+    """Answer each question of `RULES` from the finished runs, with one answer per tier for "helps".
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
-    which the standard error requires.
+    because the standard error requires them.
     """
     found, judged = accuracies_of(records), {}
     ours, default = "vit-convolution", "vit-default"

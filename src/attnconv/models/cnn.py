@@ -76,7 +76,7 @@ def _group(fan_in: int, fan_out: int) -> nn.Sequential:
 
 
 def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Return a 3 x 3 convolution, initialised so that outputs copy inputs where it can.
+    """Return a 3 x 3 convolution, initialised so that its outputs copy its inputs where possible.
 
     Each of the first `min(fan_in, fan_out)` outputs starts as a copy of one input.
     """

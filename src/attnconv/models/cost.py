@@ -63,7 +63,7 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
 
 
 def _terms(module: nn.Module) -> int:
-    """Return the number of products per output value of linear maps and convolutions, else 0."""
+    """Return the number of products per output value of a linear map or convolution, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
     # position-only attention itself multiplies the weights of its layer `value`, head by head

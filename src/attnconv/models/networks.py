@@ -179,7 +179,7 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) ->
 
 
 def _set_width(model: Any, width: int, num_classes: int) -> None:
-    """Replace the stages of torchvision's ResNet18 by stages of the given width."""
+    """Replace the stages of torchvision's ResNet18 with stages of the given width."""
     model.inplanes, block = width, type(model.layer1[0])
     model.bn1 = nn.BatchNorm2d(width)
     model.layer1 = model._make_layer(block, width, 2)

@@ -109,12 +109,12 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 class Tier:
     """A recipe for training on one data set.
 
-    `fixed`: runs are compared by recipe, so changing a parameter of a run requires its `override`.
-    `may_differ`: parameters that may vary within a table, because the book's pages state them with
-    each number. `variant_of`: the tier whose model-specific settings also apply here, before
-    `changes`. `models`: the models that may be trained in this tier (empty: all). `rate_factor`
-    multiplies the models' learning rates. `keeps_weights`: whether the weights of seed 0 are
-    committed.
+    In a `fixed` tier, runs are compared by recipe, so changing a parameter of a run requires its
+    `override`. `may_differ` names parameters that may vary within a table, because the book's pages
+    state them with each number. `variant_of` is the tier whose model-specific settings also apply
+    here, before `changes`. `models` lists the models that may be trained in this tier (empty: all).
+    `rate_factor` multiplies the models' learning rates. `keeps_weights` says whether the weights of
+    seed 0 are committed.
     """
 
     dataset: str

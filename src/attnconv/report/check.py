@@ -46,7 +46,7 @@ START_RUNS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict, its measurement and sample; `where` is the tier, or how the claim was judged."""
+    """A verdict with its measurement and sample; `where` is a tier or says how it was reached."""
 
     where: str
     verdict: str
@@ -58,9 +58,9 @@ class Verdict:
 class NamedClaim:
     """A claim of the theory or of the experiments, with the rule that judges it.
 
-    `place`: where the paper or the book makes the claim. `fixed`: the commit that fixed the rule,
-    "" for the theory. `runs`: the models and tiers whose runs the rule needs. `sample`: what a
-    statement of the theory is computed on.
+    `place` says where the paper or the book makes the claim. `fixed` is the commit that fixed the
+    rule, or "" for the theory. `runs` lists the models and tiers whose runs the rule needs.
+    `sample` says what a statement of the theory is computed on.
     """
 
     name: str
@@ -77,7 +77,7 @@ class NamedClaim:
         return [records.at(tier).command(model) for model, tier in self.runs]
 
     def entry(self, records: Records, verdicts: dict[str, str]) -> dict[str, Any]:
-        """Return the claim as data/claims.json stores it, with these verdicts."""
+        """Return the claim as data/claims.json stores it, with the given verdicts."""
         return {
             "name": self.name,
             "place": self.place,
@@ -180,7 +180,7 @@ def _start(name: str) -> NamedClaim:
 
 
 def all_claims() -> list[NamedClaim]:
-    """Return all claims: of the theory, of the paper's experiments, and of the book's own."""
+    """Return all claims: of the theory, the paper's experiments and the book itself."""
     return [
         *map(_theory, THEORY),
         *(_experiment(claim, ("small", "paper")) for claim in CLAIMS),
@@ -221,7 +221,7 @@ def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim judged again: the verdicts, the recorded ones by tier, and the time in seconds."""
+    """A claim judged again: new verdicts, the recorded ones by tier, and the time in seconds."""
 
     claim: NamedClaim
     verdicts: list[Verdict]
@@ -230,7 +230,7 @@ class Outcome:
 
     @property
     def stands(self) -> bool:
-        """True if the verdicts are the recorded ones, and no statement of the theory fails."""
+        """Whether the verdicts equal the recorded ones and no statement of the theory fails."""
         found = _by_where(self.verdicts)
         return found == self.recorded and "fails" not in found.values()
 
@@ -275,9 +275,10 @@ def judge(claim: NamedClaim, records: Records, recorded: dict[str, dict[str, str
 
 
 def judge_and_print(names: Sequence[str], records: Records) -> bool:
-    """Judge some claims in full, or all of them on one line each if `names` is empty.
+    """Judge and print the claims in `names` in full, or all claims in brief if `names` is empty.
 
-    Returns whether all of them stand. Raises ValueError for an unknown name before judging any.
+    Returns whether all the judged claims stand. Raises ValueError for an unknown name before
+    judging any.
     """
     claims, recorded, changed = select(names) if names else all_claims(), read_recorded(), []
     for claim in claims:
@@ -292,7 +293,7 @@ def judge_and_print(names: Sequence[str], records: Records) -> bool:
 
 
 def names_table(path: Path = CLAIMS_FILE) -> Table:
-    """Return a table, collapsed by default, of all claims by name with their recorded verdicts."""
+    """Return a collapsed table that lists all claims by name, with their recorded verdicts."""
     recorded = read_recorded(path)
     rows = [
         {

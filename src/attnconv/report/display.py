@@ -36,9 +36,9 @@ class Table:
     """A table of text with a header, shown as HTML in a page and as Markdown elsewhere.
 
     `name` is its anchor in a page; `caption` ends with the source of the numbers. `folded` is the
-    label under which a page collapses a table that few readers need; with "", the page shows it.
-    With `stacked`, meant for cells that contain sentences, a narrow screen shows the cells one
-    below another.
+    label under which a page collapses a table that few readers need; if it is "", the page shows
+    the table. With `stacked`, meant for cells that contain sentences, a narrow screen shows the
+    cells one below another.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Note:
     """Sentences, some with a command to copy, shown as HTML in a page and as text elsewhere.
 
     A page can link to a sentence by its anchor, which consists of the prefix `anchor` and the
-    sentence; with "", sentences have no anchors.
+    sentence; if `anchor` is "", sentences have no anchors.
     """
 
     lines: tuple[tuple[str, str], ...]

@@ -18,12 +18,12 @@ Judgement = Callable[..., Answer]
 class Claim:
     """A claim and the rule that judges it.
 
-    `name`: a short name, unique among all claims, for `python -m attnconv check`. `place`: the
-    section of the paper that makes the claim. `text`: the claim in short. `rule`: the rule in
-    words. `needs`: the models whose runs the rule uses. `judge`: the rule in code. `not_small`: why
-    the rule does not apply to small networks; "" if it does. `shown`: the chapter and the anchor
-    where these runs are shown. `fixed`: the commit that fixed the rule, before the first run that
-    it judges.
+    `name` is a short name, unique among all claims, for `python -m attnconv check`. `place` is the
+    section of the paper that makes the claim, and `text` states the claim briefly. `rule` is the
+    rule in words, and `judge` is the rule in code. `needs` lists the models whose runs the rule
+    uses. `not_small` says why the rule does not apply to small networks, or is "" if it does.
+    `shown` is the chapter and the anchor where these runs are shown. `fixed` is the commit that
+    fixed the rule, before the first run that it judges.
     """
 
     name: str
@@ -93,12 +93,12 @@ def verdict(holds: bool) -> str:
 
 
 def grade(amount: float, enough: float, some: float) -> str:
-    """Return `reproduced` for an amount of at least `enough`, `partly` for `some`, or `differs`."""
+    """Return `reproduced` for at least `enough`, `partly` for at least `some`, else `differs`."""
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
-    """Return numbers as text, without decimals if all are whole, as counts in a single run are."""
+    """Return numbers as text, without decimals if all are whole (as are counts in one run)."""
     digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
@@ -136,7 +136,7 @@ def finding(claim: Claim, records: Records) -> Finding:
 
 
 def _by_seed(claim: Claim, runs: Runs) -> str:
-    """Return the verdict of each run, for a claim about one model with several runs."""
+    """Return the verdict for each run, if a claim is about a single model with several runs."""
     if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
         return ""
     alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]

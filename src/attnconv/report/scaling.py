@@ -45,7 +45,7 @@ def settings_table(records: Records) -> Table:
 
 
 def answers_table(records: Records) -> Table:
-    """Answer the question of each axis by the rule of the chapter."""
+    """Answer the question of each axis by the chapter's rule."""
     found, rows = answers(records), []
     for axis in AXES:
         answer = found[axis.name]

@@ -10,7 +10,7 @@ from .display import Table
 
 
 def tier_label(tier: str) -> str:
-    """Return a label for a tier of the chapter: its training images and epochs."""
+    """Return a label for a tier of the chapter: its numbers of training images and epochs."""
     recipe = ALL_TIERS[tier].recipe
     return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
 

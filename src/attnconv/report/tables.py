@@ -33,7 +33,8 @@ from .display import Table
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
     """Return the cost of a model of Table 4 for 32 x 32 images.
 
-    `heads` is the number of heads in each layer, for a run that pruned other heads than the paper.
+    `heads` is the number of heads in each layer, for a run that pruned different heads from the
+    paper's.
     """
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
@@ -126,7 +127,7 @@ def _size(records: Records, model: str) -> str:
 
 
 def small_table(records: Records) -> Table:
-    """Return the small tier's counterpart of Table 4: accuracy over seeds, size, cost, time."""
+    """Return the small tier's version of Table 4: accuracy over seeds, size, cost and time."""
     short, long = records.at("small"), records.at("small-long")
     rows = []
     for model in TABLE_4:

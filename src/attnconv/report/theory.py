@@ -56,7 +56,8 @@ class TheoryClaim:
     """A statement of the theory and the computation that checks it.
 
     `judge` returns what it found and "holds" or "fails"; `rule` says when the statement holds, and
-    `sample` what is computed. `place`: where the paper states it, or the theorem of the book.
+    `sample` what is computed. `place` says where the paper states it, or names the theorem of the
+    book.
     """
 
     name: str
@@ -221,7 +222,7 @@ def _lemma_2() -> Answer:
 
 
 def _off_centre(alpha: float, size: int) -> float:
-    """Return the largest mass, over the queries, that a head centred on (0, 0) puts elsewhere.
+    """Return the largest mass, over all queries, that a head at shift (0, 0) puts elsewhere.
 
     The other pixels are summed directly, because 1 - p would be rounded.
     """

@@ -68,7 +68,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
 
 
 def _evidence(claim: Claim, records: Records) -> tuple[Link, ...]:
-    """Return links to what shows a claim, and to the command that repeats each of its runs."""
+    """Return links to the evidence for a claim and to the commands that repeat its runs."""
     chapter, _, anchor = claim.shown.partition("#")
     kind, _, number = anchor.partition("-")
     shown = f"Figure {number}" if kind == "fig" and number.isdigit() else f"chapter {chapter[:2]}"
@@ -93,7 +93,7 @@ def _why_not(unjudged: Finding) -> str:
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims about the quadratic model only, judged from short and from long runs."""
+    """Return the claims that concern only the quadratic model, judged from short and long runs."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:

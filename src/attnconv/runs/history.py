@@ -55,7 +55,7 @@ class PositionHistory:
 
 
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack the results of `models.snapshot`, whose keys are the numbers of epochs done.
+    """Stack the results of `models.snapshot`, keyed by the number of completed epochs.
 
     Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary for a
     model without such tensors.
@@ -103,7 +103,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 class ScoreParts:
     """The parts that add up to the attention scores of images at the query pixels.
 
-    `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
+    The parts are `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.
     """
 

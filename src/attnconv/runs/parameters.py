@@ -225,7 +225,7 @@ class Folders(Parameters):
 
 
 class Place(Folders):
-    """Set where and how the computation runs.
+    """Where and how the computation runs.
 
     These parameters affect the results only through rounding and the random numbers of dropout.
     """
@@ -355,7 +355,10 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """Return the learning rate at a step of an epoch, both from 0, with `steps` per epoch."""
+        """Return the learning rate at a step of an epoch that has `steps` steps.
+
+        The epoch and the step are counted from 0.
+        """
         by_epoch = self.schedule_every == "epoch"
         now, end = (epoch, self.epochs) if by_epoch else (epoch * steps + step, self.epochs * steps)
         rise = self.warm_up * end

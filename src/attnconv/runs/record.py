@@ -192,7 +192,7 @@ def write_run(
     metrics: list[dict[str, float]],
     attention: dict[str, Tensor] | None = None,
 ) -> RunRecord:
-    """Write a record, partial if `attention` is None, and return it as read back.
+    """Write a record (a partial one if `attention` is None), read it back and return it.
 
     Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is written last.
     """

@@ -57,8 +57,8 @@ def command(**parameters: Any) -> str:
 class Records:
     """The run records of one tier: its finished runs that follow its recipe on CIFAR-10.
 
-    `found` holds such records of all tiers, and `left_out`, by name, the reason why each other
-    record of the folder is excluded. `tier` selects the tier for the methods.
+    `found` holds such records for all tiers, and `left_out` gives, by name, the reason why each
+    other record in the folder is excluded. `tier` is the tier to which the methods apply.
     """
 
     found: list[RunRecord]
@@ -98,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why records of a model are excluded; otherwise "not run" if it has none, or ""."""
+        """Return why a model's records are excluded, or "not run" if it has none, or else ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")

@@ -18,7 +18,7 @@ WEIGHTS_FILE = "weights.safetensors"
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a model by name, each shared one only once."""
+    """Return the parameters and buffers of a model by name, listing shared ones only once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
@@ -90,7 +90,7 @@ def load_model(
 def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
     """Return the model of a record as `load_model` does, with weights from a file in its folder.
 
-    Raises FileNotFoundError if there is no such file, DamagedFile if it cannot be used.
+    Raises FileNotFoundError if there is no such file, and DamagedFile if it cannot be used.
     """
     path = record.folder / file
     if not path.exists():
@@ -126,7 +126,7 @@ def picture_transform(picture: Any) -> Tensor:
 
 
 def _as_array(picture: Any) -> Any:
-    """Return an image as a uint8 array `(H, W, 3)`; ValueError for another shape or type."""
+    """Return an image as a uint8 array `(H, W, 3)`; raise ValueError for other shapes or types."""
     array = np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise ValueError(

@@ -152,7 +152,7 @@ class SeparableEncoding(PositionEncoding):
 class RelativeBias(PositionEncoding):
     """The most general position-only encoding: one free score per head and shift.
 
-    Parameter: `table` `(N_h, 2H - 1, 2W - 1)`, for images up to H x W.
+    The parameter is `table` `(N_h, 2H - 1, 2W - 1)`, for images of up to H x W pixels.
     """
 
     def __init__(self, table: Tensor):
@@ -413,7 +413,7 @@ def learned_content_parts(
 ]:
     """Return the parts of `learned_content_scores`: q . k, and q . r_delta by key row and column.
 
-    The scores of a key are the sum of its three parts. Each part includes the scale.
+    The score of a key is the sum of its three parts. Each part includes the scale.
     """
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows, columns = learned_shift_scores(queries, embedding)
@@ -425,7 +425,7 @@ def learned_shift_scores(
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return q . r_delta, the second term of equation (8), by key row and by key column.
 
-    The parts are not scaled. The part of a key's row plus the part of its column is q . r_delta.
+    The parts are not scaled. The parts for a key's row and column sum to q . r_delta.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))

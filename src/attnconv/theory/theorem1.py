@@ -128,10 +128,10 @@ def softness_bound(
 
     The bound, in float64, is 8 exp(-alpha) times `largest` times the sum of the channel's absolute
     weights. It holds for images whose pixels, including the padding, are at most `largest` in
-    absolute value, and it ignores rounding. The proof (`theorem_1_gap` in proofs/) uses that a
-    head's attention to all pixels but its centre sums to at most 4 exp(-alpha), and that moving a
-    mass m changes the head's average by at most 2 m `largest`. Raises ValueError unless alpha,
-    `largest` and the kernel are finite, and alpha and `largest` are nonnegative.
+    absolute value, and it ignores rounding. The proof (`theorem_1_gap` in proofs/) uses the facts
+    that a head's attention to all pixels but its centre sums to at most 4 exp(-alpha), and that
+    moving a mass m changes the head's average by at most 2 m `largest`. Raises ValueError unless
+    alpha, `largest` and the kernel are finite, and alpha and `largest` are nonnegative.
     """
     for name, value in {"alpha": alpha, "largest": largest}.items():
         if not 0 <= value < math.inf:
@@ -146,7 +146,7 @@ def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: flo
     """Return an alpha at which the error of every output channel is below `gap`.
 
     The other arguments are those of `softness_bound`. Any larger alpha also suffices
-    (`theorem_1_alpha` in proofs/). The result is 0 for a kernel of zeros. Raises ValueError unless
+    (`theorem_1_alpha` in proofs/). The result is 0 for an all-zero kernel. Raises ValueError unless
     `gap` is positive and all arguments are finite.
     """
     if not 0 < gap < math.inf:

@@ -62,7 +62,8 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     Equal parameters on the same machine give equal metrics; on a CPU, they agree bit for bit. If
     `processes` is more than 1, the function starts them itself, even from a notebook, unless
     torchrun or accelerate launch has started them. Raises ValueError if the folders contain a
-    different run, RuntimeError if the loss is not finite, `Interrupted` after SIGINT or SIGTERM.
+    different run, RuntimeError if the loss is not finite, and `Interrupted` after SIGINT or
+    SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
         launch(train, (parameters, dataset), parameters.processes, parameters.device)
@@ -221,7 +222,7 @@ class Training:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def evaluate(self) -> tuple[float, float]:
-        """Return the cross-entropy and accuracy on the test images, divided among the processes."""
+        """Return the test cross-entropy and accuracy, with the images split among the processes."""
         precision = self.parameters.precision
         return evaluate(self.forward, self.data.test, precision, self.processes)
 
@@ -246,7 +247,7 @@ class Training:
         self.bar.set_postfix(shown)
 
     def _keep_state(self, keep_after: Collection[int]) -> None:
-        """Store a snapshot of the heads for the record and the weights for other runs, if due."""
+        """If due, store a snapshot of the heads for the record, and the weights for other runs."""
         epoch = self.progress.epoch
         if epoch in keep_after and self.processes.is_main:
             identity = self.parameters.identity()
@@ -384,7 +385,7 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images to process at a time, so that a batch has about equal parts.
+    """Return how many images to process at a time, so that the parts of a batch are about equal.
 
     On a CPU, memory access dominates the time of a step, so the largest tensor of a layer, the
     values of all heads, is limited to 32 MiB. The whole batch is processed at once on other

@@ -121,9 +121,9 @@ class Interrupted(KeyboardInterrupt):
 def stop_signals() -> Iterator[list[int]]:
     """Collect SIGINTs and SIGTERMs, so that the current step can finish and be saved.
 
-    Yields the list of the numbers received so far. A signal may arrive twice (from the scheduler
-    and through the launcher), so only a SIGINT that arrives more than two seconds after the first
-    signal takes effect immediately.
+    Yields the list of the signal numbers received so far. A signal may arrive twice (from the
+    scheduler and through the launcher), so only a SIGINT that arrives more than two seconds after
+    the first signal takes effect immediately.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -37,7 +37,7 @@ def evaluate(
     """Return the mean cross-entropy and the accuracy of a model.
 
     The accuracy is the share of images whose largest logit is that of the label. If `first` is
-    given, only that many images are used, from the start. If `processes` is given, the images are
+    given, only that many images, taken in order, are used. If `processes` is given, the images are
     divided among them. The model's training or evaluation mode is restored.
     """
     device, count = batches.labels.device, first or len(batches)

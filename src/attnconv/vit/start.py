@@ -24,10 +24,10 @@ from .capture import attention_of
 class LayerStart:
     """The initial state of an attention layer.
 
-    `offsets` `(N_h, 2)`: the offset k - q assigned to each head, in tokens. `fidelity` `(N_h,)`:
-    each head's mean probability on its offset, over the interior queries. `residual`: the largest
-    residual of Lemma 3 over the kernel positions, which is 0 if the layer can express every
-    convolution of the kernel size.
+    `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
+    `(N_h,)` is each head's mean probability on its offset, over the interior queries. `residual` is
+    the largest residual of Lemma 3 over the kernel positions, which is 0 if the layer can express
+    every convolution of the kernel size.
     """
 
     name: str
@@ -187,7 +187,7 @@ def zero_queries(attention: Any) -> None:
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     """Return the layers with the given numbers (from 0), or all layers if no numbers are given.
 
-    Negative numbers count from the end. Raises ValueError for a number without a layer.
+    Negative numbers count from the end. Raises ValueError for a number that no layer has.
     """
     if layers is None:
         return found
