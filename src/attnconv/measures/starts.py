@@ -137,7 +137,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question of `RULES` in words, and the numbers that the rule judges."""
+    """The verdict on a question in `RULES`, and the measurements that it follows from, as text."""
 
     verdict: str = NOT_RUN
     measured: str = NOT_RUN

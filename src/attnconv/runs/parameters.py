@@ -57,7 +57,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return the default values of fields that have one, by name."""
+        """Return the default value of each field that has one, by name."""
         fields = cls.model_fields.items()
         return {name: field.default for name, field in fields if not field.is_required()}
 
