@@ -55,10 +55,7 @@ class Visit:
         self.context.on(
             "weberror", lambda error: self.problems.append(f"uncaught exception: {error.error}")
         )
-        self.context.on(
-            "requestfailed",
-            lambda request: self.problems.append(f"failed: {request.url} ({request.failure})"),
-        )
+        self.context.on("requestfailed", self._failed)
         self.context.on("response", self._response)
         self.page = self.context.new_page()
         self.page.on("websocket", lambda socket: self.problems.append(f"web socket: {socket.url}"))
@@ -84,6 +81,11 @@ class Visit:
     def _console(self, message):
         if message.type == "error":
             self.problems.append(f"console: {message.text} ({message.location['url']})")
+
+    def _failed(self, request):
+        # Chromium asks for the icon whenever the address changes, and gives up the request before.
+        if not (request.url.endswith("favicon.svg") and request.failure == "net::ERR_ABORTED"):
+            self.problems.append(f"failed: {request.url} ({request.failure})")
 
     def _response(self, response):
         if response.status >= 400:
