@@ -149,7 +149,8 @@ export class AttentionState {
       const given = selection[name] ?? 1,
         value = numbersOf(given, 1)?.[0];
       selection[name] = Number.isInteger(value) && value >= 1 && value <= count ? value : 1;
-      if (selection[name] !== value) this.notes.push(`There is no ${name} ${quoted(given)}; expected a number from 1 to ${count}.`);
+      if (selection[name] !== value)
+        this.notes.push(`There is no ${name} ${quoted(given)}; expected a number from 1 to ${count}.`);
     };
     within("layer", model.layers.length);
     within("head", model.heads(selection.layer - 1));

@@ -9,8 +9,7 @@ export function refusal(width, height) {
   const size = `${width} × ${height} pixels`;
   if (![width, height].every(Number.isInteger)) return `The size of this picture cannot be read (${size}); choose another one.`;
   if (width < 1 || height < 1) return `This picture is empty (${size}); choose another one.`;
-  if (Math.max(width, height) > LARGEST)
-    return `This picture has ${size}; no side may exceed ${LARGEST}, so reduce it first.`;
+  if (Math.max(width, height) > LARGEST) return `This picture has ${size}; no side may exceed ${LARGEST}, so reduce it first.`;
 }
 
 /** PIL's bilinear filter for `length` pixels on `count`: the outputs from `first` on, each the pixel at which it starts and the

@@ -106,7 +106,8 @@ export class Stage {
       kept = Object.fromEntries(Object.entries(wanted).filter(([name]) => names.includes(name)));
     const problem = this.scene.open(known ? kept : {});
     const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`,
-      unknown = strange === undefined ? "" : `This link says ${strange.slice(0, 40)}=; expected ${names.join(", ")}. It is ignored.`;
+      unknown =
+        strange === undefined ? "" : `This link says ${strange.slice(0, 40)}=; expected ${names.join(", ")}. It is ignored.`;
     this.note.textContent = known ? problem || unknown : `${other} The first one is shown.`;
     this.state.problem = this.note.textContent;
   }
