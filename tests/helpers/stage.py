@@ -5,6 +5,7 @@ import io
 
 import torch
 from PIL import Image
+from playwright.sync_api import expect
 from torchvision.transforms.functional import pil_to_tensor
 
 PAGE = "book/explore.html"
@@ -73,13 +74,30 @@ def in_colour(pixels, colour, tolerance=30):
 
 
 def near(found, across, down, reach=2):
-    """Whether something was found within some px of a place on a canvas."""
+    """Return whether something was found within some px of a place on a canvas."""
     row, column = round(down), round(across)
     around = (
         slice(max(0, row - reach), row + reach + 1),
         slice(max(0, column - reach), column + reach + 1),
     )
     return bool(found[around].any())
+
+
+def assert_readable(page, size):
+    """Assert that no text is too small and that nothing is wider than the screen."""
+    smallest = page.evaluate(SMALLEST_TEXT)
+    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
+    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+
+
+def assert_in_one_view(page, size, selectors):
+    """Assert that the bar and these results are on the screen, and that the bar hides nothing."""
+    bar = page.locator(".stage-bar").bounding_box()
+    assert bar["y"] + bar["height"] <= SIZES[size][1] + 0.5
+    for selector in selectors:
+        expect(page.locator(selector)).to_be_in_viewport(ratio=1)
+    assert page.evaluate(LOWEST) <= bar["y"] + 0.5, "the bar hides nothing"
+    assert_readable(page, size)
 
 
 def tab_stops(page):

@@ -10,12 +10,11 @@ import torch
 from helpers.stage import (
     BOXES,
     FILLED,
-    LOWEST,
     PAGE,
     PIXELS,
     SIZES,
-    SMALLEST_TEXT,
     address,
+    assert_in_one_view,
     disc,
     drag,
     spot,
@@ -155,13 +154,7 @@ def test_all_is_in_one_view(stage, size):
         assert (box["width"], box["height"]) == pytest.approx(expected, abs=1), selector
     box = page.locator(".stage-bar").bounding_box()
     assert box["height"] == pytest.approx(bar, abs=1)
-    assert box["y"] + box["height"] <= SIZES[size][1] + 0.5
-    for selector in (".stage-meter", ".stage-terms", ".stage-sum"):
-        expect(page.locator(selector)).to_be_in_viewport(ratio=1)
-    assert page.evaluate(LOWEST) <= box["y"] + 0.5, "the bar hides nothing"
-    smallest = page.evaluate(SMALLEST_TEXT)
-    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
-    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+    assert_in_one_view(page, size, [".stage-meter", ".stage-terms", ".stage-sum"])
 
 
 @pytest.mark.parametrize("size", SIZES)

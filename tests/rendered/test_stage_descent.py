@@ -9,11 +9,10 @@ from helpers import ROOT
 from helpers.javascript import run_node
 from helpers.stage import (
     BOXES,
-    LOWEST,
     PIXELS,
     SIZES,
-    SMALLEST_TEXT,
     address,
+    assert_in_one_view,
     disc,
     drag,
     spot,
@@ -252,14 +251,7 @@ def test_no_box_moves_and_all_is_in_one_view(stage, size):
 
     finish(page)
     unchanged("the descent")
-    box = page.locator(".stage-bar").bounding_box()
-    assert box["y"] + box["height"] <= SIZES[size][1] + 0.5
-    for selector in (".stage-count", ".stage-tally", ".stage-task"):
-        expect(page.locator(selector)).to_be_in_viewport(ratio=1)
-    assert page.evaluate(LOWEST) <= box["y"] + 0.5, "the bar hides nothing"
-    smallest = page.evaluate(SMALLEST_TEXT)
-    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
-    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+    assert_in_one_view(page, size, [".stage-count", ".stage-tally", ".stage-task"])
     fits = "(node) => node.scrollHeight <= node.clientHeight"
     assert page.locator(".stage-task").evaluate(fits), "the longest sentence"
     for across, down in ((0.1, 0.1), (0.999, 0.5)):

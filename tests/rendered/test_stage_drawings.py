@@ -1,12 +1,13 @@
-"""What the stage's scenes draw on their canvases: beams, clouds and trails. Needs `make book`."""
+"""Tests of what the stage's scenes draw: beams, clouds and trails. Needs `make book`."""
 
 import torch
 from helpers.javascript import run_node
 from helpers.stage import canvas, disc, in_colour, near, rgb, spot
 
 from attnconv.models.specs import HEAD_COLORS
+from attnconv.theory.grid import shift_set
 
-KERNEL = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1)]
+KERNEL = shift_set((3, 3)).tolist()
 # Where descent's nine heads are, every ten steps: row and column by turns.
 PATHS = """
 const { Descent } = await from("descent");

@@ -19,7 +19,7 @@ from helpers.network_scene import (
     state_of,
     switch,
 )
-from helpers.stage import FILLED, PAGE, SIZES, SMALLEST_TEXT, tab_stops
+from helpers.stage import FILLED, PAGE, SIZES, assert_readable, tab_stops
 from playwright.sync_api import expect
 
 from attnconv import load_model
@@ -157,9 +157,7 @@ def test_all_is_in_one_view(scene, size, mode):
     for selector in (".stage-bar", ".stage-picture", ".network-content", ".network-own"):
         box = page.locator(selector).bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= SIZES[size][1] + 0.5, selector
-    smallest = page.evaluate(SMALLEST_TEXT)
-    assert smallest >= {"desktop": 13, "projector": 18, "phone": 14}[size]
-    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+    assert_readable(page, size)
     assert not page.evaluate(OVERFLOWING)
     if size == "phone":
         targets = page.locator(":is(.network-own, .stage-bar) :is(button, select)").all()
