@@ -62,6 +62,7 @@ ADDED_IN_SHARED_FILES = sum(
         "figures: summed attention of the heads, legends, crops, bands": 36,
         "figures 8 to 10: pictures, with maps from the stored weights": 9,
         "the middle square of a picture, for these and for scene 3": 7,
+        "Results: the commands of missing runs": 2,
     }.values()
 )
 

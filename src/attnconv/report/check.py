@@ -230,7 +230,7 @@ class Outcome:
 
     @property
     def stands(self) -> bool:
-        """Whether the verdicts equal the recorded ones and no statement of the theory fails."""
+        """True if the verdicts equal the recorded ones and no statement of the theory fails."""
         found = _by_where(self.verdicts)
         return found == self.recorded and "fails" not in found.values()
 

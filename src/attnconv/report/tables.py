@@ -103,9 +103,8 @@ def summary(records: Records) -> Table:
     caption = (
         "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last"
         " epoch, mean ± standard deviation over n seeds. Paper tier: the paper's sizes and recipe."
-        " Small tier: the same networks made narrower and trained on two cores; compare its"
-        " accuracies with each other, not with the published ones. Source: the run records in"
-        " data/runs."
+        " Small tier: narrower networks; compare its accuracies with each other, not with the"
+        " published ones. The pruned model's epochs include its parent's. Source: data/runs."
     )
     return Table.of("summary", caption, rows)
 

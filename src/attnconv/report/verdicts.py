@@ -49,7 +49,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "claim": claim.text,
                 "small tier": _why_not(small),
                 "paper tier": _why_not(paper),
-                "missing runs": "; ".join(records.at("paper").command(m) for m in claim.needs),
+                "missing runs": "; ".join(_missing(claim, records)),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 NAME: claim.name,
                 "section of the paper": claim.place,
@@ -78,9 +78,15 @@ def _evidence(claim: Claim, records: Records) -> tuple[Link, ...]:
 
 def _runs(claim: Claim, records: Records, tier: str) -> Iterator[Link]:
     """Yield links to the commands that repeat the runs behind a claim."""
-    for run in (run for model in claim.needs for run in records.at(tier).of(model)):
+    for run in records.at(tier).of(*claim.needs):
         name = f"{run.info.parameters['model']} {run.info.parameters['seed']}"
         yield Link(name, f"../book/records.html#run-{run.name}")
+
+
+def _missing(claim: Claim, records: Records) -> list[str]:
+    """Return the commands of the runs without which a claim cannot be judged in a tier."""
+    tiers = [records.at(tier) for tier in (("paper",) if claim.not_small else ("small", "paper"))]
+    return [at.command(model) for at in tiers for model in claim.needs if not at.of(model)]
 
 
 def tally(records: Records, tier: str = "small") -> Counter[str]:
