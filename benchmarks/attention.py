@@ -5,9 +5,9 @@ The ways are dense attention; separable attention; one head, whose output is shi
 are computed; and torch's convolution.
 
 Prints one Markdown table: for images of 8 to 128 pixels a side, the median time of a forward pass
-and the peak memory that it adds, for each way, and the ratios. Every measurement runs in a process
-of its own, and the ways take turns, so that they share changes in the machine's load. Usage: python
-benchmarks/attention.py [--channels 32] [--repeats 7] [--limit-gb 4]
+and the peak memory that it adds, for each way, and the ratios. Every measurement runs in a separate
+process, and the ways alternate, so that changes in the machine's load affect all of them. Usage:
+python benchmarks/attention.py [--channels 32] [--repeats 7] [--limit-gb 4]
 """
 
 import argparse

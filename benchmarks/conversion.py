@@ -2,8 +2,8 @@
 
 The times are those of a forward pass and of a training step. Prints a Markdown table; with --write
 it also stores the numbers in benchmarks/results/NAME.json, which the page "Use it on your network"
-reads. The two networks take turns, one call after the other, so that they share changes in the
-machine's load. Weights and images are random.
+reads. The calls of the two networks alternate, so that changes in the machine's load affect
+both. Weights and images are random.
 
 Usage: python benchmarks/conversion.py [--repeats 15] [--write NAME]
 """

@@ -4,8 +4,8 @@ Two engines are compared. The engine of this project is `attnconv.training` itse
 network and recipe and with its data on the device; on a GPU, it computes in bfloat16, compiled, as
 CUDA graphs. The literal engine runs the same network written plainly: dense attention probabilities
 for each image, float32, not compiled, images from a DataLoader with torchvision's transforms. Each
-measurement runs in a process of its own, and the engines take turns, so that they share changes in
-the machine's load. Prints a Markdown table; with --write it also stores the table in
+measurement runs in a separate process, and the engines alternate, so that changes in the machine's
+load affect both. Prints a Markdown table; with --write it also stores the table in
 benchmarks/results/. The images are noise.
 
 Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N]

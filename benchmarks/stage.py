@@ -3,10 +3,11 @@
 Prints two Markdown tables, in milliseconds. The first has rows for each action, on three sizes of
 screen, with the page's processor at full speed or slowed down four-fold: the median and the 95th
 percentile of the time between frames during the action; the 95th percentile of the time between two
-drawings of the scene, which may take several frames (NaN if scenes change); and the longest task of the main thread, 0 if
-none took 50 ms. Each action is performed three times: the table shows the medians of the three and,
-of their longest tasks, the longest. The second table has, for each network of scene 3, the median
-time from a request to the worker, which is not slowed down, to its answer.
+drawings of the scene, which may take several frames (NaN if scenes change); and the longest task of
+the main thread, 0 if none took 50 ms. Each action is performed three times: the table shows the
+medians of the three and, of their longest tasks, the longest. The second table has, for each
+network of scene 3, the median time from a request to the worker, which is not slowed down, to its
+answer.
 Usage: python benchmarks/stage.py
 """
 
@@ -75,8 +76,9 @@ HELPERS = """async () => {
   };
   let middle; // of what is dragged; on the plane it is the fifth disc's
   window.drag = (selector, n) => {
-    const node = document.querySelector(selector), { left, top, width, height } = node.getBoundingClientRect();
+    const node = document.querySelector(selector);
     if (!n) {
+      const { left, top, width, height } = node.getBoundingClientRect();
       Object.assign(node, { setPointerCapture() {}, hasPointerCapture: () => true });
       middle = [left + width / 2, top + height / 2];
     }

@@ -35,7 +35,7 @@ def add_times(app, doctree):
 def memory(docname):
     """Return, in words, how much memory a chapter needs.
 
-    If the book is hosted and Binder lacks this memory, the words say so.
+    If the book is hosted and the chapter needs more memory than Binder has, this is said as well.
     """
     if not (peak := peak_memory(docname)):
         return ""

@@ -120,8 +120,8 @@ class PositionAttention(nn.Module):
     the published code.
 
     Internally, the layer uses the layout `(H, W, B, D)`, in which every product is a plain product
-    of large matrices and needs no copies. Inputs that are views of tensors in this layout, permuted
-    by `(2, 0, 1, 3)`, are used as they are, and outputs are always such views.
+    of large matrices and needs no copies. An input that is a view of such a tensor, permuted by
+    `(2, 0, 1, 3)`, is not copied, and the output is always such a view.
     """
 
     def __init__(self, encoding: PositionEncoding, dim_in: int, dim_out: int, dropout: float = 0.0):

@@ -1,4 +1,4 @@
-"""Where trained heads attend, and how close they come to the conditions of Lemmas 1 and 3.
+"""Measures of where trained heads attend, and of how close they come to Lemmas 1 and 3.
 
 Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head contains its
 attention probabilities for the middle query pixel (H // 2, W // 2).

@@ -202,7 +202,7 @@ NUM_HEADS = 9  # heads of an attention layer, unless the spec of its model says 
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper prints about a model: a row of Table 4, or the numbers of appendix F.
+    """The numbers that the paper prints about a model, in Table 4 or in appendix F.
 
     `accuracy` is the test accuracy on CIFAR-10, or None if the paper gives no number. `replicated`
     is the accuracy that Varma and Prabhu (2020) obtained with one seed.

@@ -2,9 +2,9 @@
  *
  *  A scene is a class with a static `id`, `title` and the `names` of what a link may say, made with the stage when it is first
  *  shown. It has nodes for the places beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the
- *  picture and the plane, `open(state)` takes a link's state as text by name and returns a sentence on what is wrong with it, `text()` gives that state back, `halt()`
- *  stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()` draws. It calls `stage.redraw()`,
- *  `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
+ *  picture and the plane, `open(state)` takes a link's state as text by name and returns a sentence on what is wrong with it,
+ *  `text()` gives that state back, `halt()` stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()`
+ *  draws. It calls `stage.redraw()`, `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
 import { box, element } from "./dom.js";
 import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
