@@ -1,12 +1,12 @@
-"""Time and memory of a 3 x 3 convolution layer, computed in several ways.
+"""Measure the time and memory of a 3 x 3 convolution layer, computed in several ways.
 
-The ways are dense attention; separable attention; one head, whose output is shifted for the others
-(the layer's own way), with one-hot heads and with soft ones; soft heads in tiles, as trained heads
-are computed; and torch's convolution.
+These are dense attention; separable attention; one head whose output is shifted for the others, as
+in the layer itself, once with one-hot and once with soft heads; soft heads in tiles, which is how
+trained heads are computed; and torch's convolution.
 
-Prints one Markdown table: for images of 8 to 128 pixels a side, the median time of a forward pass
-and the peak memory that it adds, for each way, and the ratios. Every measurement runs in a separate
-process, and the ways alternate, so that changes in the machine's load affect all of them. Usage:
+Prints one Markdown table with the median time of a forward pass and the peak memory that it adds,
+in each way and for images of 8 to 128 pixels a side, and with ratios. Each measurement runs in a
+separate process, and the ways alternate, so that changes in load affect all of them. Usage:
 python benchmarks/attention.py [--channels 32] [--repeats 7] [--limit-gb 4]
 """
 

@@ -1,6 +1,6 @@
-"""Time and memory of CNNs and of the same CNNs converted to attention.
+"""Measure the time and memory of CNNs, and of the same CNNs converted to attention.
 
-The times are those of a forward pass and of a training step. Prints a Markdown table; with --write
+Both a forward pass and a training step are timed. Prints a Markdown table; with --write
 it also stores the numbers in benchmarks/results/NAME.json, which the page "Use it on your network"
 reads. The calls of the two networks alternate, so that changes in the machine's load affect
 both. Weights and images are random.

@@ -1,12 +1,12 @@
-"""The time that the explorer takes to follow the pointer, in headless Chromium.
+"""Measure how quickly the explorer follows the pointer, in headless Chromium.
 
-There is one model for each encoding, with random parameters and 6 layers of 9 heads on 16 x 16
+It shows one model for each encoding, with random parameters and 6 layers of 9 heads on 16 x 16
 positions.
 
-Prints one Markdown table: the median and the 95th percentile of the time of one move of the query,
-from the event to the new layout (script, styles and layout, with all maps drawn); the median time
-of a move to another moment of training, which also recomputes all tables of scores; and the median
-time between frames while one move of the query arrives in each frame. Usage: python
+Prints one Markdown table: the median and the 95th percentile of the time that a move of the query
+takes, from the event to the new layout (script, styles and layout, with all maps drawn); the median
+time of a move to another moment of training, which also recomputes all tables of scores; and the
+median time between frames while the query moves once in every frame. Usage: python
 benchmarks/explorer.py [--moves 200]
 """
 

@@ -1,12 +1,12 @@
-"""Images per second, peak memory and share of the hardware's peak performance of each model.
+"""Measure each model's images per second, peak memory and share of peak hardware performance.
 
 Two engines are compared. The engine of this project is `attnconv.training` itself, with the paper's
-network and recipe and with its data on the device; on a GPU, it computes in bfloat16, compiled, as
-CUDA graphs. The literal engine runs the same network written plainly: dense attention probabilities
-for each image, float32, not compiled, images from a DataLoader with torchvision's transforms. Each
-measurement runs in a separate process, and the engines alternate, so that changes in the machine's
-load affect both. Prints a Markdown table; with --write it also stores the table in
-benchmarks/results/. The images are noise.
+network and recipe and with its data on the device; on a GPU, it is compiled to CUDA graphs and
+computes in bfloat16. The literal engine computes the same network plainly, in float32 and without
+compilation, with dense attention probabilities for each image, and takes images from a DataLoader
+with torchvision's transforms. Each measurement runs in a separate process, and the engines
+alternate, so that changes in the machine's load affect both. Prints a Markdown table; with --write
+it also stores the table in benchmarks/results/. The images are noise.
 
 Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N]
 [--repeats N] [--write NAME]

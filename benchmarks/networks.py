@@ -1,4 +1,4 @@
-"""The time that the explorer's networks and gradient descent take in JavaScript, in node.
+"""Measure the time that the explorer's networks and gradient descent take in JavaScript (node).
 
 Prints one Markdown table: for a forward pass of each network and for a step of gradient descent,
 the median time and the mean processor time, which other work on the machine hardly changes, both in

@@ -1,13 +1,13 @@
-"""How smooth the stage is, in headless Chromium.
+"""Measure how smoothly the explorer's stage runs, in headless Chromium.
 
 Prints two Markdown tables, in milliseconds. The first has rows for each action, on three sizes of
-screen, with the page's processor at full speed or slowed down four-fold: the median and the 95th
-percentile of the time between frames during the action; the 95th percentile of the time between two
-drawings of the scene, which may take several frames (NaN if scenes change); and the longest task of
-the main thread, 0 if none took 50 ms. Each action is performed three times: the table shows the
-medians of the three and, of their longest tasks, the longest. The second table has, for each
-network of scene 3, the median time from a request to the worker, which is not slowed down, to its
-answer.
+screen, with the page's processor at full speed or slowed down four-fold. It shows the median and
+the 95th percentile of the time between frames during the action, the 95th percentile of the time
+between two drawings of the scene, which may take several frames (NaN if scenes change), and the
+longest task of the main thread, 0 if none took 50 ms. Each action is performed three times; the
+table shows the medians and the longest task of all three. The second table shows the
+median time from a request to the worker, which is not slowed down, to its answer, for each network
+of scene 3.
 Usage: python benchmarks/stage.py
 """
 

@@ -1,4 +1,4 @@
-"""The Chromium that prints the book and tests its pages, and the condition for a ready page."""
+"""Find the Chromium that prints the book and tests its pages, and define when a page is ready."""
 
 import shutil
 

@@ -2,7 +2,7 @@
 
 Both are derived from CITATION.cff, the claims and their recorded verdicts, and the run records, so
 `python workflow/metadata.py` writes the same files until one of these changes. A licence is named
-only if CITATION.cff has one. The repository's address is taken from ATTNCONV_REPOSITORY, if it is
+only if CITATION.cff has one. The repository's address is that in ATTNCONV_REPOSITORY, if this is
 set.
 """
 

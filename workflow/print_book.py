@@ -1,4 +1,4 @@
-"""Print the built book as one PDF with an installed Chromium: `make pdf`, after `make book`.
+"""Print the built book as one PDF, using an installed Chromium: `make pdf`, after `make book`.
 
 Every page of the table of contents is opened from a local server, with its scripts, so that
 formulas are typeset and interactive parts are drawn. A picture takes the place of each interactive

@@ -1,4 +1,4 @@
-"""Assemble what is published: wheel, book, records, weights, model folders and checksums.
+"""Assemble a release: the wheel, book, records, weights, model folders and checksums.
 
 `make release` writes _build/release/. Equal inputs give equal bytes: archives are sorted, and the
 files in them have no time stamps. Nothing is uploaded. A licence is named only if CITATION.cff has

@@ -1,7 +1,7 @@
 """The executable companion to a paper on the relationship between self-attention and convolution.
 
 The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). The subpackages `theory`, `layers` and
-`models` need only torch; building `resnet18` also needs torchvision, and a vision transformer timm.
+`models` need only torch, but `resnet18` also needs torchvision, and vision transformers need timm.
 `inspect_attention`, `load_dataset` and `load_model` need the extra `lab`, whose packages are
 imported on first use.
 """
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-#: Names whose modules need the extra `lab`.
+#: The public names that need the extra `lab`, each with the module that defines it.
 LAZY = {
     "inspect_attention": ".measures.inspection",
     "load_dataset": ".data",

@@ -1,4 +1,4 @@
-"""Provide the command-line interface, as in `python -m attnconv train --model NAME ...`.
+"""Provide the command-line interface, for example `python -m attnconv train --model NAME ...`.
 
 The parameters of `train` are those of `runs.parameters.RunParameters`.
 """
@@ -10,7 +10,7 @@ from .runs.parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit status, which is 2 for invalid arguments or files."""
+    """Run one command and return its exit status, which is 2 for invalid arguments or files."""
     given, unknown = _parser().parse_known_args(arguments)
     try:
         if unknown and given.command != "train":
@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help=text, allow_abbrev=False)
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
-        # with _ as in the notebook, or with -
+        # spelt with _, as in the notebook, or with -
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         text = f"{field.description} (default: {default})"
         train.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
-    # after the parameters were checked: importing takes seconds
+    # imported only after the parameters were checked, because this takes seconds
     from .training.loop import train
     from .training.machine import Interrupted
 
@@ -71,7 +71,7 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if run.record is None:  # the first of several processes speaks for all
+    if run.record is None:  # only the first of several processes reports
         return 0
     info = run.record.info
     print(
@@ -83,7 +83,7 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _unknown(words: list[str]) -> dict[str, str]:
-    """Return the values of unknown arguments, such as `--name=value`, by name."""
+    """Map the name of each unknown argument, such as `--name=value`, to its value."""
     named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
     values = iter(word for word in words if not word.startswith("-"))
     found = {name: value or next(values, "") for name, _, value in named}

@@ -1,4 +1,4 @@
-"""Comparisons of two computations, for notebooks and tests."""
+"""Functions that compare the results of two computations, for notebooks and tests."""
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Assert that `largest_gap` of two tensors is at most `bound`, print the gap and return it.
+    """Print and return the `largest_gap` of two tensors after asserting that it is at most `bound`.
 
     The printed line starts with `what`. Raises AssertionError if the gap is larger than `bound` or
     NaN.

@@ -23,7 +23,7 @@ REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
 
 
 class DamagedFile(ValueError):
-    """The error raised for a file whose content is not what was written."""
+    """The error raised when a file does not contain what was written to it."""
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -60,7 +60,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def _in_one_order(content: bytes) -> bytes:
-    """Return a safetensors file with sorted metadata, so that equal runs write equal files.
+    """Return a safetensors file with sorted metadata, so that equal runs write identical files.
 
     safetensors itself writes the metadata in random order.
     """
@@ -68,7 +68,7 @@ def _in_one_order(content: bytes) -> bytes:
     header = json.loads(content[8:end])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    text += b" " * (-len(text) % 8)  # keeps the tensors aligned
     return len(text).to_bytes(8, "little") + text + content[end:]
 
 

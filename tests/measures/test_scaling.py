@@ -1,25 +1,38 @@
 """The rules of the chapter on scaling, against hand-made accuracies and a known power law."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import ROOT
 
+from attnconv.measures import scaling
 from attnconv.measures.scaling import (
     AXES,
+    JUDGEMENT,
+    PREDICTION,
     RATES,
+    STORED,
+    Prediction,
     Setting,
     bootstrap,
     change_of_gap,
     fit,
     interval,
+    judge_prediction,
     leave_largest_out,
     pooled_deviation,
     predict,
+    predictions,
     rate_exponent,
+    store_predictions,
+    stored_predictions,
     towards,
 )
 from attnconv.models import recipe
 from attnconv.runs.record import load_run
+from attnconv.runs.select import Records
 
 SIZE, _, TOKENS = AXES
 
@@ -95,6 +108,55 @@ def test_leaving_the_largest_setting_out():
         leave_largest_out([a, d, c])
     with pytest.raises(ValueError, match="a, b, c do not determine the exponents"):
         fit([a, b, c])
+
+
+def test_predictions_are_stored_once_and_only_if_the_check_holds(monkeypatch, tmp_path):
+    made = {"resnet18": settings(noise=0.01), "sa-quadratic": settings(noise=0.02)}
+    end, path = Setting("paper", (1e7, 300), 3e9, ()), tmp_path / "prediction.json"
+    monkeypatch.setattr(scaling, "settings_of", lambda records, model: made[model])
+    monkeypatch.setattr(scaling, "papers_setting", lambda model: end)
+    records = Records.read()
+    assert stored_predictions(path) == {}
+    store_predictions(records, path)
+    assert stored_predictions(path) == predictions(records)
+    content = json.loads(path.read_text())
+    assert content["method"] == PREDICTION and "resnet18--cifar10-small--seed0" in content["runs"]
+    with pytest.raises(FileExistsError, match="an earlier prediction"):
+        store_predictions(records, path)
+    made["resnet18"] = settings(bend=0.06)
+    with pytest.raises(ValueError, match="made for resnet18, so none can be stored: its check"):
+        store_predictions(records, tmp_path / "other.json")
+    made["resnet18"] = settings()[:3]
+    with pytest.raises(ValueError, match="the fit needs all of them"):
+        store_predictions(records, tmp_path / "other.json")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_prediction_cannot_be_stored_after_the_paper_tier_was_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(scaling, "settings_of", lambda records, model: settings())
+    monkeypatch.setattr(scaling, "papers_setting", lambda model: settings()[2])
+    run = next(run for run in Records.read().found if run.info.parameters["model"] == "resnet18")
+    info = run.info.model_copy(update={"parameters": run.info.parameters | {"tier": "paper"}})
+    with pytest.raises(ValueError, match="the paper tier has been run"):
+        store_predictions(Records([replace(run, info=info)], {}), tmp_path / "prediction.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_committed_prediction_is_stored_as_soon_as_it_can_be_made():
+    """The check holds for both models exactly if a prediction is stored, with the method used."""
+    found = predictions(Records.read())
+    made = all(isinstance(each, Prediction) and each.holds for each in found.values())
+    assert bool(stored_predictions()) or not made
+    if STORED.exists():
+        content = json.loads(STORED.read_text())
+        assert (content["method"], content["judgement"]) == (PREDICTION, JUDGEMENT)
+
+
+@pytest.mark.parametrize(("accuracies", "verdict"), [((), "not run"), ((0.93, 0.95), "right")])
+def test_a_prediction_is_judged_by_the_mean_error(accuracies, verdict):
+    prediction = Prediction(0.06, 0.05, 0.07, "small-double", 0.1, 0.1)
+    assert judge_prediction(prediction, accuracies) == verdict
+    assert judge_prediction(prediction, (0.96,)) == judge_prediction(prediction, (0.92,)) == "wrong"
 
 
 @pytest.mark.parametrize(("end", "width"), [("third", 0.3), ("double", 2.0)])

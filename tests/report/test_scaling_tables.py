@@ -1,5 +1,7 @@
 """The tables of the chapter on scaling."""
 
+from dataclasses import replace
+
 import pytest
 
 from attnconv.measures.scaling import Prediction
@@ -7,18 +9,39 @@ from attnconv.report import scaling
 from attnconv.runs.select import Records
 
 
-@pytest.mark.parametrize(("measured", "made"), [(0.104, True), (0.120, False)])
-def test_a_prediction_is_made_only_if_the_check_holds_for_both_models(monkeypatch, measured, made):
-    """The rule, committed before the runs: a check that fails for one model stops both."""
-    predictions = {
+def made_up(measured=0.104):
+    return {
         "sa-quadratic": Prediction(0.06, 0.05, 0.07, "small-double", 0.1, 0.1),
         "resnet18": Prediction(0.05, 0.04, 0.06, "small-double", 0.1, measured),
     }
-    monkeypatch.setattr(scaling, "_prediction", lambda records, model: predictions[model])
+
+
+@pytest.mark.parametrize(("measured", "made"), [(0.104, True), (0.120, False)])
+def test_a_prediction_is_made_only_if_the_check_holds_for_both_models(monkeypatch, measured, made):
+    """The rule, committed before the runs: a check that fails for one model stops both."""
+    monkeypatch.setattr(scaling, "predictions", lambda records: made_up(measured))
     table = scaling.prediction_table(Records([], {}))
     column = [row[table.header.index("predicted")] for row in table.rows]
     expected = ["0.940 (0.930 to 0.950)", "0.950 (0.940 to 0.960)"] if made else ["none", "none"]
     assert column == expected
+
+
+def test_a_stored_prediction_is_judged_by_the_runs_of_the_paper_tier(monkeypatch):
+    """A run at the paper's accuracy is inside the interval of one model and outside the other's."""
+    monkeypatch.setattr(scaling, "stored_predictions", made_up)
+    small = next(run for run in Records.read().found if run.tier == "small")
+    found = []
+    for model in made_up():
+        parameters = small.info.parameters | {"model": model, "tier": "paper"}
+        update = {"parameters": parameters, "final_test_accuracy": 0.938}
+        found.append(replace(small, info=small.info.model_copy(update=update)))
+    for records, verdicts in (
+        (Records([], {}), ["not run", "not run"]),
+        (Records(found, {}), ["right", "wrong"]),
+    ):
+        table = scaling.prediction_table(records)
+        column = [row[table.header.index("paper tier")] for row in table.rows]
+        assert [cell.rpartition(": ")[2] for cell in column] == verdicts
 
 
 def test_settings_and_gaps_of_the_committed_records():

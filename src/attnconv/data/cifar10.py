@@ -1,4 +1,4 @@
-"""CIFAR-10: find or download it, verify and order it, and store a decoded copy."""
+"""Find or download CIFAR-10, verify and sort it, and store a decoded copy."""
 
 import hashlib
 import socket
@@ -20,10 +20,10 @@ from .dataset import Dataset
 CIFAR10_CLASSES = (  # in alphabetical order
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
-#: The number of images of each split.
+#: The number of images in each split.
 CIFAR10_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10_MEAN = [0.49139968, 0.48215841, 0.44653091]  # of the training images, by channel
-#: The mean and std of the published code; this std is not the true one.
+#: The mean and std used by the published code; the images' true std is different.
 CIFAR10_NORMALISATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 #: The `Dataset.fingerprint` of CIFAR-10 in the order of `find_cifar10`.
 CIFAR10_FINGERPRINT = "65859bba238e151c7e16e0619de847e622504d9f2625ef4ed59d5777d8e23a0f"

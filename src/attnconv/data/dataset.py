@@ -1,6 +1,6 @@
 """Labelled images, and batches of them on a device.
 
-Letters: N images, B images of a batch, C channels, H x W pixels. Images are channels-last; only
+Letters: N images, B images in a batch, C channels, H x W pixels. Images are channels-last; only
 `Normaliser` returns them channels-first, as torch's networks expect.
 """
 
@@ -17,7 +17,7 @@ from ..store import tensor_digest
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The name of a data set in prose, with its images' side in pixels and number of channels."""
+    """The name of a data set in prose, and its images' side in pixels and number of channels."""
 
     label: str
     image_size: int
@@ -29,7 +29,7 @@ DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 
 
 
 class Normaliser:
-    """The map from uint8 images `(..., H, W, C)` to float32 images `(..., C, H, W)` for networks.
+    """A function that normalises uint8 images `(..., H, W, C)` to float32 `(..., C, H, W)`.
 
     It subtracts `mean` and divides by `std`; both are per channel, on a scale where white is 1.
     """
@@ -46,7 +46,7 @@ class Normaliser:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images of a training and a test split.
+    """A data set of labelled images, with a training split and a test split.
 
     `*_images` are `(N, H, W, C)`, uint8, and `*_labels` are `(N,)`, int64; `mean` and `std` are per
     channel, on a scale where white is 1.
@@ -110,7 +110,7 @@ class Dataset:
         return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return images `(N, C, H, W)` and labels by name, in the form that is stored."""
+        """Return the images, as `(N, C, H, W)`, and labels by name, in the form that is stored."""
         images = {
             name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
             for name in ("train_images", "test_images")
@@ -151,7 +151,7 @@ class Batches:
         """Return windows of the images with the given indices, and their labels.
 
         `corner` `(B, 2)` is the upper left pixel of each window in its padded image, and `mirrored`
-        `(B,)` tells whether the window is mirrored. The results have the shapes of `plain`.
+        `(B,)` tells whether each window is mirrored. The results have the shapes of `plain`.
         """
         height, width = (torch.arange(size, device=index.device) for size in self.size)
         rows = corner[:, 0, None] + height  # (B, H)
@@ -162,7 +162,7 @@ class Batches:
         return self.normalise(pixels), self.labels[index]
 
     def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw uniformly random `corner` `(count, 2)` and `mirrored` `(count,)` for `windows`."""
+        """Draw random `corner` `(count, 2)` and `mirrored` `(count,)` for `windows`, uniformly."""
         corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         return corner, torch.rand(count, generator=generator) < 0.5
 
@@ -180,7 +180,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Split:
-    """The training and the test batches of a run, on one device."""
+    """The batches on which a run trains and is tested, on one device."""
 
     dataset: Dataset
     train: Batches

@@ -1,6 +1,6 @@
 """Functions that load the data sets, and a few pictures, by name.
 
-The digits and the pictures come with scikit-learn and scikit-image.
+The digits come with scikit-learn, and the pictures with scikit-learn and scikit-image.
 """
 
 import os
@@ -18,15 +18,15 @@ from .dataset import Dataset
 
 #: The names of scikit-learn's photographs.
 PHOTOGRAPHS = ("china", "flower")
-#: The names of scikit-image's pictures that show something of a CIFAR-10 class.
+#: The names of scikit-image's pictures whose subject belongs to a CIFAR-10 class.
 PICTURES = ("chelsea", "horse")
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
-    CIFAR-10 is read from `root`, by default the folder in ATTNCONV_DATA or else the repository's
-    `data/`. The first of these that exists there is used: the decoded copy
+    CIFAR-10 is read from `root`, by default the folder that ATTNCONV_DATA names or else the
+    repository's `data/`. The first of these that exists there is used: the decoded copy
     `cache/cifar10.safetensors`, the original archive's `cifar-10-batches-py/`, or `cifar10/` with
     one PNG per image (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists,
     torchvision downloads the data. The data are verified, sorted and stored as a decoded copy.
@@ -42,7 +42,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 
 @cache
 def dataset_at_hand(name: str) -> Dataset | None:
-    """Return a data set if it can be read immediately, else None.
+    """Return the data set with the given name if it can be read immediately, else None.
 
     Digits can always be read; CIFAR-10 only if `python -m attnconv data` has stored a decoded copy.
     """
@@ -79,7 +79,7 @@ def _digits() -> Dataset:
 
 
 def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
-    """Load a picture by name, `(H, W, 3)`, float32 from 0 to 1.
+    """Load the picture with the given name: `(H, W, 3)`, float32 from 0 to 1.
 
     `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`). The
     other two come from scikit-image, which the extra `book` installs, and are CC0: `chelsea`, a cat
@@ -125,7 +125,7 @@ def _pixels_of(name: str) -> np.ndarray:
 
 
 def whitened(image: Tensor) -> Tensor:
-    """Return an image `(H, W, C)` with channels centred, decorrelated and scaled to variance 1.
+    """Return an image `(H, W, C)` whose channels are centred, uncorrelated and of variance 1.
 
     The method is symmetric ("ZCA") whitening.
     """

@@ -24,7 +24,7 @@ MODULES = (
     *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
     *("scene-network", "stage", "mount"),
 )
-# Those of the Web Worker, which runs networks.
+# The modules of the Web Worker that runs networks.
 WORKER_MODULES = (
     *("numbers", "files", "arrays", "attention-network", "convolution-network", "networks"),
     *("picture", "service"),
@@ -32,16 +32,16 @@ WORKER_MODULES = (
 
 
 def source(*names: str) -> str:
-    """Return the concatenated text of files in this folder."""
+    """Return the concatenated text of the named files in this folder."""
     folder = resources.files(__name__)
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def script(host: str = "") -> str:
-    """Return the modules as one script without imports, for the host "page", "widget" or "worker".
+    """Return the JavaScript modules joined into one script without imports, for a host.
 
-    The worker's script is not a module, because Chromium does not start a module worker in a page
-    that was opened as a file.
+    The host is "page", "widget" or "worker". The worker's script is not a module, because Chromium
+    does not start a module worker in a page that was opened as a file.
     """
     names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
@@ -50,7 +50,7 @@ def script(host: str = "") -> str:
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return the view "attention" or "stage" as HTML that needs no kernel.
+    """Return the view "attention" or "stage" as HTML that works without a Jupyter kernel.
 
     `data` is that of a `payload.Payload`; `still` is the text shown where scripts do not run.
     """

@@ -10,7 +10,7 @@ from ..store import write_file
 from . import page_html
 from .payload import Payload, best_shifts, maps_payload
 
-# The explorer's colours in the dark; those in the light are its defaults.
+# The explorer's colours in dark mode; its default colours are those of light mode.
 STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 0 auto; padding: 1rem; max-width: 70rem; background: #fff; color: #1f2328;
@@ -64,7 +64,7 @@ def save_html(
 
 
 def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payload:
-    """Return the payload of the view "attention" for a report: one model per layer size."""
+    """Return the data of the view "attention" for a report, with one model per layer size."""
     if not report.layers:
         raise ValueError(
             "got a report without layers, expected at least one; see inspect_attention"

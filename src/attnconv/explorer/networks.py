@@ -27,7 +27,7 @@ from ..theory.encodings import (
 from . import script
 from .payload import Payload
 
-PICTURE_SIZE = 192  # pixels a side of the scene's pictures
+PICTURE_SIZE = 192  # side of the scene's pictures, in pixels
 
 ENCODINGS = {
     QuadraticEncoding: "quadratic",

@@ -34,14 +34,14 @@ from ..theory.expressivity import expect_probabilities
 from ..theory.grid import pixels
 from . import source
 
-IN_THE_PAGE = 250_000  # bytes of a file, at most, that goes into the page itself,
+IN_THE_PAGE = 250_000  # bytes of a file that is embedded in the page, at most,
 ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
 MEAN = "mean"
 
 
 @dataclass
 class Payload:
-    """The data of a view and the files stored beside its page.
+    """The data of a view of the explorer, and the files stored beside its page.
 
     The view reads `data`, which refers to `files`. These files are to be written to the folder
     `place` beside the page; without a place, all files are embedded in `data`.
@@ -194,7 +194,7 @@ def attention_payload(
     models: Mapping[str, SelfAttentionNet] | None = None,
     place: str | None = None,
 ) -> Payload:
-    """Return the payload of the view "attention" for runs of self-attention models.
+    """Return the data of the explorer's view "attention" for runs of self-attention models.
 
     The maps of a content-based model come from the record of its run, which stores them for a few
     query pixels. If `models` contains the trained model under the name of the run, the maps are
@@ -243,7 +243,7 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 
 
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
-    """Return the payload of the view "stage": colour photographs of 80 x 120 pixels.
+    """Return the data of the explorer's view "stage": colour photographs of 80 x 120 pixels.
 
     With a `scene`, the stage shows only that scene, has no switch between scenes, and does not keep
     its state in the page's address.
@@ -258,7 +258,7 @@ def stage_payload(scene: str | None = None, place: str | None = None) -> Payload
 
 
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
-    """Return the payload of the view "attention" for any model's maps, shown over an image.
+    """Return the data of the explorer's view "attention" for any maps, shown over an image.
 
     `maps` are `(L, N_h, H, W, H, W)`, and are stored in half precision. `image` is `(H', W')` or
     `(H', W', 3)`, with values from 0 to 1. Raises ValueError for maps of any other shape, and for

@@ -15,7 +15,7 @@ STATE = ("model", "layer", "head", "image", "part", "softmax", "scale", "query",
 
 
 class Explorer(anywidget.AnyWidget):
-    """The view of attention maps in a notebook, created by `explore` and `explore_maps`.
+    """An interactive view of attention maps in a notebook, from `explore` or `explore_maps`.
 
     `state` maps names to text, as in the address of the book's page, for example
     `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and the
@@ -30,7 +30,7 @@ class Explorer(anywidget.AnyWidget):
 
     @classmethod
     def of(cls, payload: Payload, state: dict) -> "Explorer":
-        """Return a view of a payload of attention maps.
+        """Return a view that shows a payload of attention maps in the given state.
 
         `state` maps names to text, numbers or lists of these, such as `{"query": (4, 4)}`. Raises
         ValueError for unknown names.
@@ -50,7 +50,7 @@ def _text(value: Any) -> str:
 
 
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
-    """Return a view of the heads of trained models, given the records of their runs.
+    """Return an interactive view of the heads of trained models, given their run records.
 
     For `state`, see `Explorer.of`. Raises ValueError if there are no records, or if the model of a
     record has no attention.
@@ -70,7 +70,7 @@ def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
 
 
 def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer:
-    """Return a view of any model's attention maps over an image.
+    """Return an interactive view of any model's attention maps over an image.
 
     `maps` are `(L, N_h, H, W, H, W)`, with the query axes before the key axes. `image` is
     `(H', W')` or `(H', W', 3)`, with values from 0 to 1. For `state`, see `Explorer.of`.

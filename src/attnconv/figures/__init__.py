@@ -1,6 +1,6 @@
-"""The figures: each function takes tensors, a record or a model and returns a matplotlib figure.
+"""Figures: each function takes tensors, records or models and returns a matplotlib figure.
 
-No figure trains a model. `figure_1` to `figure_14` are those of the paper; other code relies on
+No function trains a model. `figure_1` to `figure_14` are those of the paper; other code relies on
 their names.
 """
 

@@ -1,4 +1,4 @@
-"""The chapters' own figures, which are not in the paper: images, maps, networks, and lines."""
+"""Figures of the chapters that are not in the paper: images, maps, networks and line plots."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -44,7 +44,7 @@ DTYPE_STYLES = {
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Draw, for each layer and head, how close the head is to attending to a single pixel.
+    """Draw how close each head of each layer is to attending to a single pixel.
 
     The panels show the mean probability of the best shift, the effective number of pixels, and, for
     heads with centres, the distance of the centre from the nearest pixel. A grey bar marks the
@@ -102,7 +102,7 @@ def exactness(record: RunRecord) -> Figure:
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """Draw the network of section 4.1, labelled with a model's sizes, and one of its blocks."""
+    """Draw the network of section 4.1 and one of its blocks, labelled with a model's sizes."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
@@ -151,7 +151,7 @@ def _draw_chain(
 def image_grid(
     images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, scale: float = 0
 ) -> Figure:
-    """Draw images, `columns` in a row (0: two if there are four images, otherwise all).
+    """Draw images, `columns` in each row (0: two if there are four images, otherwise all).
 
     Images `(H, W, 3)` are in colour, from 0 to 1. Images `(H, W)` are signed and drawn from
     -`scale` to `scale` (0: each on its own scale).
@@ -179,7 +179,7 @@ def image_grid(
 
 
 def claim() -> Figure:
-    """Draw Theorem 1 on a photograph: a Sobel filter by convolution and by nine heads.
+    """Draw Theorem 1 on a photograph: a Sobel filter computed by convolution and by nine heads.
 
     The rings mark the pixels to which the heads attend from one query pixel, drawn at six times
     their true distance from it.
@@ -192,7 +192,7 @@ def claim() -> Figure:
         layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel))
     )
     difference, scale = by_attention - by_conv, float(by_conv.abs().max())
-    # rounding depends on the processor and is not drawn, so the picture is always the same
+    # rounding errors depend on the processor; without them, the picture is always the same
     size = "rounding" if difference.abs().max() < 1e-12 * scale else "more than rounding"
     titles = ["one query, nine heads", "by convolution", f"by self-attention (difference: {size})"]
     figure = image_grid([image, by_conv, by_attention], titles, scale=scale)
@@ -277,7 +277,7 @@ def alpha_curves(
 ) -> Figure:
     """Draw a quantity against alpha, with a line for each dtype (the keys of `curves`).
 
-    `derived` contains the threshold that the theory gives for each dtype, which is drawn as a
+    `derived` contains, for each dtype, the threshold that the theory gives, which is drawn as a
     vertical line.
     """
     figure, ax = line_plot(6.5, 3.6)
@@ -321,8 +321,8 @@ def curves(
 def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
     """Draw the cost per pixel of each method against the side of the image in pixels.
 
-    `costs` maps the methods to costs by side. Products are counted; time and memory are measured. A
-    flat line means that the cost is proportional to the number of pixels.
+    `costs` maps each method to its costs by side. Products are counted; time and memory are
+    measured. A flat line means that the cost is proportional to the number of pixels.
     """
     panels = {
         "products per pixel": lambda cost: cost.products,

@@ -7,7 +7,7 @@ from .style import draw_maps, finish, halo, subplots
 
 
 def attention_report(report: AttentionReport, source: str = "") -> Figure:
-    """Draw the mean attention of each head by its offset k - q, with a row for each layer.
+    """Draw the mean attention of each head by offset k - q, with a row of maps for each layer.
 
     The frame marks offset 0, and the ring the best offset. Above each map are the number of the
     head and its mean mass at the best offset. A map shows offsets of up to half the image or

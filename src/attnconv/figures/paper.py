@@ -20,8 +20,8 @@ from ..theory.expressivity import shift_targets
 from ..theory.grid import shift_set
 from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
 
-NEAR = 5  # pixels of a map on each side of the query, in Figure 1
-State = Callable[[str], str]  # the reason why a model has no record, by its name
+NEAR = 5  # pixels that Figure 1 shows on each side of the query in a map
+State = Callable[[str], str]  # gives the reason why the named model has no record
 #: The models in Figure 2.
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
 #: The models in Figure 13.
@@ -35,7 +35,7 @@ def figure_1(
 ) -> Figure:
     """Draw Figure 1: an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
-    The maps show the pixels around the query that the dashed frame in the image encloses.
+    The maps show only the pixels inside the dashed frame around the query pixel.
     `probabilities` have the shape `(N_h, H, W, H, W)`; by default, they are those of nine quadratic
     heads centred on the shifts of a 3 x 3 kernel. The default image is a photograph, and the
     default query is its centre.
@@ -94,7 +94,7 @@ def figure_13(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
 
 def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: State) -> Figure:
     figure, ax = line_plot(7, 3.8)
-    # for which the published accuracies are drawn
+    # only with such runs are the published accuracies drawn
     paper = any(record.tier == "paper" for record in records)
     shown = []
     for model in models:
@@ -144,9 +144,9 @@ def figure_11(
     W_SA: Tensor | None = None,
     A_q: Tensor | None = None,
 ) -> Figure:
-    """Draw Figure 11: the factorisations of Lemma 3, computed from these matrices.
+    """Draw Figure 11: the factorisations of Lemma 3, computed from the given matrices.
 
-    The upper row shows V_q^conv = W^conv E_q, the lower row V_q^SA = W^SA A_q. The shapes are
+    The upper row shows V_q^conv = W^conv E_q, and the lower row V_q^SA = W^SA A_q. The shapes are
     `(D_in * D_out, K^2)` for W_conv, `(K^2, T)` for E_q, `(D_in * D_out, N_h)` for W_SA, and
     `(N_h, T)` for A_q. The default matrices have the paper's sizes: a 2 x 2 kernel, five heads, two
     input and three output channels.

@@ -19,7 +19,7 @@ MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
 
 
 def scaling(records: Records) -> Figure:
-    """Draw test error against parameters and against training compute.
+    """Draw the test errors of attention and ResNet18 against parameters and training compute.
 
     Each disc is one seed, and a line joins the means over the seeds at each size. Triangles mark
     runs of 60 epochs, squares runs with 16 x 16 tokens, and stars the published errors of the

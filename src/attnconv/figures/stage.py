@@ -1,4 +1,4 @@
-"""The stills of the explorer's stage, one per scene, for print and for pages without scripts."""
+"""Stills of the explorer's stage, one per scene, for print and for pages without scripts."""
 
 import numpy as np
 import torch
@@ -21,15 +21,15 @@ from ..vit.capture import attention_of
 from .style import bare, finish, mark_query, subplots
 
 SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
-REACH = 3.5  # of the plane of offsets, in pixels
-# How far the heads have moved from where they start to the kernel's pixels, and alpha.
+REACH = 3.5  # pixels shown on each side of the query in the plane of offsets
+# The share of the way to the kernel's pixels that the heads have moved, and alpha.
 MOMENTS = {"soft heads": (0.0, 0.1), "sharper": (0.8, 0.8), "exact": (1.0, None)}
-START = 2.5  # pixels within which the centres of a descent start, along each axis
-STEPS = (0, 100, 300)  # moments of a descent, before its end
-SEEN = 32  # pixels a side of what a network sees
+START = 2.5  # a descent's centres start within this many pixels of the query, along each axis
+STEPS = (0, 100, 300)  # steps of a descent that are drawn, besides the last
+SEEN = 32  # side, in pixels, of what a network sees
 LAYER, QUERY = 2, (3, 4)  # of the network whose heads are drawn
 SOFT = 1.0  # alpha of the soft heads
-ALIKE = 60 / 64  # of the pixels: a head that on average spreads over more looks everywhere alike
+ALIKE = 60 / 64  # share of the pixels; a head that spreads over more, on average, is nearly uniform
 FAINT = 0.04  # opacity of the cloud of such a head
 
 
@@ -37,8 +37,8 @@ def still() -> Figure:
     """Draw nine heads at three moments as they become a convolution, and what they compute.
 
     The picture shows the vertical Sobel filter applied to a photograph, by convolution in the left
-    half and by attention in the right half. The centres start on the kernel's grid, rotated and
-    enlarged.
+    half and by attention in the right half. The centres start on a rotated and enlarged copy
+    of the kernel's grid.
     """
     conv, image = convolution_of(torch.tensor(SOBEL)), temple()
     grid = shift_set((3, 3)).double()
@@ -79,7 +79,7 @@ def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> Non
 
 
 def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
-    """Draw the plane of offsets: the kernel's pixels, the heads' centres and soft heads' widths.
+    """Draw, by offset, the kernel's pixels, the heads' centres and the widths of soft heads.
 
     `centers` has the shape `(9, 2)`, and `alphas` is None for exact heads. The width of a head is
     one standard deviation, `1 / sqrt(2 alpha)`.
@@ -102,7 +102,7 @@ def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
 
 
 def descent_still() -> Figure:
-    """Draw four moments of a gradient descent in which nine heads find the kernel's pixels.
+    """Draw four moments of a gradient descent by which nine heads find the kernel's pixels.
 
     The picture shows the vertical Sobel filter applied to the photograph, by convolution on the
     left and by the nine heads at that moment on the right. The centres start at random, with a
@@ -185,7 +185,7 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
     grey = np.clip(0.5 + 0.8 * (image.mean(axis=-1) - 0.5), 0, 1)
     ax.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent)
     effective = torch.special.entr(maps).sum(dim=(-2, -1)).mean(dim=(1, 2)).exp()
-    dots: dict[tuple[int, int], list[int]] = {}  # the heads that look most at each pixel
+    dots: dict[tuple[int, int], list[int]] = {}  # for each pixel, the heads whose maps peak there
     for head, (map_, pixels) in enumerate(zip(maps[:, *QUERY], effective.tolist(), strict=True)):
         alike = pixels > ALIKE * height * width
         color = np.ones((height, width, 4)) * to_rgba(head_color(head))
@@ -195,7 +195,7 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
             dots.setdefault(divmod(int(map_.argmax()), width), []).append(head)
     mark_query(ax, QUERY)
     for (row, column), heads in dots.items():
-        for number, head in enumerate(heads):  # several stand around the middle of the pixel
+        for number, head in enumerate(heads):  # several dots surround the pixel's centre
             angle, away = 2 * np.pi * number / len(heads), 0.25 * (len(heads) > 1)
             place = column + away * np.sin(angle), row - away * np.cos(angle)
             ax.plot(*place, "o", ms=6, mfc=head_color(head), mec="white", zorder=4)
@@ -203,7 +203,7 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
 
 
 def draw_answers(ax: Axes, answers: dict[str, Tensor]) -> None:
-    """Draw the probabilities `(10,)` of the ten classes for each named network."""
+    """Draw the probabilities `(10,)` that each named network gives to the ten classes."""
     height, places = 0.8 / len(answers), np.arange(len(CIFAR10_CLASSES))
     for number, (name, probabilities) in enumerate(answers.items()):
         shift = (number - (len(answers) - 1) / 2) * height

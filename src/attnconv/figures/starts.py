@@ -1,22 +1,44 @@
 """The figure of test accuracy for different initialisations of a vision transformer."""
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..measures.starts import accuracies_of
+from ..measures.starts import PAIRS, accuracies_of
 from ..models import SPECS
 from ..models.specs import TIERS
 from ..runs.select import Records
-from .style import finish, line_plot
+from .style import draw_line, finish, line_plots
 
 SHOWN = ("vit-5k", "vit-10k", "vit-50k")
+WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
 
 
 def starts(records: Records) -> Figure:
-    """Draw test accuracy against the number of training images, with one line for each start.
+    """Draw test accuracy against the number of training images, and by epoch on 10,000 images.
 
-    Each disc is one seed, and the lines join the means over the seeds.
+    On the left, each disc is one seed, filled for starts with a solid line, and a line for each
+    start joins the means over the seeds. On the right, thin lines are runs of 20 epochs and thick
+    lines are runs of 100; a line is the mean over the seeds, and its band is their range.
     """
-    figure, ax = line_plot(6.5, 4.2)
+    figure, axes = line_plots(1, 2, 9.5, 4.2, sharey=True)
+    by_images, by_epoch = axes.flat
+    _draw_by_images(by_images, records)
+    for tier, width in WIDTHS.items():
+        for model in ("vit-default", "vit-convolution"):
+            runs = records.at(tier).of(model)
+            if runs:
+                accuracies = [[epoch["test_accuracy"] for epoch in run.metrics] for run in runs]
+                epochs, color = range(1, len(accuracies[0]) + 1), SPECS[model].curve[0]
+                label = f"{SPECS[model].label}, {len(epochs)} epochs"
+                draw_line(by_epoch, epochs, accuracies, color=color, lw=width, label=label)
+    by_epoch.set(xlabel="epoch (10,000 training images)")
+    for ax in (by_images, by_epoch):
+        if ax.lines:
+            ax.legend(fontsize=8)
+    return finish(figure)
+
+
+def _draw_by_images(ax: Axes, records: Records) -> None:
     for model, by_tier in accuracies_of(records).items():
         spec, tiers = SPECS[model], [tier for tier in SHOWN if tier in by_tier]
         if not tiers:
@@ -25,11 +47,9 @@ def starts(records: Records) -> Figure:
         images = [TIERS[tier].recipe["train_images"] for tier in tiers]
         means = [sum(by_tier[tier]) / len(by_tier[tier]) for tier in tiers]
         ax.plot(images, means, style, color=color, label=spec.label)
+        inside = color if style == "-" else "white"
         for x, tier in zip(images, tiers, strict=True):
-            ax.plot([x] * len(by_tier[tier]), by_tier[tier], "o", color=color, ms=4, alpha=0.7)
+            ax.plot([x] * len(by_tier[tier]), by_tier[tier], "o", color=color, mfc=inside, ms=4)
     ax.set(xlabel="training images", ylabel="test accuracy", xscale="log")
     ax.set_xticks([5_000, 10_000, 50_000], ["5,000", "10,000", "50,000"])
     ax.minorticks_off()
-    if ax.lines:
-        ax.legend(fontsize=8)
-    return finish(figure)

@@ -1,4 +1,4 @@
-"""The common style of the figures, and their elements: grids of maps, lines, marks.
+"""The common style of all figures, and functions that draw maps, lines and marks.
 
 Nonnegative values are drawn in cividis, signed values in PuOr.
 """
@@ -21,7 +21,7 @@ DASHES = ("-", "--", "-.", ":")
 
 
 class LineFigure(Figure):
-    """A line figure that pages show as SVG."""
+    """A figure with line plots, which pages show as SVG."""
 
     def _repr_svg_(self) -> str:
         file = io.StringIO()
@@ -48,7 +48,7 @@ def subplots(
 def line_plots(
     rows: int, columns: int, width: float, height: float, grid: str = "both", **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure for line plots and its axes.
+    """Return a figure for line plots, and its axes as a `rows` x `columns` array.
 
     `grid` says which axes get light grid lines: "x", "y" or "both".
     """
@@ -59,26 +59,26 @@ def line_plots(
 
 
 def line_plot(width: float, height: float, **options: Any) -> tuple[Figure, Axes]:
-    """Return a line figure with one pair of axes; see `line_plots`."""
+    """Return a figure for a single line plot, and its axes; see `line_plots`."""
     figure, axes = line_plots(1, 1, width, height, **options)
     return figure, axes[0, 0]
 
 
 def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
-    """Return axes on the left half of a figure, and its right half as a subfigure."""
+    """Return axes on the left half of a new figure, and the right half as a subfigure."""
     sheet = plt.figure(figsize=(width, height), **SHEET)
     left, right = sheet.subfigures(1, 2, squeeze=False, **options)[0]
     return left.subplots(), right
 
 
 def bare(ax: Axes) -> None:
-    """Remove the ticks of both axes."""
+    """Remove the ticks from both axes of a plot."""
     ax.set_xticks([])
     ax.set_yticks([])
 
 
 def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
-    """Frame the query pixel `(row, column)` with a square of `size` pixels."""
+    """Frame the query pixel `(row, column)` with a square of side `size` pixels."""
     row, column = query
     for color, width in (("white", 2.2), ("black", 1.0)):  # visible on dark and on bright pixels
         corner = column - size / 2, row - size / 2
@@ -98,7 +98,7 @@ def draw_maps(
     limits: tuple[float | None, float | None] = (0, None),
     **title_style: Any,
 ) -> list[AxesImage]:
-    """Draw each map `(H, W)` on one of the axes, hide the axes left over, and return the images.
+    """Draw each map `(H, W)` on one of the axes, hide the remaining axes, and return the images.
 
     The default `titles` are "head 1", "head 2", ...; pass () for none. `query` is the pixel to mark
     in each map. `limits` are the values at the ends of the colour scale; None is replaced by the
@@ -128,7 +128,7 @@ def map_grid(
     margin: tuple[float, float] = (0.0, 0.0),
     **options: Any,
 ) -> tuple[Figure, list[AxesImage]]:
-    """Draw maps `(H, W)` in a figure of their own, `columns` in a row (0: all); see `draw_maps`.
+    """Draw maps `(H, W)` in a new figure, `columns` in each row (0: all); see `draw_maps`.
 
     `cell` is the width and height of each map, and `margin` is what the figure adds to the total
     width and height of the maps, all in inches.

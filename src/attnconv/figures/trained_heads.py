@@ -44,15 +44,15 @@ from .style import (
     subplots,
 )
 
-PICTURE_SIZE = 192  # pixels a side, as drawn
-MIDDLE = 4  # of the nine query pixels of a record with content
+PICTURE_SIZE = 192  # side of a drawn picture, in pixels
+MIDDLE = 4  # index of the middle one of the nine query pixels in a record with content
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
-INK = "#B00020"  # of the query and the kernel, no head's colour
+INK = "#B00020"  # colour of the query and the kernel, used for no head
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
-    """Return the probability above which pixels contain `share` of the mass.
+    """Return the probability above which pixels together hold `share` of a map's mass.
 
     This is the probability at the border of a highest-density region.
     """
@@ -67,7 +67,7 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
     of the heads' attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax
     mass, which is computed on 11 x 11 pixels around the query. A head's centre is marked by a dot,
     or by a square if one pixel has over 90 % of the mass, a cross if the head is too flat for a
-    contour, or a ring on the frame if the centre lies outside.
+    contour, or a ring on the frame if the centre lies outside it.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -159,7 +159,7 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
         for share, level in seen.items():
             style = {"colors": [head_color(head)], "linestyles": SHARE_STYLES[share]}
             ax.contour(fine, fine, density, levels=[level], linewidths=0.9, alpha=0.8, **style)
-        # one pixel; a blob; too flat for a contour
+        # s: on one pixel; o: on several; x: too flat for a contour
         form = "s" if mass.max() > 0.9 else "o" if seen else "x"
         _mark_centre(ax, head, encoding.num_heads, centers[head], form)
     for half, dashes in ((0.5, "-"), (1.5, "--")):  # the query, and the kernel around it
@@ -185,7 +185,7 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     # visible also on the square of the query
     ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
-    # above the numbers, zorder 3, of other heads
+    # above the numbers of other heads, which have zorder 3
     ax.plot(x, y, form if inside else "o", clip_on=False, zorder=4, **mark, **ink)
     if inside:
         angle = 2 * np.pi * head / heads  # separates the numbers of heads at the same position
@@ -200,7 +200,7 @@ def _mesh(axis: Tensor) -> Tensor:
 
 
 def figure_5(record: RunRecord) -> Figure:
-    """Draw Figure 5: the maps of learned position-only attention, the most local heads first.
+    """Draw Figure 5: maps of learned position-only attention, with the most local heads first.
 
     Each row is a layer. Above each map are the number of the head and the mean probability of its
     best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query
@@ -246,8 +246,8 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 def figure_8(record: RunRecord) -> Figure:
     """Draw Figure 8: attention with content on a single image, a cat.
 
-    The maps are computed from the weights of the record. If the record has no weights, the figure
-    shows its maps of the first test image, and the image itself if the data set is on this machine.
+    The maps are computed from the weights in the record. Without weights, the figure shows the
+    record's maps of the first test image, and the image itself if the data set is on this machine.
     """
     return _single_image(record, "chelsea", 0)
 
@@ -353,7 +353,7 @@ def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
 
 
 def layer_paths(record: RunRecord) -> Figure:
-    """Draw the paths of the centres in each 3 x 3 layer during training.
+    """Draw the paths of the heads' centres during training, with a panel for each 3 x 3 layer.
 
     Each path has the colour of its head, starts at a ring and ends at a disc. Dots mark pixels.
     """
@@ -389,7 +389,7 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
 
 
 def arm_accuracies(records: Records) -> Figure:
-    """Draw the final test accuracy of each arm, with a dot for each seed and a bar at the mean."""
+    """Draw the final test accuracy of each arm of chapter 15: a dot per seed, a bar at the mean."""
     records = records.at(TIER)
     arms = [arm for arm in ARMS if records.of(arm)]
     figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")

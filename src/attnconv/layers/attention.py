@@ -1,4 +1,4 @@
-"""Trainable attention layers, computed exactly, and axis by axis if the encoding is separable.
+"""Trainable attention layers, computed exactly, axis by axis if the encoding is separable.
 
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
@@ -42,8 +42,8 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
 
     This is equation (6) without W_val.
 
-    If the attention has one factor per axis, the cost per query and channel is H + W products, and
-    otherwise it is H * W products. The pixels of all images in the batch are multiplied as one
+    Per query and channel, attention with one factor per axis costs H + W products, and dense
+    attention costs `H * W`. The pixels of all images in the batch are multiplied as one
     matrix.
     """
     width, *each = X.shape[1:]
@@ -71,7 +71,7 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Return X in autocast's dtype, because a product would cast each broadcast copy separately.
+    """Return X in autocast's dtype, so that a product does not cast each broadcast copy of it.
 
     Without autocast, X is returned unchanged.
     """
@@ -83,10 +83,10 @@ def as_in_autocast(X: Tensor) -> Tensor:
 def maps_of_tiles(
     encoding: PositionEncoding, height: int, width: int
 ) -> tuple[Support, Callable[[Tile, Tile], Maps]]:
-    """Return the heads' support, or a superset of it, and a function that computes maps in tiles.
+    """Return the support of the heads (or a superset) and a function that computes maps by tile.
 
-    The function takes a tile of the rows and a tile of the columns, and returns the maps of their
-    queries.
+    The support is the set of keys with nonzero probability. Given a tile of rows and a tile of
+    columns, the function returns the attention maps of their queries.
     """
     if isinstance(encoding, SeparableEncoding):
         rows, columns = encoding.axis_probabilities(height, width)
@@ -111,7 +111,7 @@ def maps_of_tiles(
 
 
 class PositionAttention(nn.Module):
-    """Multi-head self-attention whose scores depend only on the shift.
+    """Multi-head self-attention whose scores depend only on the shift from query to key.
 
     The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The weight of the linear map `value`,
     `(D_out, N_h * D_in)`, holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by
@@ -136,7 +136,7 @@ class PositionAttention(nn.Module):
         return self.encoding.num_heads
 
     def maps(self, height: int, width: int) -> Maps:
-        """Return the attention maps, as one factor per axis where possible, after any dropout."""
+        """Return the attention maps after any dropout, as one factor per axis where possible."""
         # the maps are small, and their scores need full precision
         with torch.autocast(self.value.weight.device.type, enabled=False):
             if isinstance(self.encoding, SeparableEncoding) and not self._drops:
@@ -156,7 +156,7 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Compute the output for `(H, W, B, D_in)` in tiles; return None if tiles do not pay."""
+        """Compute the output for `(H, W, B, D_in)` in tiles, or return None if they do not pay."""
         height, width, batch, dim = X.shape
         if self._drops or not tiles_may_pay(height, width):
             return None
@@ -176,7 +176,7 @@ class PositionAttention(nn.Module):
         return F.linear(by_query, self.value.weight, self.value.bias)
 
     def _whole(self, X: Tensor) -> Tensor:
-        """Return the output for `(H, W, B, D_in)` computed with whole maps."""
+        """Return the output for `(H, W, B, D_in)`, computed with whole maps."""
         maps = self.maps(*X.shape[:2])
         if self.dim_out > self.dim_in:
             return self._mix(attend(maps, X))
@@ -188,7 +188,7 @@ class PositionAttention(nn.Module):
 
 
 class ContentAttention(nn.Module):
-    """Multi-head self-attention with content and learned relative positions. Section 4.3.
+    """Multi-head self-attention that uses content and learned relative positions. Section 4.3.
 
     The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The scores are (q . k + q . r_delta) /
     sqrt(D_k), where D_k is twice the embedding's `dim`; the scale is that of the published code.
@@ -220,22 +220,22 @@ class ContentAttention(nn.Module):
         )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """Return dense attention maps `(B, N_h, H, W, H, W)` on images, for figures and tests."""
+        """Return dense attention maps of images, `(B, N_h, H, W, H, W)`, for figures and tests."""
         return spatial_softmax(
             learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores on images, split into the parts of `learned_content_parts`."""
+        """Return the scores for images, split into the parts of `learned_content_parts`."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
         batch, height, width, _ = X.shape
         queries, keys = self.queries_and_keys(X)
-        # The scores by key row and by key column extend the queries, each key's one-hot row and
-        # column the keys: so q . r_delta becomes a product of queries and keys, and no (T, T) bias
-        # is stored per image and head.
+        # The queries are extended by the scores by key row and by key column, and the keys by their
+        # one-hot row and column. The product of queries and keys thus includes q . r_delta, and no
+        # (T, T) bias is stored per image and head.
         queries = torch.cat(
             [queries, *learned_shift_scores(queries, self.embedding)], dim=-1
         ).flatten(2, 3)

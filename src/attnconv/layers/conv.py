@@ -1,10 +1,10 @@
-"""Theorem 1 for torch: a convolutional layer or a whole network, converted to self-attention.
+"""Theorem 1 for torch: convert a convolutional layer or a whole network to self-attention.
 
 The module is the fast counterpart of `theory.theorem1`, and it supports every hyper-parameter of a
 convolution.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
-layout is torch's `(B, C, ...)`, as for the convolutions that are converted.
+layout is torch's `(B, C, ...)`, as in the convolutions that are converted.
 """
 
 import copy
@@ -42,7 +42,7 @@ class ConvAsAttention(nn.Module):
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
     W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects every output
     (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its dtype before
-    the conversion, which chooses alpha for the dtype.
+    the conversion, because alpha is chosen for the dtype.
 
     The layer and the convolution can load each other's state_dict; see `layers.state_dict`.
     """
@@ -78,7 +78,7 @@ class ConvAsAttention(nn.Module):
         )
 
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
-        """Return W^(h) for each head, block diagonal if the convolution has groups."""
+        """Return the matrix W^(h) of each head, block diagonal if the convolution has groups."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
@@ -88,7 +88,7 @@ class ConvAsAttention(nn.Module):
         return first, first + size + 1 - self._extent(axis), self.stride[axis]
 
     def queries(self, axis: int, size: int) -> range:
-        """Return the queries along one axis of the padded image that cropping and stride keep."""
+        """Return the queries that cropping and stride keep along one axis of the padded image."""
         return range(*self._bounds(axis, size))
 
     def _extent(self, axis: int) -> int:

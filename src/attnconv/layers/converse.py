@@ -1,4 +1,4 @@
-"""The converse (Theorem 2) for layers: position-only attention as convolutions.
+"""The converse (Theorem 2) for layers: position-only attention computed by convolutions.
 
 Letters: B batch, D channels, H x W pixels, N_h heads. Images are `(B, H, W, D)`.
 """
@@ -14,12 +14,12 @@ from .attention import PositionAttention
 
 
 class AttentionAsConv(nn.Module):
-    """A position-only layer, computed by zero-padded convolutions on images of one size.
+    """A position-only attention layer, computed by zero-padded convolutions at one image size.
 
     The module maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. Head h is a convolution divided by a
     border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the exponentials of
-    the head's scores. The border factor, `border_factor[h]` `(H, W)`, is the convolution of an
-    image of ones with the same kernel. `value` mixes the heads, as in the attention layer.
+    the head's scores. The border factor, `border_factor[h]` `(H, W)`, is an image of ones convolved
+    with the same kernel. `value` mixes the heads, as in the attention layer.
     """
 
     kernels: Tensor
@@ -57,9 +57,9 @@ class AttentionAsConv(nn.Module):
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
     """Return a module that computes a position-only layer with zero-padded convolutions. Theorem 2.
 
-    The result is exact on `height` x `width` images, including the border, for any position-only
-    encoding, if dropout is off. Raises ValueError if a head is so sharp that its border factor
-    leaves the range of the dtype (all its terms underflow, although their ratios are defined).
+    For any position-only encoding, the result is exact on `height` x `width` images, including the
+    border, if dropout is off. Raises ValueError if a head is so sharp that its border factor leaves
+    the range of the dtype (all its terms underflow, although their ratios are defined).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Theorem 2 for networks: position-only attention as convolutions, for images of one size.
+"""Theorem 2 for networks: position-only attention by convolutions, for images of one size.
 
 Letters: B batch, C channels, N_h heads. The layout is `(B, C, ...)`.
 """
@@ -26,12 +26,12 @@ FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
 
 class HeadsAsConv(nn.Module):
-    """A `ConvAsAttention` with any alphas and centres, as convolutions at one image size.
+    """A `ConvAsAttention` with any alphas and centres, computed by convolutions at one image size.
 
     Input and output are `(B, C, ...)`, for images of the given `sizes`, which are padded as in the
     attention layer. Head h is a zero-padded convolution along one axis after the other, divided by
     `border_factor[h]`. The kernels are the exponentials of the head's scores, and the border factor
-    is the same convolution of an image of ones. `mix` applies the matrices W^(h).
+    is an image of ones under the same convolutions. `mix` applies the matrices W^(h).
     """
 
     border_factor: Tensor
@@ -47,7 +47,7 @@ class HeadsAsConv(nn.Module):
             def on_axis(value: int, other: int, axis: int = axis) -> tuple[int, ...]:
                 return tuple(value if each == axis else other for each in range(len(sizes)))
 
-            # from the shift of the last query to the first pixel to that of the first to the last
+            # all shifts, from (last query, first pixel) to (first query, last pixel)
             shifts = torch.arange(-queries[-1], pixels - queries[0], device=layer.weight.device)
             scores = layer.encoding.axis_scores(axis, shifts)
             channels, options = (heads, heads) if axis else (1, heads), {"bias": False}
@@ -200,7 +200,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
-        # over the keys of each query; a softmax over classes has one row per image
+        # over the keys of each query, whereas a softmax over classes has one row per image
         softmax = name in SOFTMAX and args[0].ndim > 2 and args[1] in (-1, args[0].ndim - 1)
         path, module = self.running[-1]
         attends = softmax or any(part in name for part in FUSED)

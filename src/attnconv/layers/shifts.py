@@ -35,7 +35,7 @@ class Shifts(NamedTuple):
 def as_shifts(
     encoding: QuadraticEncoding, queries: Sequence[range], sizes: Sequence[int]
 ) -> Shifts | None:
-    """Return the heads as shifts of one head, or None if this is not exact.
+    """Return the heads of an encoding as shifts of one head, or None if this is not exact.
 
     `queries` are the kept queries along each axis of images of the given `sizes`. The result is
     None if the alphas differ, or if q + Delta is not a pixel of the image for some query and head.
@@ -57,7 +57,7 @@ def as_shifts(
 
 
 def average(probabilities: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
-    """Return the averages `(H, B, W, C)` of a head that is centred on the query.
+    """Return the weighted averages `(H, B, W, C)` of a head that is centred on the query.
 
     `probabilities` are those of `Shifts`. A sequence is passed as an image of one row.
     """
@@ -123,7 +123,7 @@ def _shifted(images: Tensor, corners, queries, stride) -> list[Tensor]:
 
 
 def _by_group(X: Tensor, groups: int) -> Tensor:
-    """Return `(Q_1, B, Q_2, C)` as `(G, Q_1 B Q_2, C_g)`."""
+    """Reshape `(Q_1, B, Q_2, C)` to `(G, Q_1 B Q_2, C_g)`, one matrix per group."""
     return X.reshape(-1, groups, X.shape[-1] // groups).transpose(0, 1)
 
 

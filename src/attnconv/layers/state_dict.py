@@ -1,4 +1,4 @@
-"""The state_dict of a converted convolution, which equals that of the convolution itself.
+"""The state_dict of a converted convolution, which equals that of the original convolution.
 
 The attention layer and the convolution load each other's state_dict with `strict=True`. The
 attention layer also loads a state_dict with the weights by head and the encoding.
@@ -19,7 +19,7 @@ from ..theory.shapes import Float
 
 
 def weight_by_head(weight: Tensor, groups: int) -> Float[Tensor, "G O columns"]:
-    """Return a copy of a convolution's weight with the W^(h) side by side.
+    """Return a copy of a convolution's weight with the heads' matrices W^(h) side by side.
 
     The weight is `(C_out, C_in/G, ...)`, and the copy is `(G, O, N_h C_in/G)`.
     """
@@ -34,7 +34,7 @@ def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequenc
 
 
 def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
-    """Turn the layer's entries of a state_dict into the convolution's (a post-hook).
+    """Replace a layer's entries in a state_dict with the convolution's entries (a post-hook).
 
     The weight in the state_dict is a view of the layer's weight. The encoding is omitted if it is
     determined by the kernel size and the alpha with which the layer was built; trained or moved

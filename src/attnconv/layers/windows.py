@@ -62,12 +62,12 @@ class Tile(NamedTuple):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The numbers of queries and of keys."""
+        """The number of queries and the number of keys."""
         return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
 
 
 def tiles_may_pay(height: int, width: int) -> bool:
-    """Return whether tiles may be worthwhile at this image size (never while tracing)."""
+    """Return whether tiles may save time at this image size (never while tracing)."""
     return not torch.compiler.is_compiling() and max(height, width) >= SMALLEST
 
 
@@ -91,7 +91,7 @@ def best_tiles(support: Support, products: int, separable: bool) -> list[list[Ti
     def cost(tiles: list[list[Tile]]) -> int:
         rows, columns = ([tile.counts for tile in along] for along in tiles)
         row_pairs, column_pairs = (sum(q * k for q, k in along) for along in (rows, columns))
-        pairs = row_pairs * column_pairs  # densely
+        pairs = row_pairs * column_pairs  # for dense maps
         if separable:  # first the queries' rows for all columns of keys, then their columns
             pairs = row_pairs * sum(k for _, k in columns) + sum(q for q, _ in rows) * column_pairs
         return products * pairs + A_TILE * len(rows) * len(columns)
@@ -106,7 +106,7 @@ def in_tiles(
     X: Float[Tensor, "H W B D"],
     compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """Return the results of `compute(rows, columns, keys)` joined over all tiles."""
+    """Return `compute(rows, columns, keys)` for all tiles, joined into one tensor."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]

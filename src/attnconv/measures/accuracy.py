@@ -20,10 +20,10 @@ def logits_by_batch(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     mirrored: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield float32 logits `(B, classes)` and labels `(B,)` by batch, in evaluation mode.
+    """Yield a model's logits `(B, classes)` and the labels `(B,)` by batch, in evaluation mode.
 
-    `index` selects the images, by default all; with `mirrored`, their mirror images are used
-    instead. The model's training or evaluation mode is restored at the end.
+    The logits are float32. `index` selects the images, by default all; with `mirrored`, their
+    mirror images are used instead. The model's training or evaluation mode is restored at the end.
     """
     training, device = model.training, batches.labels.device
     model.eval()
@@ -39,12 +39,12 @@ def logits_by_batch(
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Test accuracy over the runs of one model.
+    """The mean test accuracy of one model over its runs, with its spread.
 
-    `last` is the mean over the runs after their last epoch, `spread` is the sample standard
-    deviation over the runs (None for one run), and `best` is the mean over the runs in their best
-    epochs. `seeds` is the number of runs, and `epochs` is the length of the training, such as "20"
-    or "20 or 60".
+    `last` is the mean accuracy after the last epoch, `spread` is its sample standard deviation
+    over the runs (None for one run), and `best` is the mean accuracy in each run's best epoch.
+    `seeds` is the number of runs, and `epochs` is the length of the training, such as "20" or "20
+    or 60".
     """
 
     last: float
@@ -67,7 +67,7 @@ class Accuracy:
 
     @property
     def conditions(self) -> str:
-        """The sample behind the numbers, such as "3 seeds, 20 epochs"."""
+        """The numbers of seeds and epochs as text, such as "3 seeds, 20 epochs"."""
         return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
 
     @property

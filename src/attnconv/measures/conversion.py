@@ -1,4 +1,4 @@
-"""The comparison of a trained CNN with its conversion to attention on all test images (chapter 14).
+"""A comparison of a trained CNN with its attention form on all test images (chapter 14).
 
 The result is stored with the record of the CNN's run.
 """
@@ -27,7 +27,7 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
-    """The number of test images that a network classifies correctly, and the time in seconds.
+    """The number of test images that a network classifies correctly, and the time that it takes.
 
     `right_mirrored` is the number of correct classifications when the logits of each image and its
     mirror image are summed.
@@ -37,11 +37,11 @@ class Answers(BaseModel):
 
     right: int
     right_mirrored: int
-    seconds: float  # for the images without mirror images
+    seconds: float  # without the mirror images
 
 
 class Converted(Answers):
-    """The answers of a network converted to attention, compared with those of the CNN.
+    """The test results of a CNN converted to attention, compared with those of the CNN itself.
 
     `same_class` is the number of images that both networks put into the same class. `largest_gap`
     is the largest difference between their logits, relative to the largest logit of the CNN.
@@ -53,7 +53,7 @@ class Converted(Answers):
 
 
 class Conversion(BaseModel):
-    """The answers of the trained CNN of a run, and of its conversion to attention.
+    """The test results of a trained CNN and of its conversion to attention.
 
     For `attention`, one-hot heads are executed as shifts of the image; for `softmax`, the scores
     and the softmax of every head are computed at every query. `smallest_margin` is the smallest

@@ -1,4 +1,4 @@
-"""Measurement of the cost of a computation: products, time and memory."""
+"""Functions that measure the cost of a computation: products, time and memory."""
 
 import ctypes
 import statistics
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """A measured cost: multiply-adds (torch's count), median seconds, and MiB added at the peak."""
+    """The cost of a computation: multiply-adds (torch's count), median seconds, peak added MiB."""
 
     products: float
     seconds: float

@@ -19,12 +19,12 @@ from ..vit.start import init_as_convolution
 
 @dataclass(frozen=True)
 class Example:
-    """A network to deploy and the images that test it.
+    """A network whose deployment is checked, with the images for the check.
 
     `build` returns the network. Images have three channels and sides that are multiples of `step`
     and at most `largest`; without a step, the network accepts only images of `height` x `width`.
-    Exports are made with the images `given` and run on the images `other`, whose batch size differs
-    and, with a step, whose height and width differ as well.
+    Exports are made with the images `given` and run on the images `other`, which differ in batch
+    size and, with a step, also in height and width.
     """
 
     build: Callable[[], nn.Module]
@@ -56,7 +56,7 @@ class Example:
 
     @cached_property
     def exported(self) -> ExportedProgram:
-        """The program that `torch.export` creates, for any batch size and any sides (unless fixed).
+        """The program created by `torch.export` for any batch size and, unless fixed, any sides.
 
         Sides range from half to twice those of `given`, or up to `largest`. For layers with a
         stride, some guards are too complex for the solver, and a flag defers them to run time.
@@ -102,7 +102,7 @@ def _trained(model: str, largest: int | None = None) -> Example:
     return Example(lambda: load_model(model), 4, 20, 24, largest)
 
 
-#: The networks by name; those of the small tier are trained.
+#: The networks by name; `sa-` names stand for trained models of the small tier.
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
@@ -147,7 +147,7 @@ def _saved(example: Example) -> nn.Module:
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative gap that it may introduce."""
+    """A way to deploy a network, and the largest relative change of its output that is allowed."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5
@@ -167,7 +167,7 @@ ROUTES: dict[str, Route] = {
 
 
 class Outcome(NamedTuple):
-    """The result of a route: whether it works, and its gap, or why none could be measured."""
+    """Whether deploying a network worked, with the gap in its output or why none was measured."""
 
     works: bool
     gap: float | None
@@ -182,7 +182,7 @@ class Outcome(NamedTuple):
 
 @torch.no_grad()
 def try_route(example: Example, route: Route) -> Outcome:
-    """Run a network through a route on images of another size, and compare the outputs.
+    """Deploy a network along a route, run it on images of another size, and compare the outputs.
 
     The gap is the largest difference from the output of the network in float32, relative to the
     largest value of that output. If the route raises an error, the error's message is the reason.
@@ -201,7 +201,7 @@ def try_route(example: Example, route: Route) -> Outcome:
 def deployment_rows(
     networks: Mapping[str, Example] = NETWORKS, routes: Mapping[str, Route] = ROUTES
 ) -> list[dict[str, str]]:
-    """Try each route for each network, and return the outcomes as text, one row per network."""
+    """Try to deploy each network along each route, and return the outcomes, one row per network."""
     return [
         {"Network": name, "Image sides": example.sides}
         | {title: str(try_route(example, route)) for title, route in routes.items()}

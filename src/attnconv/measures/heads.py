@@ -18,13 +18,13 @@ from ..theory.encodings import PositionEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, shift_set
 
-# number of test images over which a record averages, and whose scores it stores individually
+# numbers of test images over which a record averages, and whose scores it stores one by one
 MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of one layer.
+    """The attention of one layer's heads, with measures of where they attend.
 
     `maps` `(N_h, H, W)` are those of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)` is
     the result of `mean_by_shift`; `centers` `(N_h, 2)` is None for heads without centres.
@@ -36,7 +36,7 @@ class Heads:
 
     @property
     def query(self) -> tuple[int, int]:
-        """The middle query pixel."""
+        """The middle pixel of the image, which is the query of `maps`."""
         return self.maps.shape[1] // 2, self.maps.shape[2] // 2
 
     @property
@@ -55,18 +55,18 @@ class Heads:
 
     @property
     def shifts(self) -> Tensor:
-        """Each head's best single shift k - q, `(N_h, 2)`."""
+        """Each head's best shift k - q, which has the largest mean probability: `(N_h, 2)`."""
         delta = pixels(*self._near.shape[1:]) - torch.tensor(self.query)
         return delta[self._near.flatten(1).argmax(dim=1)]
 
     @property
     def alone(self) -> Tensor:
-        """Return, for each head, whether no other in the layer has its best shift: `(N_h,)`."""
+        """Whether each head is the only one in its layer with its best shift, `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property
     def entropy(self) -> Tensor:
-        """The entropy of each map in nats, `(N_h,)`.
+        """The entropy of each head's map in nats, `(N_h,)`.
 
         The entropy is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential
         is an effective number of pixels.
@@ -75,7 +75,7 @@ class Heads:
 
     @property
     def distance(self) -> Tensor:
-        """The mean distance `|k - q|` over each map, in pixels: `(N_h,)`."""
+        """The mean distance `|k - q|` at which each head attends, in pixels: `(N_h,)`."""
         delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
         return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
 
@@ -98,11 +98,11 @@ class Heads:
 
 
 def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
-    """Return the heads of each layer of a trained model.
+    """Return the heads of each layer of a trained model, given the record of its run.
 
-    `moment` is an index into `record.history.epochs`. For a model with content, the maps are means
-    over test images and exist only for the end of training. Raises ValueError for a model without
-    attention.
+    `moment` is an index into `record.history.epochs`. For a model with content-based attention, the
+    maps are means over test images and exist only for the end of training. Raises ValueError for a
+    model without attention.
     """
     if content := record.content_maps:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
@@ -128,7 +128,7 @@ def mean_by_shift(probabilities: Tensor) -> Tensor:
 
     `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. For a head that
     attends to one fixed shift, the result is 1 at this shift. A head that always attends to the
-    same pixel, or to the border because its centre lies beyond the border, has no such shift.
+    same pixel, or to the border because its centre lies beyond it, has no such shift.
     """
     height, width = probabilities.shape[-2:]
     by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
@@ -145,7 +145,7 @@ def mean_by_shift(probabilities: Tensor) -> Tensor:
 def lemma_3_residual(
     encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
 ) -> Tensor:
-    """Return how far a trained layer's heads are from selecting each shift, `(K, K)`.
+    """Return how far a layer's heads are from selecting each shift of a kernel, `(K, K)`.
 
     This is the residual of Lemma 3 on an image of `height` x `width` pixels; see
     `expresses_convolution`.
@@ -181,9 +181,9 @@ def query_pixels(height: int, width: int) -> Tensor:
 
 @torch.no_grad()
 def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
-    """Yield each layer's probabilities `(B, N_h, H, W, H, W)`, for a model with content.
+    """Yield the maps `(B, N_h, H, W, H, W)` of each layer of a model with content-based attention.
 
-    `images` `(B, C, H', W')` are normalised.
+    The images `(B, C, H', W')` must be normalised.
     """
     for layer, X in _layer_inputs(model, images):
         yield layer.probabilities(X)
@@ -191,7 +191,7 @@ def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[T
 
 @torch.no_grad()
 def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the attention scores of each layer, split as in `learned_content_parts`."""
+    """Yield the scores of each content-based layer, split as in `learned_content_parts`."""
     for layer, X in _layer_inputs(model, images):
         yield layer.score_parts(X)
 
@@ -199,7 +199,7 @@ def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tenso
 def _layer_inputs(
     model: SelfAttentionNet, images: Tensor
 ) -> Iterator[tuple[ContentAttention, Tensor]]:
-    """Yield each layer with content and its input."""
+    """Yield each layer with content-based attention, and its input."""
     inputs = []
     layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
     hooks = [
@@ -217,7 +217,7 @@ def _layer_inputs(
 def content_maps(
     model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
 ) -> ContentMaps:
-    """Summarise the attention of a trained model with content compactly enough for a run record.
+    """Summarise a trained model's content-based attention, compactly enough for a run record.
 
     The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` holds, by kind,
     images whose scores are stored individually.

@@ -18,7 +18,7 @@ from ..vit.capture import LayerAttention, attention_of
 from ..vit.start import chosen_layers
 from .heads import Heads, mean_by_shift
 
-#: Up to this many heads, a report prints one line per head, otherwise one line per layer.
+#: A report with at most this many heads has one line per head, others one line per layer.
 HEADS_IN_FULL = 36
 #: Explanation of the columns of a report's table.
 LEGEND = (
@@ -35,7 +35,7 @@ IMAGE_SIZE = 32
 
 @dataclass(frozen=True, eq=False)
 class LayerReport:
-    """The measures of one layer, as returned by `inspect_attention`.
+    """The measures of one attention layer, as returned by `inspect_attention`.
 
     `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads` gives each head's
     best offset, `heads.shifts`, and the mean mass there, `heads.mass`. Three measures have the

@@ -15,17 +15,17 @@ from ..runs.record import RunRecord
 from ..theory.grid import all_shifts, shift_set
 from .heads import lemma_3_residual
 
-KERNEL = 3  # pixels a side
+KERNEL = 3  # pixels per side
 REACH = 8  # pixels beyond which the mass of a head is neglected
 
 
 def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
-    """Return the distance of each centre `(..., 2)` from its start, in pixels: `(...)`."""
+    """Return each centre's distance from its starting point, in pixels: `(..., 2)` to `(...)`."""
     return (centers - start).norm(dim=-1)
 
 
 def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit a growth factor to a grid of heads by least squares.
+    """Fit the factor by which a grid of heads has grown, by least squares.
 
     `centers` has the shape `(..., N_h, 2)`, `start` the shape `(N_h, 2)`. Returns the factor and
     the share of the squared displacements that it explains (1: all; NaN if nothing moved), each of
@@ -67,18 +67,18 @@ def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
 
 
 def pixels_occupied_by_layer(record: RunRecord) -> list[list[int]]:
-    """Return how many of the nine pixels are occupied, by layer and saved step."""
+    """Return how many of the kernel's nine pixels are occupied, by layer and saved step."""
     layers = kernel_layers(record, "centers")
     return [[pixels_occupied(centers, KERNEL) for centers in moments] for moments in layers]
 
 
 def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
-    """Return how many of the nine pixels are occupied at a saved step, averaged over the layers."""
+    """Return the number of occupied kernel pixels at a saved step, averaged over the layers."""
     return mean(counts[moment] for counts in pixels_occupied_by_layer(record))
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
-    """Count, by layer, the distinct pixels nearest to trained heads, inside the kernel or not."""
+    """Count the distinct pixels nearest to each layer's trained heads, in the kernel or not."""
     return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 
@@ -88,7 +88,7 @@ def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
 
 
 def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return the distance of each head from its initial position, in pixels, `(n, 9)` by layer."""
+    """Return the distance of each head from its initial position, in pixels: `(n, 9)` per layer."""
     return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
@@ -98,7 +98,7 @@ def median_distance_moved(record: RunRecord) -> float:
 
 
 def mass_on_nearest_pixel_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return the mass of each head on the pixel nearest to its centre, `(n, 9)` by layer."""
+    """Return the mass of each head on the pixel nearest to its centre: `(n, 9)` per layer."""
     centers, alphas = (kernel_layers(record, name) for name in ("centers", "alpha"))
     return [mass_on_nearest_pixel(*layer) for layer in zip(centers, alphas, strict=True)]
 

@@ -1,12 +1,14 @@
-"""The change in the gap between attention and ResNet18 as networks grow.
+"""The change in the accuracy gap between ResNet18 and attention as networks grow.
 
 The questions, the rules that answer them and the prediction for the paper's networks were
 committed before the first run of a scaling tier. All accuracies are on the 10,000 test images after
 the last epoch. A setting is a tier; its runs differ in the seed.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from ..models import cost_of
 from ..runs.parameters import RunParameters, build_network
 from ..runs.record import RunRecord
 from ..runs.select import Records
+from ..store import REPOSITORY, write_file
 
 #: Accuracies of the runs of one model, by tier.
 Accuracies = Mapping[str, Sequence[float]]
@@ -22,16 +25,16 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A property varied towards the paper's value while all others stay as in the small tier."""
+    """A property varied towards the paper's value, with all others as in the small tier."""
 
     name: str
     question: str
     tiers: tuple[str, ...]  # from small to large
-    resnet_tiers: tuple[str, ...]  # baseline of each, if the axis does not exist for it
+    resnet_tiers: tuple[str, ...]  # baseline of each, the same if ResNet18 lacks the axis
 
 
 MODELS = ("sa-quadratic", "resnet18")
-#: All settings: first the sizes, then the other changes.
+#: The tiers that differ in size only; `SETTINGS` contains those with other changes as well.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
 SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
 AXES = (
@@ -66,7 +69,7 @@ STANDARD_ERRORS = 2.0
 
 
 def pooled_deviation(accuracies: Accuracies) -> float:
-    """Return the standard deviation over seeds, pooled over all settings of a model.
+    """Return the standard deviation of the accuracy over seeds, pooled over a model's settings.
 
     Raises ValueError if no setting has two seeds.
     """
@@ -79,7 +82,7 @@ def pooled_deviation(accuracies: Accuracies) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """The gap at the two ends of an axis, and the standard error of the difference."""
+    """The accuracy gap at the two ends of an axis, and the standard error of its change."""
 
     first: float
     last: float
@@ -95,7 +98,7 @@ class Change:
 
 
 def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Change:
-    """Compare the gaps at the two ends of an axis, as `RULE` says."""
+    """Compare the accuracy gaps at the two ends of an axis, as `RULE` prescribes."""
     ours, theirs = pooled_deviation(attention), pooled_deviation(resnet)
     ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
     gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
@@ -117,6 +120,13 @@ PREDICTION = (
 )
 TOLERANCE = 0.05
 RESAMPLES = 2000
+#: How a stored prediction is judged, committed before any run of the paper tier.
+JUDGEMENT = (
+    "A prediction is stored once, before any run of the paper tier. It is right for a model if the"
+    " mean test error of the model's finished runs in the paper tier lies in the stored 95 %"
+    " interval, and otherwise wrong."
+)
+STORED = REPOSITORY / "data" / "prediction.json"
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A power law: `log(test error) = coefficients @ [1, *log(scale)]`."""
+    """A power law of the test error: `log(test error) = coefficients @ [1, *log(scale)]`."""
 
     coefficients: np.ndarray
 
@@ -168,7 +178,7 @@ def _inputs(settings: Sequence[Setting]) -> np.ndarray:
 
 
 def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
-    """Predict the error of the setting with the largest training compute from the others.
+    """Predict the error of the setting with the largest training compute from the other settings.
 
     Returns this setting and its predicted test error. Settings without which the exponents are not
     determined are skipped, because no fit can predict them.
@@ -200,7 +210,7 @@ def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, f
 
 @dataclass(frozen=True)
 class Prediction:
-    """A test error predicted by a power law, with its 95 % interval and the check of the law.
+    """A test error predicted by a power law, with its 95 % interval and a check of the law.
 
     `left_out` is the setting that the check predicts from the others; its mean test error is
     `measured`. `holds` says whether the check permits the prediction.
@@ -219,7 +229,7 @@ class Prediction:
 
 
 def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
-    """Extrapolate a model's test error to `scale` and check the law (`PREDICTION`).
+    """Extrapolate a model's test error to `scale`, and check the power law as in `PREDICTION`.
 
     Raises ValueError if the settings do not determine the exponents or no setting can be left out.
     """
@@ -231,7 +241,7 @@ def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
 def towards(
     settings: Sequence[Setting], start: Setting, end: Setting, points: int = 25
 ) -> np.ndarray:
-    """Follow a power law from one setting to another, in equal steps of each quantity's logarithm.
+    """Fit a power law and evaluate it between two settings, in equal steps of the logarithms.
 
     Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
     as `fit` does.
@@ -276,7 +286,7 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
 
 
 def answers(records: Records) -> dict[str, Change | str]:
-    """Return the answer for each axis, by name: a `Change`, or text that names the missing runs."""
+    """Return the answer for each axis, by name: a `Change`, or a text that names missing runs."""
     attention, resnet = (
         {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS
@@ -288,6 +298,59 @@ def answers(records: Records) -> dict[str, Change | str]:
         change = None if missing else change_of_gap(axis, attention, resnet)
         found[axis.name] = change or f"not run: {', '.join(missing)}"
     return found
+
+
+# --- the stored prediction ---
+
+
+def predictions(records: Records) -> dict[str, Prediction | str]:
+    """Return each model's prediction for the paper's network, or why its fit is not determined."""
+    found: dict[str, Prediction | str] = {}
+    for model in MODELS:
+        try:
+            found[model] = predict(settings_of(records, model), papers_setting(model).scale)
+        except ValueError as error:
+            found[model] = str(error)
+    return found
+
+
+def store_predictions(records: Records, path: Path = STORED) -> None:
+    """Store the predictions with the names of the runs that they use, as `JUDGEMENT` requires.
+
+    Raises ValueError if the check does not hold for both models or if the paper tier has been run,
+    and FileExistsError if a prediction is already stored.
+    """
+    models = {}
+    for model, found in predictions(records).items():
+        if isinstance(found, str) or not found.holds:
+            reason = found if isinstance(found, str) else "its check fails"
+            raise ValueError(f"no prediction is made for {model}, so none can be stored: {reason}")
+        models[model] = asdict(found)
+    if late := records.at("paper").of(*MODELS):
+        raise ValueError(
+            f"the paper tier has been run ({late[0].name}); a prediction must be stored before"
+        )
+    if path.exists():
+        raise FileExistsError(f"{path} holds an earlier prediction, which stays as it is")
+    runs = [run.name for model in MODELS for of in runs_of(records, model).values() for run in of]
+    content = {"method": PREDICTION, "judgement": JUDGEMENT, "runs": runs, "models": models}
+    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def stored_predictions(path: Path = STORED) -> dict[str, Prediction]:
+    """Return the stored predictions by model; empty if none have been stored."""
+    if not path.exists():
+        return {}
+    models = json.loads(path.read_text())["models"]
+    return {model: Prediction(**values) for model, values in models.items()}
+
+
+def judge_prediction(prediction: Prediction, accuracies: Sequence[float]) -> str:
+    """Return "right" or "wrong" by `JUDGEMENT`, or "not run" without accuracies."""
+    if not accuracies:
+        return "not run"
+    error = 1 - float(np.mean(accuracies))
+    return "right" if prediction.low <= error <= prediction.high else "wrong"
 
 
 # --- the learning rate ---

@@ -21,7 +21,7 @@ from .scaling import STANDARD_ERRORS, pooled_deviation
 
 SHIFTS = "shift_probabilities"  # name in the attention tensors of a record
 TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
-#: Accuracies of the runs of one model, by tier, for each model.
+#: The accuracies of runs, by model and tier.
 Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
 
 RULES = {
@@ -102,7 +102,7 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Compar
 
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
-    """Compare a convolution start's gain over timm's start in two tiers: `first` minus `last`."""
+    """Compare the convolution start's gain over timm's start in two tiers: `first` minus `last`."""
     gains = [
         compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
     ]
@@ -120,7 +120,7 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def stays(shares: Sequence[float]) -> str:
-    """Apply the rule "stays" to the shares of several runs; return stay, partly stay or leave."""
+    """Return the verdict of the rule "stays" on several runs: stay, partly stay or leave."""
     share = float(np.mean(shares))
     if share >= 0.75:
         return "stay"
@@ -176,7 +176,7 @@ def judge(records: Records) -> dict[str, Answer]:
 
 
 def answers(records: Records) -> dict[str, str]:
-    """Return the verdicts of `judge` alone."""
+    """Return only the verdicts of `judge`, by question."""
     return {name: answer.verdict for name, answer in judge(records).items()}
 
 
@@ -193,10 +193,10 @@ def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str])
 
 
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
-    """Return each shift's mean probability, content included: `(L, N_h, 2H - 1, 2W - 1)`, float16.
+    """Return each shift's mean attention on images: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
     The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift
-    stays inside the image; see `mean_by_shift`.
+    stays inside the image; see `mean_by_shift`. The scores include content.
     """
     total: list[Tensor] = []
     for batch in images.split(batch_size):

@@ -15,14 +15,14 @@ from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from .specs import FREED, WIDTH, Start
 
-#: Initial alpha of movable heads, in inverse squared pixels; 93 % of the mass is on their pixel.
+#: Initial alpha of movable heads, per squared pixel; centred on a pixel, a head has 93 % there.
 START_ALPHA = 4.0
 MIDDLE = 15  # the middle group works on 15 x 15 pixels
 WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are noise
 
 
 class SmallCNN(nn.Module):
-    """The CNN of chapters 14 and 15: images `(B, C, H, W)` -> logits `(B, num_classes)`.
+    """The CNN of chapters 14 and 15, from images `(B, C, H, W)` to logits `(B, num_classes)`.
 
     Of its three groups of convolutions, the first has `width` channels and the other two have twice
     as many. For images of 32 x 32 pixels, the inputs of the groups have 31, 15 and 7 pixels per
@@ -30,8 +30,8 @@ class SmallCNN(nn.Module):
     """
 
     SMALLEST = 9  # pixels per side, so that one pixel is left at the end
-    PREPARED_WITH = 5_000  # maximal number of training images
-    DIVISOR = 9  # of the logits
+    PREPARED_WITH = 5_000  # at most this many training images
+    DIVISOR = 9  # the logits are divided by it
     channels_last = True  # memory layout in which its convolutions are fast
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
@@ -86,7 +86,7 @@ def _convolution(fan_in: int, fan_out: int) -> nn.Conv2d:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Return batch normalisation with a shift, no scale, and a short memory for short runs."""
+    """Return batch normalisation with a shift but no scale, and a short memory for short runs."""
     layer = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
     layer.weight.requires_grad_(False)
     return layer
@@ -101,8 +101,8 @@ def as_free_attention(
 ) -> nn.Module:
     """Return a copy of a CNN with soft, trainable attention heads in place of its convolutions.
 
-    The heads start with this `alpha` on the pixels of their kernel or, with `random_places`, at
-    positions drawn uniformly, with `seed`, from the square that these pixels cover. Layers with
+    The heads start with this `alpha`, on the pixels of their kernel or, with `random_places`, at
+    positions drawn uniformly (with `seed`) from the square that these pixels cover. Layers with
     frozen values keep their heads on the pixels, because their values fit no other positions.
     `trained` names the parameters of the encodings that are trained. The values always start as the
     kernel's weights.
@@ -122,7 +122,7 @@ def as_free_attention(
 
 
 def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
-    """Return the initial network of an arm of chapter 15, given the CNN from which it is made."""
+    """Return the initial network of an arm of chapter 15, given the CNN from which it starts."""
     if start.heads is None:
         return cnn
     return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)

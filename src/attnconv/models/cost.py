@@ -20,7 +20,7 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """The number of parameters of a model, and of operations in a forward pass for one image.
+    """The number of a model's parameters, and of operations in its forward pass for one image.
 
     `flops_paper` is twice the multiply-adds of the linear and convolutional layers, as in Tables 1
     and 4. `flops` counts every product of the paper's dense formulation, including attention times
@@ -75,7 +75,7 @@ def _products(attention: PositionAttention | ContentAttention, height: int, widt
     pixels = height * width
     pairs = attention.num_heads * pixels**2
     if isinstance(attention, PositionAttention):
-        # a learned encoding's v . r_delta are linear layers, counted as such
+        # a learned encoding computes v . r_delta in linear layers, which are counted separately
         dimensions = POSITION_DIMENSIONS.get(type(attention.encoding), 0)
         return pairs * (attention.dim_in + dimensions)
     relative = attention.num_heads * pixels * (height + width) * attention.embedding.dim  # q . r

@@ -29,7 +29,7 @@ from .vit import bias_tables, vision_transformer
 class Block(nn.Module):
     """A layer of the paper's network: attention, then a two-layer perceptron.
 
-    Each of the two has a residual connection and a LayerNorm.
+    Attention and perceptron each have a residual connection and a LayerNorm.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Block(nn.Module):
 
 
 class SelfAttentionNet(nn.Module):
-    """The fully attentional network of section 4.1.
+    """The paper's fully attentional network for image classification. Section 4.1.
 
     It consists of invertible down-sampling by `pooling` (space to depth), a linear map to `hidden`
     dimensions, one block for each of the `attentions`, the mean over the pixels, and a linear
@@ -97,7 +97,7 @@ class SelfAttentionNet(nn.Module):
 
     @property
     def attentions(self) -> list[PositionAttention | ContentAttention]:
-        """The attention layers, first to last."""
+        """The network's attention layers, first to last."""
         return [cast(Block, block).attention for block in self.blocks]
 
 
@@ -121,7 +121,7 @@ def self_attention_net(
     learned_dim: int | None = None,
     share_encoding: bool = False,
 ) -> SelfAttentionNet:
-    """Return the paper's network, freshly initialised.
+    """Return the paper's fully attentional network, freshly initialised.
 
     The defaults are those of Table 2. Where the paper's text and the published code differ, the
     defaults follow the code, which produced the paper's numbers. `num_heads` may differ between
@@ -239,7 +239,7 @@ def heads_per_layer(model: nn.Module) -> list[int]:
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
-    """Return tensors on the CPU that describe a model's heads: `layer1.centers` and so on.
+    """Return the tensors that describe a model's heads, such as `layer1.centers`, on the CPU.
 
     For their names, see the `snapshot` of each encoding. The heads of a vision transformer are
     described by their relative position bias, `layer1.table`. The result is empty for models with
@@ -264,7 +264,7 @@ PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 def degenerate_heads(
     encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> Tensor:
-    """Return, as booleans `(N_h,)`, which heads are degenerate (appendix E).
+    """Return which heads of a layer are degenerate, as booleans `(N_h,)`. Appendix E.
 
     A degenerate head attends to a thin stripe (condition number of `Sigma^-1` above
     `max_condition`) or to all pixels equally (largest eigenvalue below `min_eigenvalue`, in inverse

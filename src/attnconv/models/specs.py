@@ -76,7 +76,7 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "checkpoint_every": 1,
 }
 # Chapter 15: a small CNN is trained for `parent_epochs`, then each arm for `epochs`. With Adam, the
-# sum of the learning rates bounds a distance: with position_rate 1, a centre can move two pixels.
+# sum of the learning rates limits movement: with position_rate 1, a centre can move two pixels.
 FREE_RECIPE = SMALL_RECIPE | {
     "epochs": 5,
     "parent_epochs": 8,
@@ -107,7 +107,7 @@ BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "in
 
 @dataclass(frozen=True)
 class Tier:
-    """A recipe for training on one data set.
+    """The conditions under which models are trained on one data set and compared.
 
     In a `fixed` tier, runs are compared by recipe, so changing a parameter of a run requires its
     `override`. `may_differ` names parameters that may vary within a table, because the book's pages
@@ -128,9 +128,9 @@ class Tier:
     keeps_weights: bool = False
 
 
-# Pilot runs on held-out training images (data/pilot-scaling): at 0.3 of the width, twice the
-# learning rate is clearly better for both models. Narrower networks therefore use
-# rate * width ** NARROW_EXPONENT (the rule is measures.scaling.RATE_RULE).
+# Pilot runs on held-out training images (data/pilot-scaling) showed that, at 0.3 of the width,
+# twice the learning rate is clearly better for both models. Narrower networks therefore use rate *
+# width ** NARROW_EXPONENT (the rule is measures.scaling.RATE_RULE).
 NARROW_EXPONENT = math.log(2) / math.log(0.3)
 
 
@@ -184,7 +184,7 @@ TIERS = {
     "small-quadruple": _scaled(4.0),
     "small-tokens": _scaled(pooling=2),
     "small-double-long": _scaled(2.0, epochs=60),
-    # 5,000 and 10,000 images: equally many steps; all images: two and a half times as many
+    # 5,000 and 10,000 images: the same number of steps; all images: two and a half times as many
     "vit-5k": _vit(train_images=5_000, epochs=40),
     "vit-10k": _vit(keeps_weights=True),
     "vit-50k": _vit(train_images=50_000, epochs=10),
@@ -202,7 +202,7 @@ NUM_HEADS = 9  # heads of an attention layer, unless the spec of its model says 
 
 @dataclass(frozen=True)
 class Published:
-    """The numbers that the paper prints about a model, in Table 4 or in appendix F.
+    """The published numbers of a model, from Table 4 of the paper and from a replication.
 
     `accuracy` is the test accuracy on CIFAR-10, or None if the paper gives no number. `replicated`
     is the accuracy that Varma and Prabhu (2020) obtained with one seed.
@@ -216,7 +216,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """How an arm of chapter 15 starts from a CNN.
+    """The settings with which an arm of chapter 15 starts from a CNN.
 
     The arm starts after a fraction `share` of the CNN's training. `heads` is "grid" if the heads
     start on the kernels' pixels, "random" if they start at random positions, and None if the
@@ -230,11 +230,11 @@ class Start:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All settings of a model.
+    """The specification of a model: network, recipes, published numbers, and style in figures.
 
     `encoding` names the encoding of its attention, and is None for CNNs, for networks made from
     CNNs and for vision transformers. `vit` names how a vision transformer starts. `curve` is the
-    model's colour and line style in figures. `defaults` are default keyword arguments of its
+    model's colour and line style in figures. `defaults` contains default keyword arguments of its
     network. `parent` is the model from which a pruned model or an arm of chapter 15 starts, and
     `start` describes how the arm starts. `recipes` contains the model's deviations from the recipe
     of each tier.
@@ -257,7 +257,7 @@ class ModelSpec:
         return SPECS[self.parent].defaults.get("num_heads", NUM_HEADS) if self.parent else NUM_HEADS
 
 
-#: Heads left in each layer: [2, 4, 1, 2, 6, 0] of nine were pruned (appendix E).
+#: Heads left in each layer of the paper's pruned model: [2, 4, 1, 2, 6, 0] of nine were pruned.
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
 #: The paper's models by name.
 MODELS = {
@@ -394,7 +394,7 @@ SPECS = MODELS | BEYOND
 
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return the default parameters of a run of this model in this tier."""
+    """Return the default parameters of a run, given its model and its tier."""
     chosen = TIERS[tier]
     own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
     found = {**chosen.recipe, **own, **chosen.changes}
@@ -433,7 +433,7 @@ TABLE_2 = (
     ("linear warm up ratio", "0.05", "warm_up"),
 )
 
-#: Colours of the heads, after Okabe and Ito, which are distinguishable with colour blindness.
+#: Colours of the heads, after Okabe and Ito, which colour-blind readers can tell apart.
 HEAD_COLORS = (
     "#0072B2",
     "#D55E00",

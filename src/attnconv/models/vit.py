@@ -1,4 +1,4 @@
-"""The vision transformers of chapter 18, which differ only in how their attention starts.
+"""The vision transformers of chapter 18, which differ in how their attention starts.
 
 Letters: N_h heads, D hidden dimension, D_h dimension of a head.
 """
@@ -16,7 +16,7 @@ from .specs import NUM_HEADS, VIT_RECIPE, VIT_STARTS
 
 #: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
 OFFSET_STD = 2.0
-#: Strengths of the random and the identity part of mimetic products (Trockman and Kolter, 2023).
+#: Weights of noise and identity in the products of a mimetic start (Trockman and Kolter, 2023).
 MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
 
 
@@ -32,7 +32,7 @@ def vision_transformer(
     start_alpha: float = VIT_RECIPE["start_alpha"],
     seed: int = 0,
 ) -> nn.Module:
-    """Return timm's vision transformer with a relative position bias, started in one of six ways.
+    """Return a vision transformer of timm whose attention starts in one of six ways.
 
     `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
     `random` draws the offsets from N(0, 4 I) with `seed` instead, and `center` sets all offsets to

@@ -34,7 +34,7 @@ from .theory import THEORY, TheoryClaim
 CLAIMS_FILE = REPOSITORY / "data" / "claims.json"
 WRITE = "python -m attnconv check --write"
 STARTS_FIXED, SCALING_FIXED = "ccdf95c", "ea75023"  # the commits that fixed these rules
-# the models and tiers that each question of chapter 18 needs
+# the models and tiers whose runs answer each question of chapter 18
 START_RUNS = {
     "helps": (("vit-convolution", "vit-default"), START_TIERS),
     "grid": (("vit-convolution", "vit-random", "vit-center"), ("vit-10k",)),
@@ -46,7 +46,7 @@ START_RUNS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict with its measurement and sample; `where` is a tier or says how it was reached."""
+    """A claim's verdict, measurement and sample; `where` is the tier or says how it was judged."""
 
     where: str
     verdict: str
@@ -56,11 +56,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class NamedClaim:
-    """A claim of the theory or of the experiments, with the rule that judges it.
+    """A claim about the theory or the experiments, with the rule that judges it.
 
     `place` says where the paper or the book makes the claim. `fixed` is the commit that fixed the
     rule, or "" for the theory. `runs` lists the models and tiers whose runs the rule needs.
-    `sample` says what a statement of the theory is computed on.
+    `sample` says for which cases a statement of the theory is computed.
     """
 
     name: str
@@ -180,7 +180,7 @@ def _start(name: str) -> NamedClaim:
 
 
 def all_claims() -> list[NamedClaim]:
-    """Return all claims: of the theory, the paper's experiments and the book itself."""
+    """Return all claims of the theory, the paper's experiments and the book itself."""
     return [
         *map(_theory, THEORY),
         *(_experiment(claim, ("small", "paper")) for claim in CLAIMS),
@@ -213,7 +213,7 @@ def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
 
 
 def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
-    """Judge all claims and record the verdicts."""
+    """Judge all claims again and write their verdicts to a file."""
     claims = [claim.entry(records, _by_where(claim.judge(records))) for claim in all_claims()]
     text = json.dumps(claims, indent=1, ensure_ascii=False) + "\n"
     write_file(path, text.encode())
@@ -221,7 +221,7 @@ def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim judged again: new verdicts, the recorded ones by tier, and the time in seconds."""
+    """The outcome of judging a claim again: new and recorded verdicts, and the time in seconds."""
 
     claim: NamedClaim
     verdicts: list[Verdict]
@@ -235,7 +235,7 @@ class Outcome:
         return found == self.recorded and "fails" not in found.values()
 
     def line(self) -> str:
-        """Return the outcome on one line."""
+        """Return the outcome as one line of text."""
         words = ", ".join(
             f"{v.where}: {v.verdict}" if v.where else v.verdict for v in self.verdicts
         )

@@ -21,7 +21,7 @@ from .tables import cost_in_table
 
 # The rules were fixed in this commit; the first runs of the small tier were started from it.
 CLAIMS = Claims(fixed="9e4217c")
-# a smaller network with less training cannot reach it
+# a smaller network with less training cannot reach that accuracy
 ABSOLUTE = "the claim is about the accuracy of the paper's network"
 SIZE = "the claim is about the size of the paper's networks and needs no run"
 TOLERANCE = 0.005  # of accuracies: half a percentage point
@@ -76,7 +76,7 @@ def _sizes(runs: Runs) -> Answer:
             cost = cost_in_table(model)
             equal += [as_printed(cost.parameters, published.parameters) == published.parameters]
             equal += [as_printed(cost.flops_paper, published.flops) == published.flops]
-    found = f"{sum(equal)} of {len(equal)} printed numbers equal ours when rounded alike"
+    found = f"{sum(equal)} of {len(equal)} printed numbers equal ours to the printed precision"
     return found, grade(sum(equal) / len(equal), 1.0, 0.5)
 
 
@@ -95,8 +95,8 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
             next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf)
             for record in records
         ]
-        reached[model] = epoch = mean(first)  # never, as soon as one seed never does
-        when = f"in epoch {epoch:.0f}" if epoch < math.inf else "never"
+        reached[model] = epoch = mean(first)  # infinite if any seed never reaches it
+        when = f"in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
         words.append(f"{MODELS[model].label} reaches {level} {when}")
     if min(reached.values()) == math.inf:
         return ", ".join(words), "undecided"
@@ -195,7 +195,7 @@ def _deeper_is_further(runs: Runs) -> Answer:
     start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
     further = [now > max(*end[:2], then) for now, then in zip(end[2:], start[2:], strict=True)]
     found = f"mean attention distance by layer: {listed(end, 2)} tokens"
-    return f"{found}; before training {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
+    return f"{found}; before training: {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
 
 
 @CLAIMS.claim(
@@ -213,7 +213,7 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     start, end = map(mean, start_and_end(runs, "sa-quadratic-16", alone))
     found = (
         f"averaged over the layers, {end:.0%} of the heads have a best shift that no other head"
-        f" has; before training {start:.0%}"
+        f" has; before training, {start:.0%}"
     )
     return found, grade(end, enough / 100, some / 100) if end > start else "differs"
 
@@ -258,7 +258,7 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
     start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))
-    found = f"{end:.1f} heads in all layers; before training {start:.1f}"
+    found = f"{end:.1f} heads in all layers together; {start:.1f} before training"
     return found, grade(end - start, enough, some)
 
 
@@ -344,7 +344,7 @@ def _mean_of_parents(runs: Runs, name: str) -> float:
 def _pruning_hurts(runs: Runs) -> Answer:
     before = _mean_of_parents(runs, "test_accuracy")
     after = _mean_of_parents(runs, "test_accuracy_after_pruning")
-    return f"before {before:.4f}, just after pruning {after:.4f}", verdict(after < before)
+    return f"{before:.4f} before pruning, {after:.4f} just after it", verdict(after < before)
 
 
 @CLAIMS.claim(
@@ -357,7 +357,7 @@ def _pruning_hurts(runs: Runs) -> Answer:
 def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     before = _mean_of_parents(runs, "test_accuracy")
     change = minus(accuracy(runs["sa-generalized-pruned"]), before)
-    return f"final accuracy {change:+.4f} relative to before pruning", verdict(change >= -tolerance)
+    return f"final accuracy minus that before pruning: {change:+.4f}", verdict(change >= -tolerance)
 
 
 @CLAIMS.claim(

@@ -87,7 +87,7 @@ class Table:
 
 
 def text_of(cell: Cell) -> str:
-    """Return a cell as text."""
+    """Return the content of a table cell as plain text."""
     return cell if isinstance(cell, str) else ", ".join(map(str, cell))
 
 
@@ -119,7 +119,7 @@ def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidget
 
 
 def png_of(figure: Figure) -> bytes:
-    """Return a figure as a PNG file; equal figures give equal bytes."""
+    """Return a figure as the bytes of a PNG file; equal figures give equal bytes."""
     content = io.BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
@@ -133,7 +133,7 @@ def _image(alt: str, figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences, some with a command to copy, shown as HTML in a page and as text elsewhere.
+    """A note of sentences, some with a command, shown as HTML in a page and as text elsewhere.
 
     A page can link to a sentence by its anchor, which consists of the prefix `anchor` and the
     sentence; if `anchor` is "", sentences have no anchors.
@@ -195,7 +195,7 @@ def tier_note(records: Records, *models: str) -> Note:
 
 
 def missing_on_paper(records: Records, *models: str) -> Note | None:
-    """Return a note on models not run in the paper tier, with a command; None if all were run."""
+    """Return a note on models that have no run in the paper tier, with a command, or else None."""
     paper = records.at("paper")
     if not (missing := [model for model in models if not paper.of(model)]):
         return None

@@ -38,7 +38,7 @@ def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
         [counts[-1] for counts in measured.pixels_occupied_by_layer(record)] for record in records
     )
     found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
-    found += f"; median distance moved {far:.2f} pixels"
+    found += f"; median distance moved: {far:.2f} pixels"
     return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
 
 
@@ -158,7 +158,7 @@ def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
     grow = [a >= share * b for a, b in pairs[-last:]]
     found = "; ".join(f"{100 * a:+.0f} against {100 * b:+.0f}" for a, b in pairs)
     answer = "grow" if all(grow) else "some grow" if any(grow) else "do not grow"
-    return f"growth by layer, in percent: {found}", answer
+    return f"growth by layer in percent, alphas fixed against freed: {found}", answer
 
 
 @CLAIMS.claim(
@@ -173,7 +173,7 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
     after = mean(origin["test_accuracy_as_convolutions"] for origin in origins)
     layers = over_runs([origin["distances"] for origin in origins])
     lost = accuracy(runs["freed-100"]) - after
-    found = f"{after:.4f} as convolutions; distance by layer, relative: {listed(layers, 2)}"
+    found = f"{after:.4f} as convolutions; relative distance by layer: {listed(layers, 2)}"
     return found, "no more" if lost >= much else "partly" if lost >= some else "still one"
 
 
@@ -181,15 +181,15 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
 
 
 def arms_table(records: Records) -> Table:
-    """Return each arm's initial and final accuracy and the motion of its heads, over the seeds."""
+    """Return each arm's initial and final accuracy and its heads' motion, averaged over seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Final accuracies and motion of the heads. Accuracies on the CIFAR-10 test set, mean over"
-        " seeds ± standard deviation, are those of the CNN from which the arm started (0.1, chance,"
-        " after 0 epochs), its conversion to soft attention, the trained arm, and the arm with each"
-        " layer replaced by its nearest convolution of the same kernel size (batch statistics"
-        " unchanged). Means over 3 × 3 layers and seeds: how many of the nine pixels are nearest to"
-        " some head; the median distance moved, in pixels; the mass on a head's nearest pixel; the"
+        "Accuracies and motion of the heads. Accuracies on the CIFAR-10 test set, mean over seeds"
+        " ± standard deviation, are those of the CNN from which the arm started (0.1, or chance,"
+        " after 0 epochs), its conversion to soft attention, the trained arm, and the arm with"
+        " each layer replaced by its nearest convolution of the same kernel size (batch statistics"
+        " unchanged). Means over 3 × 3 layers and seeds: pixels covered (those nearest to some"
+        " head), of nine; median distance moved, in pixels; mass on a head's nearest pixel;"
         " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )
     return Table.of(
@@ -212,7 +212,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     cells = {
         "network": spec.label,
         "started after": f"{origins[0]['epochs']} epochs" if origins else "-",
-        "CNN then": of_origin("test_accuracy"),
+        "CNN at that point": of_origin("test_accuracy"),
         "as attention": of_origin("test_accuracy_at_start") if is_attention else "-",
         "final accuracy": str(ours),
         "runs": ours.conditions,
@@ -226,10 +226,10 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     )
     residual = mean(mean(measured.lemma_3_residual_by_layer(record)) for record in runs)
     return cells | {
-        "pixels occupied": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
-        "moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
+        "pixels covered": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
+        "distance moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
         "mass on the nearest pixel": f"{mass:.2f}",
-        "Lemma 3": f"{residual:.2f}",
+        "residual of Lemma 3": f"{residual:.2f}",
     }
 
 
@@ -241,9 +241,9 @@ def growth_table(records: Records) -> Table:
         if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
             rows.append({"network": spec.label} | _growth(runs))
     caption = (
-        "Growth of the grid of each 3 × 3 layer, mean over seeds: the factor, the share of the"
-        " heads' squared displacements that it explains, and how many different pixels, inside the"
-        " kernel or not, are nearest to some head. The inputs of the layers have sides of 31, 15,"
+        "Growth of the grid of each 3 × 3 layer, averaged over seeds: the factor, the share of"
+        " the heads' squared displacements that it explains, and the number of different pixels,"
+        " inside the kernel or not, nearest to some head. The layers' inputs have sides of 31, 15,"
         " 15, 7, 7 and 3 pixels. Source: the run records in data/runs."
     )
     return Table.of("growth", caption, rows)

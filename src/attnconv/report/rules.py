@@ -47,11 +47,11 @@ class Claims(list[Claim]):
     def add(
         self, judge: Judgement, place: str, text: str, rule: str, *needs: str, **options: str
     ) -> None:
-        """Append a judgement as a claim.
+        """Append a claim that the function `judge` judges.
 
-        The thresholds are the default arguments of the judgement. They also fill the placeholders
-        in the rule's text, so that text and code cannot differ. By default, `name` comes from the
-        name of the judgement.
+        The thresholds are the default arguments of `judge`. They also fill the placeholders in the
+        rule's text, so that text and code cannot differ. By default, `name` comes from the name of
+        the function.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
@@ -60,7 +60,7 @@ class Claims(list[Claim]):
         self.append(Claim(name, place, text, rule.format(**thresholds), needs, judge, **options))
 
     def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
-        """Return a decorator that adds a judgement as a claim; the arguments are those of `add`."""
+        """Return a decorator that adds a claim, judged by the decorated function; see `add`."""
 
         def register(judge: Judgement) -> Judgement:
             self.add(judge, *words, **options)
@@ -75,12 +75,12 @@ def accuracy(runs: Sequence[RunRecord]) -> float:
 
 
 def gained(runs: Runs, ours: str, other: str) -> float:
-    """Return the difference between two models' test accuracies, each averaged over its seeds."""
+    """Return the test accuracy of `ours` minus that of `other`, each averaged over its runs."""
     return minus(accuracy(runs[ours]), accuracy(runs[other]))
 
 
 def minus(ours: float, other: float) -> float:
-    """Return a difference of accuracies, rounded to six decimals to remove rounding errors.
+    """Return the difference between two accuracies, to six decimals to remove rounding errors.
 
     For example, 0.943 is within 0.005 of 0.938.
     """
@@ -88,29 +88,29 @@ def minus(ours: float, other: float) -> float:
 
 
 def verdict(holds: bool) -> str:
-    """Return the verdict of a rule that either holds or does not."""
+    """Return `reproduced` for a rule that holds, else `differs`."""
     return "reproduced" if holds else "differs"
 
 
 def grade(amount: float, enough: float, some: float) -> str:
-    """Return `reproduced` for at least `enough`, `partly` for at least `some`, else `differs`."""
+    """Return `reproduced` if `amount` >= `enough`, `partly` if it is >= `some`, else `differs`."""
     return "reproduced" if amount >= enough else "partly" if amount >= some else "differs"
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
-    """Return numbers as text, without decimals if all are whole (as are counts in one run)."""
+    """Return numbers as text, without decimals if all are whole, like counts in a single run."""
     digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
-    """Return each layer's mean over the runs."""
+    """Return, for each layer, the mean over runs of the values that `by_run` lists by layer."""
     return [mean(layer) for layer in zip(*by_run, strict=True)]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding on a claim in one tier: the result, the sample, and the verdict."""
+    """What one tier shows about a claim: the result, the sample and the verdict."""
 
     found: str
     sure: str
@@ -118,12 +118,12 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """Return whether runs were available to judge the claim."""
+        """Return whether the runs of the tier allowed the claim to be judged."""
         return self.verdict not in ("not run", "not asked")
 
 
 def finding(claim: Claim, records: Records) -> Finding:
-    """Judge a claim from the records of one tier."""
+    """Judge a claim from the run records of one tier."""
     if records.tier != "paper" and claim.not_small:
         return Finding(claim.not_small, "-", "not asked")
     runs = {model: records.of(model) for model in claim.needs}

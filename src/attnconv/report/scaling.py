@@ -8,10 +8,10 @@ from ..measures.scaling import (
     Change,
     Prediction,
     answers,
-    papers_setting,
-    predict,
+    judge_prediction,
+    predictions,
     runs_of,
-    settings_of,
+    stored_predictions,
 )
 from ..models import SPECS
 from ..runs.select import Records
@@ -32,7 +32,7 @@ def settings_table(records: Records) -> Table:
                 row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}"
                 row[f"{label}, accuracy"] = f"{ours} (n = {ours.seeds})"
         if tier == "small-tokens":
-            row[f"{SPECS['resnet18'].label}, accuracy"] = "as small"
+            row[f"{SPECS['resnet18'].label}, accuracy"] = "as in small"
         if len(accuracies) == len(MODELS):
             gap = accuracies["resnet18"].last - accuracies["sa-quadratic"].last
             row["gap"] = f"{gap:+.4f}"
@@ -45,15 +45,15 @@ def settings_table(records: Records) -> Table:
 
 
 def answers_table(records: Records) -> Table:
-    """Answer the question of each axis by the chapter's rule."""
+    """Answer the question about each axis by the chapter's rule."""
     found, rows = answers(records), []
     for axis in AXES:
         answer = found[axis.name]
         row = {"question": axis.question, "answer": str(answer)}
-        row |= dict.fromkeys(("gap, first", "gap, last", "standard error of the change"), "-")
+        row |= dict.fromkeys(("first gap", "last gap", "standard error of the change"), "-")
         if isinstance(answer, Change):
-            row |= {"answer": answer.verdict, "gap, first": f"{answer.first:+.4f}"}
-            row |= {"gap, last": f"{answer.last:+.4f}"}
+            row |= {"answer": answer.verdict, "first gap": f"{answer.first:+.4f}"}
+            row |= {"last gap": f"{answer.last:+.4f}"}
             row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
         rows.append(row)
     caption = (
@@ -64,8 +64,11 @@ def answers_table(records: Records) -> Table:
 
 
 def prediction_table(records: Records) -> Table:
-    """Predict the test accuracy of the paper's networks, if the check holds for both models."""
-    found = {model: _prediction(records, model) for model in MODELS}
+    """Predict the test accuracy of the paper's networks, if the check holds for both models.
+
+    Predictions that were stored earlier are judged by the runs of the paper tier.
+    """
+    found, stored = predictions(records), stored_predictions()
     made = all(isinstance(each, Prediction) and each.holds for each in found.values())
     rows = []
     for model, each in found.items():
@@ -73,26 +76,29 @@ def prediction_table(records: Records) -> Table:
         row = {"model": SPECS[model].label, "published": f"{published:.3f}", "predicted": "none"}
         if isinstance(each, Prediction):
             row["check"] = (
-                f"{each.left_out}: error {each.predicted:.4f} predicted from the other settings,"
-                f" {each.measured:.4f} measured: {'holds' if each.holds else 'fails'}"
+                f"{each.left_out}: the other settings predict an error of {each.predicted:.4f};"
+                f" measured: {each.measured:.4f} ({'holds' if each.holds else 'fails'})"
             )
             if made:
-                low, high = 1 - each.high, 1 - each.low
-                row["predicted"] = f"{1 - each.error:.3f} ({low:.3f} to {high:.3f})"
+                row["predicted"] = _accuracy(each)
         else:
-            row["check"] = f"not possible: {each}"
+            row["check"] = f"not possible ({each})"
+        if stored:
+            runs = records.at("paper").of(model)
+            accuracies = [run.accuracy for run in runs]
+            verdict = judge_prediction(stored[model], accuracies)
+            measured = f"{Accuracy.of(runs)}: " if runs else ""
+            row |= {"stored": _accuracy(stored[model]), "paper tier": measured + verdict}
         rows.append(row)
     caption = (
         "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval."
-        " There is no prediction unless the check holds for both models. Source: the run"
+        " A prediction is made only if the check holds for both models. Source: the run"
         " records in data/runs; Table 4 of the paper."
     )
     return Table.of("scaling-prediction", caption, rows, stacked=True)
 
 
-def _prediction(records: Records, model: str) -> Prediction | str:
-    """Return a model's prediction, or why its fit is not determined yet."""
-    try:
-        return predict(settings_of(records, model), papers_setting(model).scale)
-    except ValueError as error:
-        return str(error)
+def _accuracy(prediction: Prediction) -> str:
+    """Return the predicted accuracy and its 95 % interval as text."""
+    accuracy, low, high = 1 - prediction.error, 1 - prediction.high, 1 - prediction.low
+    return f"{accuracy:.3f} ({low:.3f} to {high:.3f})"

@@ -10,7 +10,7 @@ from .display import Table
 
 
 def tier_label(tier: str) -> str:
-    """Return a label for a tier of the chapter: its numbers of training images and epochs."""
+    """Return a label that gives a tier's numbers of training images and epochs."""
     recipe = ALL_TIERS[tier].recipe
     return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
 
@@ -33,7 +33,7 @@ def starts_table(records: Records) -> Table:
 
 
 def start_answers_table(records: Records) -> Table:
-    """Answer the questions of the chapter by their rules."""
+    """Answer the chapter's questions by their rules."""
     rows = []
     for name, answer in judge(records).items():
         rule, _, tier = name.partition(", ")
@@ -43,11 +43,11 @@ def start_answers_table(records: Records) -> Table:
             {
                 "question": question + where,
                 "answer": answer.verdict,
-                "what the rule judges": answer.measured,
+                "measurement": answer.measured,
             }
         )
     caption = (
-        "Each question, answered by its rule on this page, with the numbers that the rule judges:"
-        " differences in mean test accuracy, or shares of heads."
+        "The answer to each question, by its rule on this page, with the measurements that decide"
+        " it: differences in mean test accuracy, or shares of heads."
     )
     return Table.of("start-answers", caption, rows)

@@ -31,10 +31,10 @@ from .display import Table
 
 @cache
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
-    """Return the cost of a model of Table 4 for 32 x 32 images.
+    """Return the size and the FLOPs of a model in Table 4, for one image of 32 x 32 pixels.
 
-    `heads` is the number of heads in each layer, for a run that pruned different heads from the
-    paper's.
+    `heads` is the number of heads in each layer, for a run that did not prune the same heads as the
+    paper.
     """
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
@@ -45,7 +45,7 @@ def table_1(records: Records) -> Table:
 
 
 def table_4(records: Records) -> Table:
-    """Return Table 4: accuracy, parameters and FLOPs of all models, including appendix F's."""
+    """Return Table 4: accuracy, parameters and FLOPs, including the models of appendix F."""
     return _accuracies("Table 4", "Accuracy, parameters and FLOPs per model", TABLE_4, records)
 
 
@@ -166,7 +166,7 @@ def _hardware(record: RunRecord) -> str:
 
 
 def quick_results(runs: Sequence[RunRecord]) -> Table:
-    """Return the quick tier's counterpart of Table 4: networks trained while the book was built."""
+    """Return Table 4 for the quick tier, with networks trained while the book was built."""
     rows = [
         {
             "model": MODELS[record.info.parameters["model"]].label,
@@ -189,7 +189,7 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
 
 
 def table_2(records: Records) -> Table:
-    """Return Table 2: the attention networks' parameters as printed, in the recipe, and as used."""
+    """Return Table 2: the attention networks' parameters as printed, in our recipe and as run."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = cast(SelfAttentionNet, build_model("sa-quadratic"))
     norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
@@ -220,15 +220,15 @@ def _used(record: RunRecord, label: str, parameter: str | None) -> str:
     if label == "number of heads":
         counts = [str(len(heads.maps)) for heads in heads_of(record)]
         return ", ".join(counts if len(set(counts)) > 1 else counts[:1])
-    return "-"  # the code's, in no record
+    return "-"  # set in the code, not in a record
 
 
-#: One model of each kind, by the recipes that differ.
+#: One model of each kind that has its own recipe.
 KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
 
 
 def tier_recipe() -> Table:
-    """Return the parameters that differ between the recipes of the small and the paper tier."""
+    """Return a table of the parameters in which the small and the paper tier's recipes differ."""
     recipes = {
         kind: [_recipe(model, tier) for tier in ("paper", "small")] for kind, model in KINDS.items()
     }
@@ -264,7 +264,7 @@ def _matters(kind: str, parameter: str) -> bool:
 
 
 def pilot_table() -> Table:
-    """Return the runs on held-out training images that were used to choose the small recipe."""
+    """Return a table of the pilot runs on held-out images that led to the small tier's recipe."""
     folders = sorted((REPOSITORY / "data" / "pilot").iterdir())
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
@@ -298,7 +298,7 @@ def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
 
 # --- Table 3 --------------------------------------------------------------------------------------
 
-#: Author: the input; sinusoids, learned, quadratic, relative as in Table 3; its classes here.
+#: By author: the input; x for sinusoids, learned, quadratic, relative; names in `encodings`.
 ENCODING_USERS: dict[str, tuple[str, ...]] = {
     "Vaswani et al. (2017)": ("text", "x---", "sinusoidal_encoding"),
     "Radford et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
@@ -312,7 +312,7 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
 
 
 def table_3() -> Table:
-    """Return Table 3: the types of positional encoding, with the shape of an instance of each."""
+    """Return Table 3: the types of positional encoding, with the shape of an example of each."""
     shifts = relative_shifts(4, 4)
     made = {
         "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
@@ -343,10 +343,10 @@ def table_3() -> Table:
 
 
 def lemma_1_table(record: RunRecord) -> Table:
-    """Return how close each layer's heads come to attending to one shift each, as in Lemma 1.
+    """Return a table of how nearly each layer's heads attend to one shift each, as in Lemma 1.
 
-    The table also has each layer's residual of Lemma 3, which is defined only for attention that
-    does not depend on the image, so models with content have none.
+    The table also gives each layer's residual of Lemma 3, but not for models with content, because
+    the residual is defined only for attention that does not depend on the image.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
@@ -376,7 +376,7 @@ def lemma_1_table(record: RunRecord) -> Table:
 
 
 def pruning_table(record: RunRecord) -> Table:
-    """Return the heads that pruning removed and the accuracy it cost, from a record."""
+    """Return a table that compares a model before and after pruning, and after more training."""
     parent, parameters = record.parent, record.info.parameters
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
@@ -403,7 +403,7 @@ def pruning_table(record: RunRecord) -> Table:
 
 
 def model_cards(records: Records) -> Table:
-    """Return a row for each model with stored weights: its accuracy and its file."""
+    """Return a table of the models with stored weights: the accuracy and the file of each."""
     caption = (
         "Models with stored weights. The weights are those of seed 0; accuracies are given for this"
         " seed and over all seeds. Source: the run records in data/runs."
@@ -429,7 +429,7 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Return each run's result, its hardware and the commit of its code.
+    """Return a table of runs, each with its result, its hardware and the commit of its code.
 
     `display.commands_of` lists the commands that repeat the runs.
     """

@@ -1,8 +1,8 @@
 """The statements of the theory, as claims whose two sides are both computed.
 
 Statements that hold up to rounding are tested at several image sizes, in two data types and with
-several seeds. The growth of the gap between the two sides with the image size is fitted as well, so
-that no statement passes merely because the tested images are small.
+several seeds. We also fit how the gap between the two sides grows with the image size, so that
+no statement passes merely because the tested images are small.
 """
 
 from collections.abc import Callable
@@ -39,15 +39,15 @@ from .rules import Answer
 SIZES = (4, 8, 16, 32)  # sides of the images, in pixels
 SEEDS = 3
 EPSILONS = 100  # largest gap, in units of the machine epsilon
-# Largest exponent of the gap as a power of the side: a sum over all pixels, side^2 terms, may lose
-# that many epsilons in the worst case.
+# The gap may grow at most like this power of the side: in the worst case, a sum over all pixels
+# (side^2 terms) loses that many epsilons.
 GROWTH = 2.0
 ROUNDING = (
     "at every size, the gap between the two sides, relative to the largest value, is at most"
     f" {EPSILONS} machine epsilons (median of {SEEDS} seeds), and it grows no faster than the side"
     f" of the image to the power {GROWTH:g}"
 )
-# The two sides of a statement, for a size, a data type and a source of random numbers.
+# Computes the two sides of a statement for a size, a data type and a random generator.
 Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 
 
@@ -55,9 +55,9 @@ Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 class TheoryClaim:
     """A statement of the theory and the computation that checks it.
 
-    `judge` returns what it found and "holds" or "fails"; `rule` says when the statement holds, and
-    `sample` what is computed. `place` says where the paper states it, or names the theorem of the
-    book.
+    `judge` returns what it found and "holds" or "fails". `rule` says when the statement holds, and
+    `sample` says what is computed. `place` says where the paper states it, or names the theorem of
+    the book.
     """
 
     name: str
@@ -103,7 +103,7 @@ def _up_to_rounding(sides: Sides, sizes: tuple[int, ...]) -> Answer:
 
 def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
     seeded = [torch.Generator().manual_seed(seed) for seed in range(SEEDS)]
-    # numpy's median is NaN if any gap is
+    # numpy's median is NaN if any gap is NaN
     return float(np.median([largest_gap(*sides(size, dtype, generator)) for generator in seeded]))
 
 
@@ -120,7 +120,7 @@ def _random(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> Tens
 def _image_and_kernel(
     size: int, dtype: torch.dtype, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return an image `(H, W, 3)` and a 3 x 3 kernel with 3 inputs and 4 outputs."""
+    """Return an image `(H, W, 3)` and a 3 x 3 kernel with 3 input and 4 output channels."""
     image = _random(size, size, 3, dtype=dtype, generator=generator)
     return image, _random(3, 3, 3, 4, dtype=dtype, generator=generator)
 
@@ -224,7 +224,7 @@ def _lemma_2() -> Answer:
 def _off_centre(alpha: float, size: int) -> float:
     """Return the largest mass, over all queries, that a head at shift (0, 0) puts elsewhere.
 
-    The other pixels are summed directly, because 1 - p would be rounded.
+    The mass on the other pixels is summed directly, because 1 - p would be rounded.
     """
     encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha)
     maps = attention_probabilities(encoding, size, size)[0].detach().reshape(size**2, size**2)
@@ -252,7 +252,7 @@ def _hard() -> Answer:
 def _is_one_hot(alpha: int, dtype: torch.dtype) -> bool:
     shifts = relative_shifts(8, 8).flatten(2, 3).flatten(0, 1)[27]  # of an interior query
     away = (shifts - shift_set((3, 3)).unsqueeze(1)).square().sum(-1)  # (9, T)
-    exact = torch.exp(-alpha * away.double())  # rounded once, as a correctly rounded exp would
+    exact = torch.exp(-alpha * away.double())  # rounded once, like a correctly rounded exp
     return bool(((exact.to(dtype) == 0) | (exact.to(dtype) == 1)).all())
 
 
@@ -376,10 +376,10 @@ def _absolute() -> Answer:
 
 
 def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float:
-    """Compare softmax(P W_qry W_key^T P^T) with the quadratic encoding's maps."""
+    """Return the largest gap between softmax(P W_qry W_key^T P^T) and the quadratic maps."""
     k = pixels(side, side).double()
     P = torch.cat([torch.ones(len(k), 1).double(), k, k.square().sum(1, keepdim=True)], dim=1)
-    # q . k scores: -alpha |k|^2 + 2 alpha (q + center) . k; the softmax ignores what depends on q
+    # q . k scores: -alpha |k|^2 + 2 alpha (q + center) . k; the softmax ignores terms in q alone
     W_qry, W_key = torch.zeros(2, 4, 3).double()
     W_qry[0], W_qry[1, 1], W_qry[2, 2] = torch.tensor([1.0, *center]), 1, 1
     W_key[3, 0], W_key[1, 1], W_key[2, 2] = -alpha, 2 * alpha, 2 * alpha

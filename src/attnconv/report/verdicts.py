@@ -90,7 +90,7 @@ def _missing(claim: Claim, records: Records) -> list[str]:
 
 
 def tally(records: Records, tier: str = "small") -> Counter[str]:
-    """Return how many of the paper's claims have each verdict in a tier."""
+    """Count the paper's claims by their verdict in a tier."""
     return Counter(finding(claim, records.at(tier)).verdict for claim in CLAIMS)
 
 
@@ -99,7 +99,7 @@ def _why_not(unjudged: Finding) -> str:
 
 
 def long_run_table(records: Records) -> Table:
-    """Return the claims that concern only the quadratic model, judged from short and long runs."""
+    """Return a table of claims about the quadratic model alone, judged from short and long runs."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
@@ -130,7 +130,7 @@ def answer(records: Records, tier: str, begins: str) -> str:
 
 
 def freed_table(records: Records) -> Table:
-    """Return chapter 15's questions, answered by rules that were written before its runs."""
+    """Return a table that answers chapter 15's questions by rules written before its runs."""
     rows = []
     for claim in moving_heads.CLAIMS:
         answer = finding(claim, records.at(TIER))
@@ -177,7 +177,7 @@ def trained_heads(records: Records) -> Note:
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:
-    """Return the computing time of some runs, by machine."""
+    """Return a table of the computing time of some runs, by device."""
     rows = []
     for device in sorted({record.info.hardware["device"] for record in runs}):
         mine = [record.info for record in runs if record.info.hardware["device"] == device]
@@ -207,13 +207,13 @@ README_CAPTION = (
 
 
 def readme_part(records: Records) -> str:
-    """Return the README from the first of `MARKS` to the second, with the current results."""
+    """Return the README's part between the two `MARKS`, including them, with current results."""
     table, state = summary(records), README_CAPTION
     for tier in ("small", "paper"):
         mine = records.at(tier)
         count = sum(bool(mine.of(model)) for model in TABLE_4)
         state += f" {mine.name}: {count} of {len(TABLE_4)} models run."
-    # no more columns, so that the README fits two screens
+    # only these columns, so that the README fits on two screens
     shown = ("model", "published", "paper tier", "small tier")
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     short = Table.of("readme", state, [{name: row[name] for name in shown} for row in rows])
@@ -240,5 +240,5 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
 
 
 def update_picture(path: Path | None = None) -> None:
-    """Redraw the README's picture: Theorem 1 on a photograph."""
+    """Redraw the picture in the README, which shows Theorem 1 on a photograph."""
     write_file(path or PICTURE, png_of(draw_claim()))

@@ -55,7 +55,7 @@ class PositionHistory:
 
 
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack the results of `models.snapshot`, keyed by the number of completed epochs.
+    """Stack the snapshots of a model's heads, keyed by the number of completed epochs.
 
     Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary for a
     model without such tensors.
@@ -66,9 +66,9 @@ def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, 
 
 
 def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
-    """Rebuild an encoding from its `snapshot`, on the device of the snapshot.
+    """Rebuild a position encoding from its `snapshot`, on the device of the snapshot.
 
-    The scores are the same up to rounding, and the encoding cannot be trained. A snapshot contains
+    Its scores are unchanged up to rounding, but it cannot be trained. A snapshot contains either
     `centers` and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`.
     Raises ValueError for anything else.
     """
@@ -101,7 +101,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """The parts that add up to the attention scores of images at the query pixels.
+    """Three parts whose sum gives the attention scores of images at the query pixels.
 
     The parts are `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.
@@ -112,23 +112,23 @@ class ScoreParts:
     columns: Tensor
 
     def maps(self) -> Tensor:
-        """Return the attention probabilities, `(..., Q, H, W)`."""
+        """Return the attention probabilities `(..., Q, H, W)` that follow from the scores."""
         return spatial_softmax(
             self.content.float() + self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2)
         )
 
     def of(self, *index: int) -> "ScoreParts":
-        """Return the scores of one image, or of one image and layer."""
+        """Return the parts of one image, or of one layer for one image."""
         return ScoreParts(self.content[index], self.rows[index], self.columns[index])
 
 
 @dataclass(frozen=True)
 class ContentMaps:
-    """The attention of a trained model with content, from the query pixels `queries` `(Q, 2)`.
+    """The attention of a trained model with content, at the query pixels `queries` `(Q, 2)`.
 
     `mean_maps` `(L, N_h, Q, H, W)` are averaged over test images. `shift_probabilities`
-    `(L, N_h, 2H - 1, 2W - 1)` are the mean probabilities of each shift, over the images and over
-    the queries for which the shift stays inside the image. `single` holds the scores
+    `(L, N_h, 2H - 1, 2W - 1)` give the mean probability of each shift, over the images and the
+    queries for which the shift stays inside the image. `single` holds the scores
     `(B, L, N_h, Q, ...)` of single images, by kind: "image" (the first test images) and, for models
     of colour images, "photograph".
     """
@@ -160,7 +160,7 @@ class ContentMaps:
         return tensors
 
     def query_number(self, row: int, column: int) -> int:
-        """Return the index of a query pixel in `queries`."""
+        """Return the index in `queries` of the query pixel at this row and column."""
         return int((self.queries == torch.tensor([row, column])).all(dim=1).nonzero())
 
 

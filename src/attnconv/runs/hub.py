@@ -19,7 +19,7 @@ HUB_FILE = "model.safetensors"
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin):
-    """A trained model, loaded with `HubModel.from_pretrained(folder or name on the hub)`.
+    """A trained model; `HubModel.from_pretrained` loads it from a folder or from the hub.
 
     `network` is the `TrainedModel` in evaluation mode, with its record. It maps images
     `(B, 3, 32, 32)` to logits `(B, 10)`.

@@ -1,7 +1,7 @@
-"""Parameters of runs, and their validation.
+"""Parameters of training runs, and their validation.
 
 The parameters are grouped in classes: task, optimisation, networks, parent, and place of
-computation. The command line and papermill accept them by name, without groups.
+computation. The command line and papermill accept them by name, without the groups.
 """
 
 import math
@@ -44,7 +44,7 @@ def _from_text(text: str) -> Any:
 
 
 class Parameters(BaseModel):
-    """Validated parameters: no unknown names, no silent conversions, one message for all errors."""
+    """A base class that rejects unknown names, converts nothing silently and lists all errors."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -63,7 +63,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> Self:
-        """Return the validated parameters.
+        """Validate values, given by name, and return the parameters.
 
         Raises ValueError with a message that names each wrong field, its value and what was
         expected, and lists the known names.
@@ -75,16 +75,16 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
-        """Return the parameters from a notebook's `globals()`.
+        """Return the parameters that a notebook defines, from its `globals()`.
 
-        Every name that is not in `before` counts as a parameter, so that misspelt names are found.
+        Every name that is not in `before` counts as a parameter, so that misspelt names are errors.
         """
         new = set(namespace) - set(before) - RESERVED
         return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
-        """Return the parameters from a command line.
+        """Return the parameters that a command line gives as text.
 
         Values are interpreted as in papermill: numbers, True, False, None, or else text.
         """
@@ -106,12 +106,12 @@ class Parameters(BaseModel):
 
 
 MOMENTUM = 0.9  # momentum of sgd and nesterov, in every run
-# steps of the schedule of the published ResNet18, as shares of its 300 epochs
+# when the published ResNet18's learning rate falls, as shares of its 300 epochs
 MILESTONES = (80 / 300, 150 / 300, 250 / 300)
 
 
 class Task(Parameters):
-    """Model, data and length of training."""
+    """Parameters that choose the model, the data and the length of training."""
 
     model: Annotated[str, one_of(tuple(SPECS))] = Field(
         "sa-quadratic", description=f"one of {', '.join(SPECS)}"
@@ -133,11 +133,11 @@ class Task(Parameters):
     test_images: int | None = Field(None, ge=1)
     """use only this many test images, from the start; None: all"""
     held_out: int = Field(0, ge=0)
-    """hold out this many training images, from the end, and test on these instead"""
+    """hold out this many training images, from the end, and test on them instead"""
 
 
 class Optimisation(Parameters):
-    """Optimizer, schedule and augmentation."""
+    """Parameters of the optimizer, the learning-rate schedule and the augmentation."""
 
     batch_size: int = Field(ge=1)
     """images per step, over all processes"""
@@ -160,7 +160,7 @@ class Optimisation(Parameters):
     norm_rate: float = Field(1.0, gt=0)
     """learning rate of the shifts of batch normalisation, relative to that of other parameters"""
     augment: bool
-    """random crops after padding, and mirroring"""
+    """augment the training images by random crops, after padding, and by mirroring"""
     padding: int = Field(4, ge=0, le=16)
     """padding of the random crops, in pixels on each side"""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -168,14 +168,14 @@ class Optimisation(Parameters):
 
 
 class Convolutional(Parameters):
-    """Sizes of the ResNet18 and the CNN."""
+    """Parameters that set the size of the convolutional networks, ResNet18 and the CNN."""
 
     width: int = Field(WIDTH, ge=1)
     """channels of the first stage of resnet18, or of the first group of cnn"""
 
 
 class Network(Parameters):
-    """Sizes and forms of the attention networks."""
+    """Parameters that set the size and the form of the attention networks."""
 
     num_layers: int = Field(ge=1)
     """number of attention layers"""
@@ -184,26 +184,26 @@ class Network(Parameters):
     intermediate: int = Field(ge=1)
     """hidden dimension of the perceptron in each block"""
     pooling: int = Field(ge=1)
-    """side in pixels of the square that becomes one token"""
+    """side, in pixels, of the square that becomes one token"""
     dropout: float = Field(ge=0, lt=1)
-    """dropout of the two outputs of each block"""
+    """dropout rate of the two outputs of each block"""
     attention_dropout: float = Field(ge=0, lt=1)
-    """dropout of the attention probabilities"""
+    """dropout rate of the attention probabilities"""
     center_std: float = Field(ge=0)
     """standard deviation of the initial centres (sqrt(2) for N(0, 2 I) in the paper's text)"""
     alpha_form: Literal["square", "direct"] = "square"
     """square: alpha = spread^2 / 2; direct: alpha itself is trained"""
     learned_dim: int | None = Field(None, ge=1)
-    """numbers per row and column shift; None: hidden, or half of it with content"""
+    """numbers learned for each row and column shift; None: hidden, or half of it with content"""
     share_encoding: bool = False
-    """one r_delta for all layers, as in section 2.3"""
+    """use one r_delta for all layers, as in section 2.3"""
 
 
 class Parent(Parameters):
-    """Training of a parent model, and the change made to it, for models that start from one."""
+    """Parameters for models that start from a parent: its training and the change made to it."""
 
     max_condition: float = Field(1e3, gt=0)
-    """prune heads above this condition number (1e5 in the paper's text)"""
+    """prune heads whose condition number is above this (1e5 in the paper's text)"""
     min_eigenvalue: float = Field(1e-5, ge=0)
     """prune heads whose largest eigenvalue is below this"""
 
@@ -214,7 +214,7 @@ class Parent(Parameters):
 
 
 class Folders(Parameters):
-    """Folders on one machine, not part of the record."""
+    """Folders on the machine of a run, which are not part of the run's record."""
 
     runs: str = ""
     """folder of the records; empty: the repository's data/runs"""
@@ -225,7 +225,7 @@ class Folders(Parameters):
 
 
 class Place(Folders):
-    """Where and how the computation runs.
+    """Parameters that say where and how a run is computed.
 
     These parameters affect the results only through rounding and the random numbers of dropout.
     """
@@ -235,11 +235,11 @@ class Place(Folders):
     compile: Literal["auto", "off", "default", "reduce-overhead", "max-autotune"] = "auto"
     """mode of torch.compile, or off; auto: reduce-overhead (CUDA graphs) on a GPU, off on a CPU"""
     micro_batch: int | None = Field(None, ge=1)
-    """images processed at a time within a batch; None: as suits the processor's memory"""
+    """images processed at a time within a batch; None: chosen to suit the processor's memory"""
     processes: int = Field(1, ge=1)
     """processes on this machine that train together; or use torchrun or accelerate launch"""
     checkpoint_every: int = Field(ge=0)
-    """epochs between checkpoints; 0: none, not even when stopped"""
+    """epochs between checkpoints; 0: none, not even when the run is stopped"""
     resume: bool
     """continue from a checkpoint of this run; False: start again and replace existing files"""
     override: bool = False
@@ -308,7 +308,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def name(self) -> str:
-        """The name of the run's folders."""
+        """The name of the run, and of its folders."""
         tier = "" if self.tier == tiers_of(self.dataset)[0] else f"-{self.tier}"
         return f"{self.model}--{self.dataset}{tier}--seed{self.seed}"
 
@@ -331,7 +331,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return Path(self.checkpoints or REPOSITORY / "data" / "cache" / "checkpoints") / self.name
 
     def on(self, device: str) -> Self:
-        """Return the parameters with `auto` resolved for a device type, cuda or cpu."""
+        """Return the parameters with each `auto` resolved for a type of device, cuda or cpu."""
         automatic = {"device": device}
         if self.precision == "auto":
             automatic["precision"] = "bfloat16" if device == "cuda" else "float32"
@@ -340,11 +340,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_copy(update=automatic)
 
     def identity(self) -> dict[str, Any]:
-        """Return the parameters by which a record or a checkpoint is recognised as this run's."""
+        """Return the parameters that identify the run in its record and its checkpoints."""
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Return the parameters of the run whose model this run starts from."""
+        """Return the parameters of the parent run, whose trained model this run starts from."""
         epochs = self.parent_epochs or 3 * self.epochs
         apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
@@ -405,7 +405,7 @@ class ImitationParameters(Parameters):
 
 
 class ResultsParameters(Parameters):
-    """Parameters of chapters 10 to 13: the records shown, and the seed of quick runs."""
+    """Parameters of chapters 10 to 13, which choose the records shown and the quick runs' seed."""
 
     runs: str = ""
     tier: Literal["auto", "paper", "small"] = "auto"

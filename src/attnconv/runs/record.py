@@ -55,7 +55,7 @@ class RunInfo(BaseModel):
     final_test_accuracy: float | None  # after the last completed epoch
     # best of all epochs, selected by test accuracy as in the published code
     best_test_accuracy: float | None
-    wall_seconds: float  # of training and evaluation, including all resumed parts
+    wall_seconds: float  # of training and evaluation, over all parts of a resumed run
     images_per_second: float | None  # in training, over the completed epochs
     times_resumed: int
     git_commit: str | None  # None: unknown; "+" marks a commit with uncommitted changes
@@ -67,7 +67,7 @@ class RunInfo(BaseModel):
     sha256: str | None = None  # digest of this file without this field
 
     def sealed(self) -> "RunInfo":
-        """Return a copy with the digest of its content."""
+        """Return a copy that contains a digest of its own content."""
         bare = self.model_copy(update={"sha256": None})
         return self.model_copy(update={"sha256": hashlib.sha256(bare.as_file()).hexdigest()})
 
@@ -97,13 +97,13 @@ class RunRecord:
 
     @property
     def accuracy(self) -> float:
-        """The test accuracy after the last epoch; NaN before the first."""
+        """The test accuracy after the last completed epoch, or NaN before the first."""
         final = self.info.final_test_accuracy
         return math.nan if final is None else final
 
     @property
     def best_accuracy(self) -> float:
-        """The best test accuracy over the epochs, as the published code reports it."""
+        """The best test accuracy of all epochs, which the published code reports."""
         best = self.info.best_test_accuracy
         return math.nan if best is None else best
 
@@ -224,7 +224,7 @@ def write_run(
 
 
 def load_run(folder: str | Path) -> RunRecord:
-    """Read and verify a record, including its attention tensors.
+    """Read and verify the run record in a folder, including its attention tensors.
 
     Raises FileNotFoundError if the folder holds no record, and DamagedFile if the record's content
     is not what was written.
@@ -277,7 +277,7 @@ def _read_attention(path: Path) -> dict[str, Tensor]:
 
 
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
-    """Read all records of a folder, by default the repository's `data/runs`, sorted by name.
+    """Read all run records in a folder, by default the repository's `data/runs`, sorted by name.
 
     Returns the records and, by name, what is wrong with each damaged one. Raises FileNotFoundError
     if the given folder does not exist.
@@ -298,7 +298,7 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
 
 
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
-    """Return the `git_commit`, `versions` and `hardware` of this process, for its record.
+    """Return the `git_commit`, `versions` and `hardware` of this process, for a run record.
 
     Preloaded libraries (book/train.md) are included, because they may round differently.
     """

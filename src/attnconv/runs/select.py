@@ -8,7 +8,7 @@ from ..models import TIERS, tiers_of
 from .parameters import FREE_IN_A_TIER, Place, RunParameters
 from .record import RunRecord, find_runs
 
-ON_AMD = "mkl-on-amd.so"  # built as in book/train.md; other libraries are found by name
+ON_AMD = "mkl-on-amd.so"  # built as described in book/train.md; other libraries are found by name
 
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
@@ -48,14 +48,14 @@ def command_of(record: RunRecord) -> str:
 
 
 def command(**parameters: Any) -> str:
-    """Return the command that trains with these parameters."""
+    """Return the shell command that trains a model with these parameters."""
     options = [f"--{name} {value}" for name, value in parameters.items()]
     return " ".join([".venv/bin/python -m attnconv train", *options])
 
 
 @dataclass(frozen=True)
 class Records:
-    """The run records of one tier: its finished runs that follow its recipe on CIFAR-10.
+    """The run records of one tier: finished runs on CIFAR-10 that follow the tier's recipe.
 
     `found` holds such records for all tiers, and `left_out` gives, by name, the reason why each
     other record in the folder is excluded. `tier` is the tier to which the methods apply.
@@ -98,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why a model's records are excluded, or "not run" if it has none, or else ""."""
+        """Return why some records of a model are excluded, "not run" if it has none, or else ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
@@ -130,7 +130,7 @@ def _why_left_out(record: RunRecord) -> str:
         return f"unfinished: {info.epochs_done} of {info.parameters['epochs']} epochs"
     try:
         other = other_than_the_recipe(record)
-    except ValueError as error:  # of a model or tier that does not exist here
+    except ValueError as error:  # its model or tier does not exist here
         return f"left out: {error}"
     listed = [
         f"{name} = {value}"

@@ -59,9 +59,9 @@ def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> No
 class TrainedModel(nn.Module):
     """A network with the record of the run that trained it.
 
-    `check` holds a number `first_test_images` and the `accuracy` of the network on that many test
-    images. `transform` converts a PIL image of any size or a uint8 array `(H, W, 3)` to the
-    network's input `(3, 32, 32)`: the central square, resized and normalised as in training.
+    `check` holds the network's `accuracy` on the first test images and the number of these images,
+    `first_test_images`. `transform` converts a PIL image of any size or a uint8 array `(H, W, 3)`
+    to the network's input `(3, 32, 32)`: the central square, resized and normalised as in training.
     """
 
     record: RunRecord
@@ -88,7 +88,7 @@ def load_model(
 
 
 def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
-    """Return the model of a record as `load_model` does, with weights from a file in its folder.
+    """Return a record's trained model, with weights from a file in its folder; see `load_model`.
 
     Raises FileNotFoundError if there is no such file, and DamagedFile if it cannot be used.
     """
@@ -98,7 +98,7 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
             f"the weights of {record.name} are not stored ({file} is missing in"
             f" {record.folder}); expected a run of the small tier with seed 0, or {MEND}"
         )
-    # a network of any class, to which the two attributes are added
+    # a network of any class, to which the attributes are added
     model = cast(TrainedModel, build_network(record.info.parameters, record.heads_left))
     try:
         values, model.check = read_tensors(path)
@@ -110,14 +110,14 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
 
 
 def picture_transform(picture: Any) -> Tensor:
-    """Prepare an image in the same way as CIFAR-10's images in training and testing.
+    """Convert an image to network input, as is done with CIFAR-10's in training and testing.
 
     `picture` is a PIL image or a uint8 array `(H, W, 3)` of any size; the result has the shape
     `(3, 32, 32)`. The normalisation is that of the published code, as in training; with CIFAR-10's
-    true standard deviations, the accuracy would be lower. Raises ValueError for a different shape
-    or type.
+    true standard deviations, the accuracy would be lower. Raises ValueError for other shapes or
+    types.
     """
-    from torchvision import transforms  # here, as importing it takes seconds
+    from torchvision import transforms  # imported only here, because it takes seconds
 
     size = DATASETS["cifar10"].image_size
     shape = [transforms.ToPILImage(), transforms.Resize(size), transforms.CenterCrop(size)]

@@ -1,4 +1,4 @@
-"""Equations (1) to (8) of the paper, implemented literally, with dense maps, in any dtype.
+"""Literal implementations of equations (1) to (8) of the paper, with dense maps, in any dtype.
 
 All other implementations are checked against these functions.
 
@@ -102,10 +102,10 @@ def absolute_score_terms(
     Float[Tensor, "*B T T"],
     Float[Tensor, "*#B T T"],
 ]:
-    """Return the four terms of equation (7), whose sum is `attention_scores` with P.
+    """Return the four terms of the scores with an absolute encoding P. Equation (7).
 
-    The terms are, in order, content-content, content-position, position-content and
-    position-position, with the query named first.
+    They sum to `attention_scores`. In order, they are content-content, content-position,
+    position-content and position-position, with the query named first.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
     return (
@@ -127,10 +127,10 @@ def relative_score_terms(
 ) -> tuple[
     Float[Tensor, "*B T T"], Float[Tensor, "*B T T"], Float[Tensor, "*B 1 T"], Float[Tensor, "T T"]
 ]:
-    """Return the four terms of equation (8) for one head, in the paper's order.
+    """Return the four terms of one head's relative scores, in the paper's order. Equation (8).
 
     The terms broadcast, and their sum is A^rel. As in the equation, each row of X is a token, but
-    the weights act on column vectors. r contains r_delta for each pair of query and key.
+    the weights act on column vectors. r contains r_delta for every pair of a query and a key.
     """
     X_qry, X_key, r_key = X @ W_qry.mT, X @ W_key.mT, r @ W_key_hat.mT
     return (

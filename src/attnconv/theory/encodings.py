@@ -4,9 +4,9 @@ Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q 
 to key pixel.
 
 An encoding for position-only attention turns shifts `(..., n)` into scores `(N_h, ...)`: the last
-term of equation (8), v^(h) . r_delta, up to a constant per head, which the softmax ignores. If the
-score is a row term plus a column term, the attention is a product of a row and a column softmax;
-such an encoding is a `SeparableEncoding`.
+term of equation (8), v^(h) . r_delta, up to a constant per head, which the softmax ignores. If each
+score is the sum of a row term and a column term, the attention is the product of a row softmax and
+a column softmax; such an encoding is a `SeparableEncoding`.
 """
 
 import math
@@ -43,7 +43,7 @@ def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor
 
 
 class LearnedAbsoluteEncoding(nn.Module):
-    """Learned absolute encoding P: a free vector per pixel, `(*sizes, dim)`.
+    """A learned absolute encoding P, with one trainable vector per pixel: `(*sizes, dim)`.
 
     The vectors are initialised from N(0, 0.02^2).
     """
@@ -60,9 +60,9 @@ class LearnedAbsoluteEncoding(nn.Module):
 
 
 def tail_cutoff(dtype: torch.dtype, n: int) -> float:
-    """Return the cutoff of `softmax_without_tails` for n scores.
+    """Return how far below the largest of n scores `softmax_without_tails` cuts off.
 
-    Scores further than this below the largest one get probability zero.
+    Scores that are lower by more than this get probability zero.
     """
     return math.log(4 * n / torch.finfo(dtype).eps)
 
@@ -78,8 +78,8 @@ def softmax_without_tails(
     of the last digit of the largest one, so no sum of probabilities changes by more than its
     rounding error.
 
-    The cutoff saves time: processors are up to a hundred times slower with the subnormal numbers in
-    the tails of a Gaussian. The cutoff is applied before the softmax, so the gradients of these
+    The cutoff saves time: on the subnormal numbers in the tails of a Gaussian, processors are up to
+    a hundred times slower. The cutoff is applied before the softmax, so the gradients of these
     scores are also zero. In float16, which has a small range, subnormal probabilities may remain.
     Exported graphs keep the tails, because the cutoff would make the number of scores a constant.
     """
@@ -92,7 +92,7 @@ def softmax_without_tails(
 
 
 class PositionEncoding(nn.Module):
-    """Base class of encodings whose scores depend only on the shift.
+    """Base class of encodings whose scores depend only on the shift from query to key.
 
     A subclass sets `num_heads` and defines `scores`.
     """
@@ -100,7 +100,7 @@ class PositionEncoding(nn.Module):
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return, by name, the detached tensors `(N_h, ...)` that describe the heads."""
+        """Return the detached tensors `(N_h, ...)` that describe the heads, by name."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -112,12 +112,12 @@ class PositionEncoding(nn.Module):
         return self.scores(relative_shifts(*sizes, device=self.device))
 
     def shift_scores(self, *sizes: int) -> Tensor:
-        """Return the scores of each shift between two pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
+        """Return the scores of all shifts between pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
         return self.scores(all_shifts(*sizes, device=self.device))
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
+        """The device on which the parameters are stored."""
         return next(self.parameters()).device
 
 
@@ -128,7 +128,7 @@ class SeparableEncoding(PositionEncoding):
     """
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
-        """Return one axis's term `(N_h, ...)` of the scores, given the shifts `(...)` along it."""
+        """Return the scores' term `(N_h, ...)` for one axis, given the shifts `(...)` along it."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -144,13 +144,13 @@ class SeparableEncoding(PositionEncoding):
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
-        """Return the factor of p(k | q) for each axis, `(N_h, size, size)`, query first."""
+        """Return each axis's factor of p(k | q), `(N_h, size, size)`, with the query first."""
         shifts = [axis_shifts(size, self.device) for size in sizes]
         return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
 
 
 class RelativeBias(PositionEncoding):
-    """The most general position-only encoding: one free score per head and shift.
+    """The most general position-only encoding, with a trainable score for each head and shift.
 
     The parameter is `table` `(N_h, 2H - 1, 2W - 1)`, for images of up to H x W pixels.
     """
@@ -180,7 +180,7 @@ class RelativeBias(PositionEncoding):
 
 
 def quadratic_encoding(delta: Shaped[Tensor, "*B n"]) -> Shaped[Tensor, "*B n+1"]:
-    """Return r_delta = (||delta||^2, delta_1, ..., delta_n). Equation (9)."""
+    """Return the encoding r_delta = (||delta||^2, delta_1, ..., delta_n). Equation (9)."""
     return torch.cat([delta.square().sum(dim=-1, keepdim=True), delta], dim=-1)
 
 
@@ -194,13 +194,13 @@ def quadratic_target(
 
 
 class QuadraticEncoding(SeparableEncoding):
-    """Isotropic Gaussian heads: scores -alpha ||delta - Delta||^2. Equations (14) and (18).
+    """The quadratic encoding, whose heads are isotropic Gaussians. Equations (14) and (18).
 
-    The scores equal v . r_delta of equation (9) minus the constant alpha ||Delta||^2. This form
-    avoids cancellation, so it is accurate in half precision. The parameters are `centers`
+    The scores -alpha ||delta - Delta||^2 equal v . r_delta of equation (9) minus the constant alpha
+    ||Delta||^2. This form avoids cancellation in half precision. The parameters are `centers`
     `(N_h, n)`, the centres Delta^(h) in pixels, and `spread` `(N_h,)`. As in the published code,
     alpha = spread^2 / 2, which keeps alpha positive in training. With `alpha_form="direct"`,
-    `spread` is alpha itself, as in equation (9), and training may make it negative.
+    `spread` is alpha itself, as in equation (9), and may become negative in training.
 
     The centres are initialised from a normal distribution with standard deviation `center_std`, and
     alpha as (1 + noise)^2 / 2, where the noise has standard deviation 0.01. The default
@@ -245,11 +245,11 @@ class QuadraticEncoding(SeparableEncoding):
 
     @property
     def alpha(self) -> Tensor:
-        """The sharpness alpha^(h), `(N_h,)`, in inverse squared pixels."""
+        """The sharpness alpha^(h) of each head, `(N_h,)`, in inverse squared pixels."""
         return self.spread.square() / 2 if self.alpha_form == "square" else self.spread
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return `centers` `(N_h, n)` in pixels and `alpha` `(N_h,)`."""
+        """Return the heads' `centers` `(N_h, n)`, in pixels, and `alpha` `(N_h,)`."""
         return {"centers": self.centers.detach().clone(), "alpha": self.alpha.detach().clone()}
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
@@ -272,7 +272,7 @@ def generalized_quadratic_encoding(delta: Shaped[Tensor, "*B 2"]) -> Shaped[Tens
 def generalized_quadratic_target(
     centers: Float[Tensor, "*B 2"], precision: Float[Tensor, "*B 2 2"]
 ) -> Float[Tensor, "*B 5"]:
-    """Return v of appendix E for centres Delta and precision matrices `Sigma^-1`."""
+    """Return v of appendix E for heads with centres Delta and precision matrices `Sigma^-1`."""
     linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
     p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
     return 0.5 * torch.stack(
@@ -281,13 +281,13 @@ def generalized_quadratic_target(
 
 
 class GeneralizedQuadraticEncoding(PositionEncoding):
-    """Anisotropic Gaussian heads: scores `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`.
+    """The generalised quadratic encoding, whose heads are anisotropic Gaussians. Equation (19).
 
-    Equation (19). The parameters are `centers` `(N_h, 2)` in pixels and `root` `(N_h, 2, 2)`, the
-    matrices S of `Sigma^-1 = S S^T`. This form keeps `Sigma^-1` positive semi-definite. S is
-    initialised as I + noise with standard deviation 0.01, as in the published code (the paper's
-    N(0, 0.01 I) corresponds to 0.1). Because of the cross term delta_1 delta_2, the attention of
-    these heads is not separable.
+    The scores are `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`. The parameters are `centers`
+    `(N_h, 2)` in pixels and `root` `(N_h, 2, 2)`, the matrices S of `Sigma^-1 = S S^T`. This form
+    keeps `Sigma^-1` positive semi-definite. S is initialised as I plus noise of standard deviation
+    0.01, as in the published code (the paper's N(0, 0.01 I) corresponds to 0.1). Because of the
+    cross term delta_1 delta_2, the attention of these heads is not separable.
     """
 
     def __init__(self, num_heads: int, center_std: float = CENTER_STD):
@@ -298,7 +298,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 
     @property
     def precision(self) -> Tensor:
-        """The precision matrices `Sigma^-1`, `(N_h, 2, 2)`, in inverse squared pixels."""
+        """The heads' precision matrices `Sigma^-1`, `(N_h, 2, 2)`, in inverse squared pixels."""
         return self.root @ self.root.mT
 
     def select(self, heads: Tensor) -> "GeneralizedQuadraticEncoding":
@@ -311,7 +311,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
         return encoding
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return `centers` `(N_h, 2)` in pixels and `precision` `(N_h, 2, 2)`."""
+        """Return the heads' `centers` `(N_h, 2)`, in pixels, and `precision` `(N_h, 2, 2)`."""
         return {
             "centers": self.centers.detach().clone(),
             "precision": self.precision.detach().clone(),
@@ -327,11 +327,11 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 
 
 class LearnedShiftEmbedding(nn.Module):
-    """Learned r_delta: one vector for the row shift delta_1 and one for the column shift delta_2.
+    """A learned encoding r_delta, with one vector for each row shift and each column shift.
 
-    Section 4.3. The module maps shifts `(..., 2)` to the two vectors concatenated,
-    `(..., 2 * dim)`. It learns one vector of `dim` numbers for each row shift and each column shift
-    of images up to `height` x `width`.
+    Section 4.3. The module maps shifts `(..., 2)` to the vectors of their row shift delta_1 and
+    column shift delta_2, concatenated: `(..., 2 * dim)`. It covers the shifts of images up to
+    `height` x `width`.
     """
 
     def __init__(self, height: int, width: int, dim: int):
@@ -360,13 +360,13 @@ class LearnedShiftEmbedding(nn.Module):
 
 
 class LearnedRelativeEncoding(SeparableEncoding):
-    """Learned 2D relative encoding, position only: scores v^(h) . r_delta. Section 4.3.
+    """The learned 2D relative encoding of attention that depends only on positions. Section 4.3.
 
-    The scores are the last term of equation (8). The embedding uses `dim` numbers per row shift and
-    per column shift: floor(D_p / 2) = 200 in the paper, and 400 in the published code and by
-    default in `build_model`. v^(h) has a row part and a column part, stored in `targets` as two
-    weights `(N_h, dim)`. Layers may share one embedding r_delta, as in section 2.3; the published
-    code has one per layer.
+    The scores v^(h) . r_delta are the last term of equation (8). The embedding has `dim` numbers
+    for each row shift and each column shift: floor(D_p / 2) = 200 in the paper, and 400 in the
+    published code and by default in `build_model`. v^(h) has a row part and a column part, stored
+    in `targets` as two weights `(N_h, dim)`. Layers may share one embedding r_delta, as in section
+    2.3; the published code has one per layer.
     """
 
     def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
@@ -381,7 +381,7 @@ class LearnedRelativeEncoding(SeparableEncoding):
 
     @torch.no_grad()
     def snapshot(self) -> dict[str, Tensor]:
-        """Return `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)`, by shift."""
+        """Return the `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)` by shift."""
         shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
         rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
         return {"row_scores": rows.clone(), "column_scores": columns.clone()}
@@ -396,8 +396,8 @@ def learned_content_scores(
     """Return the scores of the learned encoding with content, scale * (q . k + q . r_delta).
 
     The two terms are the first two of equation (8), as in section 4.3. D_k is twice the embedding's
-    `dim`. A bias in the queries plays the role of u and v. The published code uses scale 1 /
-    sqrt(D_k), the paper 1.
+    `dim`. A bias in the queries plays the role of u and v. `scale` is 1 / sqrt(D_k) in the
+    published code and 1 in the paper.
     """
     content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
     return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
@@ -425,7 +425,7 @@ def learned_shift_scores(
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return q . r_delta, the second term of equation (8), by key row and by key column.
 
-    The parts are not scaled. The parts for a key's row and column sum to q . r_delta.
+    The parts are not scaled; those for a key's row and column sum to q . r_delta.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))

@@ -14,7 +14,7 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`: its answer, and the residual of each shift."""
+    """The result of `expresses_convolution`: the answer, and the residual of each shift."""
 
     expresses: bool
     # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
@@ -32,11 +32,11 @@ class HeadCombination(NamedTuple):
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
-    """Return the query pixels and the one-hot target maps of each, the rows of E_q in Lemma 3.
+    """Return the query pixels and each one's one-hot target maps, the rows of E_q in Lemma 3.
 
     The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps only
     queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the paper.
-    `"zero"` keeps all queries, with a target of zero if the shift leaves the image, as in a
+    `"zero"` keeps all queries, with an all-zero target if the shift leaves the image, as in a
     zero-padded convolution.
     """
     if border not in ("interior", "zero"):
@@ -62,11 +62,11 @@ def head_combination(
     """Return the combinations of heads that come closest to selecting each shift of a kernel.
 
     The combinations are the rows of Phi, which solves E_q = Phi A_q in the least-squares sense.
-    Here A are the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` on several images,
-    and E_q are the targets of `shift_targets`. If the solution is exact, a layer with the values
-    W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3 uses one Phi per
-    query (`shared=False`), but a layer has one set of values for all queries. It therefore needs a
-    single Phi for all queries of all images (`shared=True`).
+    Here A stands for the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
+    images, and E_q for the targets of `shift_targets`. If the solution is exact, a layer with the
+    values W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3 uses one
+    Phi per query (`shared=False`), but a layer has one set of values for all queries. It therefore
+    needs a single Phi for all queries of all images (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
@@ -89,9 +89,9 @@ def expresses_convolution(
     shared: bool = True,
     border: str = "interior",
 ) -> Expressivity:
-    """Return whether attention maps can express every convolution of a kernel size. Lemma 3.
+    """Return whether attention maps can express every convolution of the kernel size. Lemma 3.
 
-    The maps are `(N_h, H, W, H, W)`, constructed or trained, or `(B, N_h, H, W, H, W)` on several
+    The maps, constructed or trained, are `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
     images. The result also contains the residual of each shift, `(K_1, K_2)`. It is the largest
     distance, over the query pixels of all images, between the shift's one-hot map and the
     combination of heads that `head_combination` chooses for the shift. A residual is 0 if the

@@ -29,7 +29,7 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
 
     Along an axis on which the kernel has K pixels, the shifts are `-((K - 1) // 2), ..., K // 2`,
     times the dilation. For odd K this is the paper's set. For even K, which the paper does not
-    treat, it is the set of torch's `padding="same"` without dilation.
+    treat, it is the set that torch's `padding="same"` uses without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
@@ -42,19 +42,19 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
 
 
 def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
-    """Return delta = k - q for all pairs of pixels: `(*sizes, *sizes, n)`, query first, int64."""
+    """Return the shifts k - q of all pairs of pixels: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
 
 
 def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
-    """Return delta = k - q along one axis: `(size, size)`, query first, int64."""
+    """Return the shifts k - q along one axis: `(size, size)`, query first, int64."""
     return relative_shifts(size, device=device).squeeze(-1)
 
 
 def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """Return all shifts between pixels of a grid, in order: `(2H - 1, 2W - 1, n)`, int64."""
+    """Return all shifts between pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

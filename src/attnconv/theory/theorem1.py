@@ -63,7 +63,7 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 
 
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
-    """Return parameters for which self-attention expresses the convolution with kernel W.
+    """Return the parameters with which self-attention computes the convolution with kernel W.
 
     There is one head per shift. The default `alpha` is `hard_alpha` of W's dtype.
     """
@@ -111,8 +111,8 @@ def hard_alpha(dtype: torch.dtype) -> int:
     """Return the smallest integer alpha at which a neighbour's weight `e^-alpha` rounds to zero.
 
     A head whose centre is a pixel of the image then has one-hot attention in `dtype`, so Lemma 2
-    holds without a limit. A positive number rounds to zero if it is less than s / 2, where s is the
-    smallest subnormal number, so alpha > ln 2 - ln s.
+    holds without taking a limit. A positive number rounds to zero if it is less than s / 2, where s
+    is the smallest subnormal number, so alpha must exceed ln 2 - ln s.
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")
@@ -143,11 +143,11 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha at which the error of every output channel is below `gap`.
+    """Return an alpha at which `convolution_by_attention` errs by less than `gap`.
 
-    The other arguments are those of `softness_bound`. Any larger alpha also suffices
-    (`theorem_1_alpha` in proofs/). The result is 0 for an all-zero kernel. Raises ValueError unless
-    `gap` is positive and all arguments are finite.
+    The bound holds for every output channel. For the other arguments, see `softness_bound`. Any
+    larger alpha also suffices (`theorem_1_alpha` in proofs/). The result is 0 for an all-zero
+    kernel. Raises ValueError unless `gap` is positive and all arguments are finite.
     """
     if not 0 < gap < math.inf:
         raise ValueError(f"gap is {gap!r}, expected a finite number above 0")

@@ -17,8 +17,8 @@ def attention_by_convolution(
 ) -> Float[Tensor, "*B H W D"]:
     """Return the weighted averages softmax(A) X of one head with scores A_qk = s(k - q).
 
-    `scores` holds s for each shift between two pixels, in ascending order. With kappa = exp(s), the
-    result is (kappa * X) / (kappa * 1): the zero-padded convolution of the image divided by the
+    `scores` contains s for each shift between two pixels, in ascending order. With kappa = exp(s),
+    the result is (kappa * X) / (kappa * 1): the zero-padded convolution of the image divided by the
     zero-padded convolution of an image of ones.
     """
     kernel = (scores - scores.max()).exp()  # a constant cancels

@@ -1,1 +1,1 @@
-"""Training: from the parameters of a run to its record."""
+"""Code that trains a model from the parameters of a run and writes the run's record."""

@@ -1,6 +1,6 @@
-"""Checkpoints of a run.
+"""Checkpoints of a training run, from which it can be resumed.
 
-The two newest are kept, so that a run survives a damaged file or a full disk.
+The two newest are kept, so that the run survives a damaged file or a full disk.
 """
 
 import warnings
@@ -17,29 +17,29 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """The progress of a run. Times are in seconds and include all resumed parts."""
+    """A run's progress and results so far. Times are in seconds and include all resumed parts."""
 
-    epoch: int = 0  # done
-    step: int = 0  # completed steps of the next epoch
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed in the following epoch
     metrics: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     training_seconds: float = 0.0
     times_resumed: int = 0
     parent: dict[str, Any] | None = None  # the run from which it started, and how
-    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs done
+    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs completed
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The complete state from which a run can continue."""
+    """The complete state of a run, from which it can continue."""
 
-    parameters: dict[str, Any]  # identity of the run
+    parameters: dict[str, Any]  # those that identify the run
     progress: Progress
     weights: dict[str, Tensor]
-    optimizer: dict[int, dict[str, Tensor]]  # by number of parameter
-    losses: Tensor  # of the steps of the epoch, summed over all processes
-    hits: Tensor  # correctly classified images of the epoch, summed likewise
-    heads: list[int] | None = None  # in each layer of a pruned model
+    optimizer: dict[int, dict[str, Tensor]]  # by the number of the parameter
+    losses: Tensor  # of each step of the epoch, summed over all processes
+    hits: Tensor  # images of the epoch classified correctly, over all processes
+    heads: list[int] | None = None  # number in each layer, for a pruned model
     path: Path | None = None
 
     @property
@@ -48,7 +48,7 @@ class Checkpoint:
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the tensors of the checkpoint, by name, and its JSON metadata."""
+        """Return the contents of the checkpoint's file: tensors by name, and JSON metadata."""
         parts = {"model": self.weights, "epoch": {"losses": self.losses, "hits": self.hits}}
         parts |= {f"optimizer.{number}": entry for number, entry in self.optimizer.items()}
         parts |= {f"snapshot.{epoch}": entry for epoch, entry in self.progress.snapshots.items()}
@@ -58,13 +58,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint. Raises DamagedFile if the file's content is not what was written."""
+        """Read a checkpoint file. Raises DamagedFile if its content is not what was written."""
         tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
         optimizer = by_prefix(parts.get("optimizer", {}))
         parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
-        # a model without positions has empty snapshots, which are not stored
+        # the snapshots of some models are empty, and empty snapshots are not stored
         metadata["snapshots"] = {n: snapshots.get(str(n), {}) for n in metadata["snapshots"]}
         numbered = {int(number): entry for number, entry in optimizer.items()}
         progress, epoch = Progress(**metadata), parts["epoch"]
@@ -72,17 +72,17 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The files `step-<number of steps>.safetensors` in a folder, which contain no code."""
+    """The checkpoint files `step-<number of steps>.safetensors` of a run, which contain no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """Return the files, newest first."""
+        """Return the paths of the checkpoint files, newest first."""
         return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
 
     def read(self) -> Checkpoint | None:
-        """Return the newest intact checkpoint, or None if there is none; warn of damaged ones."""
+        """Return the newest intact checkpoint, or None if none exists; warn about damaged ones."""
         for path in self.paths():
             try:
                 return Checkpoint.read(path)
@@ -91,9 +91,9 @@ class Checkpoints:
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
-        """Write a checkpoint and remove all but the two newest.
+        """Write a checkpoint after `steps` steps, and remove all but the two newest.
 
-        Returns whether writing succeeded; a failure, such as a full disk, only causes a warning.
+        Returns whether writing succeeded; a failure, as on a full disk, only causes a warning.
         """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
@@ -113,14 +113,14 @@ class Checkpoints:
         return True
 
     def weights_path(self, epoch: int) -> Path:
-        """Return the path of the weights after an epoch, from which other runs start."""
+        """Return the path of the weights stored after an epoch, from which other runs start."""
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Write the weights after an epoch, with the parameters `run`; warn if this fails."""
+        """Store the weights after an epoch, with the run's parameters `run`; warn if this fails."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:
-        """Remove all checkpoints and weights in the folder."""
+        """Remove all checkpoints and weights from the folder."""
         for path in [*self.paths(), *self.folder.glob("epoch-*.safetensors")]:
             path.unlink(missing_ok=True)

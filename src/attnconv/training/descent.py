@@ -13,11 +13,11 @@ STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA = 1500, 3e-2, 1e-2, 1.0, 0.25
 
 @dataclass(frozen=True)
 class Descent:
-    """The heads before each step and after the last one.
+    """The states of nine heads in a gradient descent, before each step and after the last one.
 
     `centers` `(steps + 1, 9, 2)` are in pixels, and `alphas` have the shape `(steps + 1, 9)`.
     `values` `(steps + 1, 9, 9)` are the weights of the heads (second axis) in each filter (third
-    axis). Filter t is to return the pixel at offset t of `shift_set`.
+    axis). Filter t learns to return the pixel at offset t of `shift_set`.
     """
 
     centers: Tensor
@@ -25,17 +25,17 @@ class Descent:
     values: Tensor
 
     def found(self, step: int, radius: float = 0.2) -> int:
-        """Count the kernel positions with a centre within `radius` pixels after `step` steps."""
+        """Count kernel positions within `radius` pixels of a head's centre after `step` steps."""
         gaps = torch.cdist(shift_set((3, 3)).double(), self.centers[step])
         return int((gaps.amin(dim=1) <= radius).sum())
 
 
 def find_positions(centers: Tensor, steps: int = STEPS) -> Descent:
-    """Train nine quadratic heads that start at `centers` `(9, 2)` to compute one-pixel filters.
+    """Train nine quadratic heads, initially at `centers` `(9, 2)`, to compute one-pixel filters.
 
-    The loss is the mean squared error of the nine filters on a window of 13 x 13 offsets, which
-    is their expected squared error on white noise. The optimizer is AdamW with a cosine schedule to
-    zero; only the values, which start at zero, have weight decay.
+    The loss is the squared error of a filter over a window of 13 x 13 offsets, averaged over the
+    nine filters: their expected squared error on white noise. The optimizer is AdamW with a cosine
+    schedule to zero; weight decay applies only to the values, which start at zero.
     """
     offsets, shifts = torch.arange(-REACH, REACH + 1).double(), shift_set((3, 3))
     asked = torch.zeros(9, len(offsets), len(offsets), dtype=torch.float64)

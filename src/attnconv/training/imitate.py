@@ -1,4 +1,4 @@
-"""The training of heads that learn to imitate a convolution, for chapter 8."""
+"""Training of attention heads to imitate a convolution, for chapter 8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ..theory.encodings import QuadraticEncoding
 
 @dataclass(frozen=True)
 class Imitation:
-    """A layer trained to imitate a convolution, with the history of its training.
+    """An attention layer trained to imitate a convolution, with the history of its training.
 
     `centers` `(steps + 1, N_h, 2)` are the centres of the heads before each step and after the
     last one; `errors` `(steps,)` are the relative errors before each step.
@@ -29,7 +29,7 @@ class Imitation:
 def imitate_convolution(
     conv: nn.Conv2d, image: Tensor, parameters: ImitationParameters, crop: int = 12
 ) -> Imitation:
-    """Train K * K heads with random centres to reproduce the output of a convolution.
+    """Train K * K heads with random initial centres to reproduce a K x K convolution's output.
 
     The data are random crops, `crop` pixels a side, of an image `(H, W, C)`. The optimizer is Adam,
     with learning rates that fall to zero on a cosine schedule, from 3e-2 for centres and spreads

@@ -1,6 +1,6 @@
-"""The training of a model: a run from start to record, with epochs, steps and the optimizer.
+"""The training loop, which takes a run from its start, over epochs and steps, to its record.
 
-All random numbers of a step are functions of the seed, the epoch and the step (and, for dropout,
+All random numbers of a step depend only on the seed, the epoch and the step (and, for dropout, on
 the process). On a CPU, a run that was killed and resumed therefore gives bit-for-bit the same
 numbers as an uninterrupted one.
 """
@@ -33,19 +33,19 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-# in pixels, or position scores: they change more than weights do, and have no weight decay
+# pixels or position scores, which change more than weights do and have no weight decay
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
     ".root",
     ".relative_position_bias_table",
 )
-LARGEST_BLOCK = 32 * 2**20  # largest size of a tensor of a step on a CPU, in bytes
+LARGEST_BLOCK = 32 * 2**20  # largest tensor in a step on a CPU, in bytes
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished training run.
 
     `record` is None on all processes except the first. `model` is in evaluation mode on the CPU, or
     None if its weights are not available.
@@ -61,7 +61,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
     Equal parameters on the same machine give equal metrics; on a CPU, they agree bit for bit. If
     `processes` is more than 1, the function starts them itself, even from a notebook, unless
-    torchrun or accelerate launch has started them. Raises ValueError if the folders contain a
+    torchrun or accelerate launch already has. Raises ValueError if the folders contain a
     different run, RuntimeError if the loss is not finite, and `Interrupted` after SIGINT or
     SIGTERM.
     """
@@ -95,7 +95,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 
 class Training:
-    """A run in progress. Only the training loop changes its model, optimizer and progress."""
+    """A training run in progress. Only the loop changes its model, optimizer and progress."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -103,7 +103,7 @@ class Training:
         self.parameters, self.data, self.processes = parameters, data, processes
         self.checkpoints, self.device = Checkpoints(parameters.checkpoint_folder), processes.device
         self.steps = math.ceil(len(data.train) / parameters.batch_size)  # per epoch
-        # of the steps of this epoch, summed over their images
+        # one for each step of this epoch, summed over its images
         self.losses = torch.zeros(self.steps, device=self.device)
         self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
         self.progress = Progress(parent=origin.parent)
@@ -134,9 +134,9 @@ class Training:
     # --- the loop ---
 
     def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
-        """Train to the last epoch and write checkpoints; stop early if a signal is `received`.
+        """Train up to the last epoch and write checkpoints; stop early once a signal is `received`.
 
-        After each epoch in `keep_after`, the weights are stored for other runs.
+        After each epoch in `keep_after`, the weights are stored so that other runs can start there.
         """
         progress, every = self.progress, self.parameters.checkpoint_every
         if not progress.snapshots:  # a new run
@@ -166,13 +166,13 @@ class Training:
             self.recorder.partial("running", progress)
 
     def finish(self, measured: Mapping[str, Any]) -> RunRecord:
-        """Write and return the complete record, with the measures of the trained model."""
+        """Write and return the complete record, with what was `measured` on the trained model."""
         if measured:
             self.progress.parent = {**(self.progress.parent or {}), **measured}
         return self.recorder.finish(self.progress)
 
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-        """Yield this process's share of the remaining batches of the epoch.
+        """Yield this process's share of each remaining batch of the epoch.
 
         A share consists of the indices of its images, the corners of their crops, whether each is
         mirrored, and the size of the whole batch.
@@ -222,7 +222,7 @@ class Training:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def evaluate(self) -> tuple[float, float]:
-        """Return the test cross-entropy and accuracy, with the images split among the processes."""
+        """Return the test cross-entropy and accuracy, for which the processes share the images."""
         precision = self.parameters.precision
         return evaluate(self.forward, self.data.test, precision, self.processes)
 
@@ -288,7 +288,7 @@ class Training:
             how = how if self.parameters.resume else "resume = True continues from it"
             written = f"{what} written; {how}"
         self.recorder.partial("stopped", self.progress)
-        self.processes.wait()  # the end of one would be taken as a failure, and the others killed
+        self.processes.wait()  # else the first to end would seem to fail, and the rest be killed
         number = received[0] if received else signal.SIGTERM
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
@@ -343,10 +343,10 @@ class Training:
 
 
 def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.Optimizer:
-    """Return an SGD or AdamW optimizer with separate groups for positions and normalisation.
+    """Return an SGD or AdamW optimizer with parameter groups for positions and normalisation.
 
-    Position parameters have a different learning rate and no weight decay. The shifts of batch
-    normalisation have a different learning rate and the same weight decay per step.
+    Position parameters have their own learning rate and no weight decay. The shifts of batch
+    normalisation also have their own learning rate, but the same weight decay per step.
     """
     position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
     norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -367,13 +367,13 @@ def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.O
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set each group's learning rate for the next step to `rate` times the group's factor."""
+    """Set the learning rate of each parameter group to `rate` times the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["factor"]
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Give the state of an optimizer the strides of its parameters.
+    """Give the tensors in an optimizer's state the same strides as its parameters.
 
     Files do not store strides, but fused optimizers need them on a GPU, where the layout is
     channels-last.
@@ -385,7 +385,7 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images to process at a time, so that the parts of a batch are about equal.
+    """Return how many images of a batch to process at a time, in parts of about equal size.
 
     On a CPU, memory access dominates the time of a step, so the largest tensor of a layer, the
     values of all heads, is limited to 32 MiB. The whole batch is processed at once on other

@@ -1,4 +1,4 @@
-"""The machine: its device and memory, several processes, and the signals that stop a run."""
+"""Use of the machine: its device and memory, several processes, and signals that stop a run."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, as started by a launcher, or a single process."""
+    """The process itself, as one of several that train a model together or as the only one."""
 
     index: int
     count: int
@@ -30,7 +30,7 @@ class Processes:
 
     @classmethod
     def join(cls, device: str) -> "Processes":
-        """Join the processes that torchrun, accelerate launch or `launch` started."""
+        """Join the processes that torchrun, accelerate launch or `launch` started, if any."""
         kind = device_type(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             state = PartialState(cpu=kind == "cpu")
@@ -49,7 +49,7 @@ class Processes:
         return value
 
     def each(self, value: int) -> list[int]:
-        """Return the `value` of each process, in the order of the processes."""
+        """Return the value that each process passes here, in the order of the processes."""
         values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         values[self.index] = value
         return self.total(values).tolist()
@@ -63,13 +63,13 @@ class Processes:
         return model.to(self.device)
 
     def wait(self) -> None:
-        """Wait until all processes have made this call."""
+        """Wait until every process has called this method."""
         if self.count > 1:
             torch.distributed.barrier()
 
 
 def device_type(device: str) -> str:
-    """Return cuda or cpu, with `auto` resolved. Raises ValueError for cuda if there is no GPU."""
+    """Resolve `auto`, and return cuda or cpu. Raises ValueError for cuda if there is no GPU."""
     # query the driver without starting CUDA, which forked processes could not use afterwards
     there = is_cuda_available()
     if device == "cuda" and not there:
@@ -99,7 +99,7 @@ def launch(function: Callable[..., Any], arguments: tuple, count: int, device: s
 def keep_freed_memory() -> None:
     """Make glibc keep the memory of freed tensors for the next step.
 
-    By default, glibc returns large blocks to the system and requests them again page by page; by
+    By default, glibc returns large blocks to the system and requests them again page by page; in
     our measurements, this takes about a quarter of the time of a step. With other C libraries, the
     function does nothing.
     """
@@ -110,7 +110,7 @@ def keep_freed_memory() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A SIGINT or SIGTERM (number `signal`) has stopped the training after a complete step."""
+    """Raised when SIGINT or SIGTERM (number `signal`) has stopped training after a whole step."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -119,7 +119,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINTs and SIGTERMs, so that the current step can finish and be saved.
+    """Hold back SIGINT and SIGTERM, so that the current training step can finish and be saved.
 
     Yields the list of the signal numbers received so far. A signal may arrive twice (from the
     scheduler and through the launcher), so only a SIGINT that arrives more than two seconds after

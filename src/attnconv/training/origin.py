@@ -1,8 +1,8 @@
 """The origin of a run: the model and the state from which it starts.
 
-A run starts from scratch, from its own checkpoint, from a trained parent whose degenerate heads are
-removed, or from a CNN that is trained further, unchanged or as attention. A finished run is
-returned unchanged.
+A run starts from scratch, from its own checkpoint, from a trained parent without its
+degenerate heads, or from a CNN that is trained further, unchanged or as attention. A finished run
+is returned unchanged.
 """
 
 import warnings
@@ -49,7 +49,7 @@ class Origin:
 def earlier_run(
     parameters: RunParameters, processes: Processes
 ) -> tuple[RunRecord | None, Checkpoint | None]:
-    """Return the run's record, if the run is finished, and its newest checkpoint.
+    """Return the record of a run, if it has already finished, and the run's newest checkpoint.
 
     Either is None if it does not exist. Without `resume`, the checkpoints are removed, and both are
     None. Damaged files cause a warning. Raises ValueError for files of a different run.
@@ -95,7 +95,7 @@ def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Pa
 def find_origin(
     parameters: RunParameters, data: Split, processes: Processes, checkpoint: Checkpoint | None
 ) -> Origin:
-    """Return the origin of a run: its checkpoint, a trained parent, a CNN, or a new network."""
+    """Return what a run starts from: its checkpoint, a trained parent, a CNN, or a new network."""
     torch.manual_seed(parameters.seed)
     if checkpoint:
         return _from_checkpoint(parameters, checkpoint, processes)
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the parent run of a pruned model if the parent has yet to be trained, else None."""
+    """Return the parameters of a pruned model's parent if it has yet to be trained, else None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -163,7 +163,7 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
 
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
-    """Return the epochs after which a run keeps its weights so that arms can start from them."""
+    """Return the epochs after which a run stores its weights, from which other runs start."""
     return {
         round(spec.start.share * parameters.epochs)
         for spec in SPECS.values()
@@ -201,10 +201,10 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
 
 
 def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return the measures of a trained model that its record stores besides the accuracy.
+    """Return what the record of a run stores about the trained model besides its accuracy.
 
-    For an arm with attention, these are the distance of each layer from its nearest convolution,
-    and the accuracy with these convolutions in place of the layers. Other models have none.
+    For an arm with attention, this is the distance of each layer from its nearest convolution, and
+    the accuracy with these convolutions in place of the layers. For other models, it is empty.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

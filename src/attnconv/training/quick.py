@@ -1,4 +1,4 @@
-"""The quick runs: each model, trained on digits once per version of the code, for all chapters."""
+"""Quick training runs on digits, one per model and version of the code, shared by all chapters."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
-    """Return the record of a model's quick run.
+    """Return the record of a model's quick run on digits.
 
     The record is read if this version of the code has already created it on this machine.
     Otherwise, the model is trained.
@@ -45,22 +45,22 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
-    """Return the records of several quick runs, trained two at a time if there are two cores."""
+    """Return the records of several models' quick runs, two at a time if there are two cores."""
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        # the longest is the last in MODELS
+        # the last of MODELS takes longest, so it starts first
         runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
         return [runs[model].result() for model in models]
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """Return the record of a model's first run or, if there is none, of its quick run."""
+    """Return a model's first record in `records` or, if there is none, that of its quick run."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
 def quick_model(model: str, seed: int = 0) -> nn.Module:
-    """Return the trained model of a quick run, on the CPU.
+    """Return, on the CPU, the model that a quick run has trained.
 
-    Raises ValueError for a model whose recipe keeps no checkpoint.
+    Raises ValueError for a model whose recipe stores no checkpoints.
     """
     quick_run(model, seed)
     parameters = _parameters(model, seed)
@@ -86,7 +86,7 @@ def _folder() -> Path:
 
 
 def remove_old_runs() -> None:
-    """Remove quick runs of other versions of the code that are more than a day old."""
+    """Remove quick runs that are more than a day old and from other versions of the code."""
     for other in _folder().parent.glob("quick-*"):
         if other != _folder() and time.time() - other.stat().st_mtime > 86_400:
             shutil.rmtree(other, ignore_errors=True)
@@ -96,7 +96,7 @@ def remove_old_runs() -> None:
 def _alone(parameters: RunParameters) -> Iterator[None]:
     """Hold the lock of a run while computing on one thread and printing nothing.
 
-    Chapters are executed side by side, and the output of a run would name folders on this machine.
+    Chapters are executed side by side, and a run would print the names of folders on this machine.
     Small arrays do not benefit from a second thread, and the numbers must not depend on the number
     of threads.
     """
@@ -112,7 +112,7 @@ def _alone(parameters: RunParameters) -> Iterator[None]:
 
 
 def digest(package: Path) -> str:
-    """Return a hash of the code that computes runs, the versions of libraries, and the machine."""
+    """Return a hash of the library versions, the machine and the code that computes runs."""
     libraries = ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")
     versions = [f"{name} {metadata.version(name)}" for name in libraries]
     whole = hashlib.sha256(repr((versions, sys.version_info[:2], processor())).encode())
@@ -123,4 +123,4 @@ def digest(package: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-DIGEST = digest(Path(__file__).parents[1])  # when imported: later, the disk may hold other code
+DIGEST = digest(Path(__file__).parents[1])  # computed at import; the code on disk may change later

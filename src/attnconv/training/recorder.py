@@ -1,4 +1,4 @@
-"""Evaluation of models on test images, and the records of runs."""
+"""Evaluation of a model on images, and the writing of a run's record."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from ..runs.weights import write_weights
 from .checkpoint import Progress
 from .machine import Processes, autocast
 
-# in bytes; a longer history of the heads has a snapshot only every second or third epoch
+# in bytes; a longer history of the heads keeps a snapshot only every second or third epoch
 SNAPSHOTS_SIZE = 2_000_000
 TABLES_SIZE = 150_000  # for the biases of vision transformers, of which there are many runs
 
@@ -34,16 +34,16 @@ def evaluate(
     processes: Processes | None = None,
     first: int | None = None,
 ) -> tuple[float, float]:
-    """Return the mean cross-entropy and the accuracy of a model.
+    """Return the mean cross-entropy and the accuracy of a model on the images of `batches`.
 
     The accuracy is the share of images whose largest logit is that of the label. If `first` is
-    given, only that many images, taken in order, are used. If `processes` is given, the images are
+    given, only that many images, from the start, are used. If `processes` is given, the images are
     divided among them. The model's training or evaluation mode is restored.
     """
     device, count = batches.labels.device, first or len(batches)
     mine = torch.arange(count, device=device)
     mine = mine[processes.index :: processes.count] if processes else mine
-    sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses, of the hits
+    sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses and the hits
     mixed = partial(autocast, device, precision)
     for logits, labels in logits_by_batch(model, batches, mine, mixed):
         loss = F.cross_entropy(logits, labels, reduction="sum")
@@ -54,7 +54,7 @@ def evaluate(
 
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
-    """Return the number of epochs between snapshots, large enough to limit a record's size."""
+    """Return the number of epochs between a record's snapshots, chosen to limit its size."""
     values = snapshot(model)
     size = sum(value.numel() * value.element_size() for value in values.values())
     limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
@@ -62,7 +62,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """The writer of a run's record; only the first process writes."""
+    """Writes the record of a run, in the first process only."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
@@ -72,7 +72,7 @@ class Recorder:
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:
-        """Write a record without attention; warn if this fails, for example on a full disk.
+        """Write an unfinished run's record, without attention; only warn if this fails.
 
         `status` is "running" or "stopped".
         """
@@ -80,7 +80,7 @@ class Recorder:
             return
         try:
             self._write(status, progress, None)
-        except OSError as error:  # full disk: the run can still succeed
+        except OSError as error:  # such as a full disk: the run can still succeed
             folder = self.parameters.record_folder
             text = f"the partial record in {folder} could not be written ({error})"
             warnings.warn(text, stacklevel=2)
@@ -88,7 +88,7 @@ class Recorder:
     def finish(self, progress: Progress) -> RunRecord:
         """Write the complete record and, for some runs, the weights; return the record."""
         if self.parameters.keeps_weights:
-            # accuracy on few images, with which a reader can verify the weights
+            # the accuracy on a few images, with which a reader can verify the weights
             count = min(1000, len(self.data.test))
             _, accuracy = evaluate(self.model, self.data.test, first=count)
             check = {"first_test_images": count, "accuracy": accuracy}
@@ -115,7 +115,7 @@ class Recorder:
         return write_run(folder, info | self.provenance, progress.metrics, attention)
 
     def _attention(self, progress: Progress) -> dict[str, Tensor]:
-        """Return the attention to record: snapshots or, with content, maps of some images."""
+        """Return the attention to be recorded: snapshots or, with content, maps of some images."""
         test, spec = self.data.test, SPECS[self.parameters.model]
         index = torch.arange(min(MEAN_IMAGES, len(test)), device=test.labels.device)
         images, _ = test.plain(index)

@@ -23,15 +23,15 @@ from torch import Tensor, nn
 from ..theory.grid import pixels
 from .biases import PREFIX_MARGIN
 
-#: Dimensions of the hidden state that hold the position: five numbers and their negatives.
+#: Number of dimensions of the hidden state for the position: five numbers and their negatives.
 CODE = 10
 ONE, COORDINATES, SQUARE = 0, (1, 2), 3
-#: The squared norm of the position code, in that of the content before the first layer.
+#: Ratio of the squared norms of the position code and of the content before the first layer.
 CODE_TO_CONTENT = 1000.0
 
 
 class Absolute(NamedTuple):
-    """An attention layer of a plain vision transformer, its block's number and its token grid."""
+    """An attention layer of a plain vision transformer, with its block number and token grid."""
 
     name: str
     attention: Any
@@ -105,7 +105,7 @@ def start_absolute(
 def position_code(
     height: int, width: int, prefix: int, alpha: float, reach: float
 ) -> tuple[Tensor, float]:
-    """Return the codes `(prefix + T, CODE)` of all tokens, float64, and their unit of length.
+    """Return all tokens' position codes `(prefix + T, CODE)`, float64, and their unit of length.
 
     The codes have mean zero and equal norms. Their coordinates are relative to the centre of the
     image, and the unit of length is given in tokens. A prefix token has no position: as a key, its
@@ -117,7 +117,7 @@ def position_code(
     scale = max(height, width) / 2
     squares = k.square().sum(dim=1, keepdim=True)
     patches = torch.cat([torch.ones_like(squares), k / scale, squares / scale**2], dim=1)
-    # at the border the nearest pixel to an offset outside the image is at most `reach` away twice
+    # a centre outside the image is at most `reach` from the nearest pixel along each of two axes
     below = PREFIX_MARGIN / alpha + 2 * reach**2
     outside = k.new_tensor([[0.0, 0.0, 0.0, below / scale**2]]).expand(prefix, -1)
     numbers = torch.cat([outside, patches])

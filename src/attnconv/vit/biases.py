@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from ..theory.encodings import QuadraticEncoding
 
-#: How far the score of a prefix token lies below the best patch token: its weight is `exp(-20)`.
+#: How far a prefix token's score is below that of the best patch: a factor `exp(-20)` in weight.
 PREFIX_MARGIN = 20.0
 
 
 class Biased(NamedTuple):
-    """An attention layer of timm and the module with its relative position bias.
+    """An attention layer of timm, and the module that holds its relative position bias.
 
     `grid` is the size (H, W) of the layer's image or window in tokens. `write` writes the scores of
     an encoding into that module, `holder`.
@@ -144,7 +144,7 @@ def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
 
 @torch.no_grad()
 def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Set a perceptron of log coordinates so that it gives the scores at every shift.
+    """Set a perceptron of log coordinates so that it outputs the score of every shift.
 
     The scores are a row term plus a column term. Along one axis, a piecewise linear function of the
     coordinate can take any values at the integer shifts, and it is a sum of ReLUs that bend there.

@@ -38,7 +38,7 @@ class LayerAttention:
 
 
 def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
-    """Return the attention of each layer on images, in the order of execution.
+    """Return the attention of each layer of a model on images, in the order of execution.
 
     `images` `(B, C, H', W')` are the model's input. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each

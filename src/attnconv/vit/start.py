@@ -22,7 +22,7 @@ from .capture import attention_of
 
 @dataclass(frozen=True)
 class LayerStart:
-    """The initial state of an attention layer.
+    """The initial offsets of an attention layer's heads, and how closely the heads attend to them.
 
     `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
     `(N_h,)` is each head's mean probability on its offset, over the interior queries. `residual` is
@@ -39,7 +39,7 @@ class LayerStart:
 
 @dataclass(frozen=True)
 class StartReport:
-    """The result of `init_as_convolution`, layer by layer. It prints as a table."""
+    """The result of `init_as_convolution` for each layer; it prints as a table."""
 
     kernel_size: int
     alpha: float
@@ -71,11 +71,11 @@ def init_as_convolution(
     """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
 
     Each head attends to one offset Delta of the kernel, which `kernel_offsets` assigns, with the
-    scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores go into the relative position
-    biases, and the query projections are set to zero, so that the attention is exactly that of the
-    quadratic encoding until training changes it. Values, projections and perceptrons keep their
-    initialisation. `layers` selects attention layers by number, from 0; None selects all. The
-    returned report lists the offsets, the fidelity and the residual of each layer.
+    scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores are written into the relative
+    position biases, and the query projections are set to zero, so that the attention is exactly
+    that of the quadratic encoding until training changes it. Values, projections and perceptrons
+    keep their initialisation. `layers` selects attention layers by number, from 0; None selects
+    all. The returned report lists the offsets, the fidelity and the residual of each layer.
 
     If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
     uniform at first. With windows (Swin, MaxViT), the kernel is cut at the border of each window.
@@ -137,7 +137,7 @@ def _start_plain(
     return StartReport(kernel_size, alpha, tuple(starts))
 
 
-#: Below this share of the fidelity of an exact start, a start is not convolutional.
+#: A start with less than this share of an exact start's fidelity is not convolutional.
 LOW_FIDELITY = 0.5
 
 

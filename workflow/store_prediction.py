@@ -1,0 +1,16 @@
+"""Store the prediction of chapter 17 in data/prediction.json, once its check holds for both models.
+
+Usage: python workflow/store_prediction.py
+"""
+
+import sys
+
+from attnconv.measures.scaling import STORED, store_predictions
+from attnconv.runs.select import Records
+
+if __name__ == "__main__":
+    try:
+        store_predictions(Records.read())
+    except (ValueError, FileExistsError) as error:
+        sys.exit(f"error: {error}")
+    print(f"written: {STORED}")
