@@ -243,10 +243,10 @@ def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
 
 
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
-    """Return the data of the explorer's view "stage": colour photographs of 80 x 120 pixels.
+    """Return the data for the explorer's "stage" view: colour photographs of 80 x 120 pixels.
 
-    With a `scene`, the stage shows only that scene, has no switch between scenes, and does not keep
-    its state in the page's address.
+    With a `scene`, the stage shows only that scene, offers no way to switch scenes, and does not
+    keep its state in the page's address.
     """
     payload = Payload(place)
     payload.data["stage"] = [

@@ -79,7 +79,7 @@ def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> Non
 
 
 def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
-    """Draw, by offset, the kernel's pixels, the heads' centres and the widths of soft heads.
+    """Draw the kernel's pixels, the heads' centres and the widths of soft heads, by offset.
 
     `centers` has the shape `(9, 2)`, and `alphas` is None for exact heads. The width of a head is
     one standard deviation, `1 / sqrt(2 alpha)`.

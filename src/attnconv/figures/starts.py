@@ -16,9 +16,9 @@ WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
 def starts(records: Records) -> Figure:
     """Draw test accuracy against the number of training images, and by epoch on 10,000 images.
 
-    On the left, each disc is one seed, filled for starts with a solid line, and a line for each
-    start joins the means over the seeds. On the right, thin lines are runs of 20 epochs and thick
-    lines are runs of 100; a line is the mean over the seeds, and its band is their range.
+    On the left, each disc is one seed, and each line joins the means over the seeds of a start.
+    Starts with a dashed line have open discs. On the right, thin lines are runs of 20 epochs and
+    thick lines are runs of 100; each line is a mean over seeds, with their range as a band.
     """
     figure, axes = line_plots(1, 2, 9.5, 4.2, sharey=True)
     by_images, by_epoch = axes.flat

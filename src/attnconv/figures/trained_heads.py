@@ -253,12 +253,12 @@ def figure_8(record: RunRecord) -> Figure:
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Draw Figure 9: Figure 8 for a horse, or the second test image."""
+    """Draw Figure 9: like Figure 8, for a horse or else for the second test image."""
     return _single_image(record, "horse", 1)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Draw Figure 10: Figure 8 for a building, or the third test image."""
+    """Draw Figure 10: like Figure 8, for a building or else for the third test image."""
     return _single_image(record, "china", 2)
 
 

@@ -132,7 +132,7 @@ def inspect_attention(
 ) -> AttentionReport:
     """Measure how close the attention of a vision transformer is to K x K convolutions.
 
-    `model` is a vision transformer of timm, a network of `build_model`, or attention maps. Maps are
+    `model` is a timm vision transformer, a network of `build_model`, or attention maps. Maps are
     a tensor `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, with the query before the key, or
     a sequence of such layers, which may differ in size. `images` `(B, C, H', W')` are the model's
     input; networks of `build_model` whose attention depends only on positions need none. `layers`

@@ -346,7 +346,7 @@ def stored_predictions(path: Path = STORED) -> dict[str, Prediction]:
 
 
 def judge_prediction(prediction: Prediction, accuracies: Sequence[float]) -> str:
-    """Return "right" or "wrong" by `JUDGEMENT`, or "not run" without accuracies."""
+    """Return "right" or "wrong" according to `JUDGEMENT`, or "not run" for no accuracies."""
     if not accuracies:
         return "not run"
     error = 1 - float(np.mean(accuracies))

@@ -102,7 +102,7 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Compar
 
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
-    """Compare the convolution start's gain over timm's start in two tiers: `first` minus `last`."""
+    """Compare two tiers by how much the convolution gains over timm's start: `first` - `last`."""
     gains = [
         compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
     ]

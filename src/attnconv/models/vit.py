@@ -32,7 +32,7 @@ def vision_transformer(
     start_alpha: float = VIT_RECIPE["start_alpha"],
     seed: int = 0,
 ) -> nn.Module:
-    """Return a vision transformer of timm whose attention starts in one of six ways.
+    """Return a timm vision transformer whose attention is initialised in one of six ways.
 
     `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
     `random` draws the offsets from N(0, 4 I) with `seed` instead, and `center` sets all offsets to

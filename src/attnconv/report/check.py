@@ -58,7 +58,7 @@ class Verdict:
 class NamedClaim:
     """A claim about the theory or the experiments, with the rule that judges it.
 
-    `place` says where the paper or the book makes the claim. `fixed` is the commit that fixed the
+    `place` says where the paper or the book makes the claim. `fixed` is the commit that added the
     rule, or "" for the theory. `runs` lists the models and tiers whose runs the rule needs.
     `sample` says for which cases a statement of the theory is computed.
     """

@@ -195,7 +195,7 @@ def tier_note(records: Records, *models: str) -> Note:
 
 
 def missing_on_paper(records: Records, *models: str) -> Note | None:
-    """Return a note on models that have no run in the paper tier, with a command, or else None."""
+    """Return a note that lists the models without a run in the paper tier, or None if all ran."""
     paper = records.at("paper")
     if not (missing := [model for model in models if not paper.of(model)]):
         return None

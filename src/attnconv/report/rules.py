@@ -23,7 +23,7 @@ class Claim:
     rule in words, and `judge` is the rule in code. `needs` lists the models whose runs the rule
     uses. `not_small` says why the rule does not apply to small networks, or is "" if it does.
     `shown` is the chapter and the anchor where these runs are shown. `fixed` is the commit that
-    fixed the rule, before the first run that it judges.
+    added the rule, before the first of the runs that it judges.
     """
 
     name: str

@@ -228,7 +228,7 @@ KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-gene
 
 
 def tier_recipe() -> Table:
-    """Return a table of the parameters in which the small and the paper tier's recipes differ."""
+    """Return a table of the parameters that differ between the paper tier and the small tier."""
     recipes = {
         kind: [_recipe(model, tier) for tier in ("paper", "small")] for kind, model in KINDS.items()
     }

@@ -22,7 +22,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 @dataclass(frozen=True)
 class Processes:
-    """The process itself, as one of several that train a model together or as the only one."""
+    """The current process, which trains a model alone or together with others."""
 
     index: int
     count: int

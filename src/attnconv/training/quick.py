@@ -58,7 +58,7 @@ def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
 
 
 def quick_model(model: str, seed: int = 0) -> nn.Module:
-    """Return, on the CPU, the model that a quick run has trained.
+    """Return the model trained by a quick run, loaded on the CPU.
 
     Raises ValueError for a model whose recipe stores no checkpoints.
     """

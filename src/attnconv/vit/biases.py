@@ -16,7 +16,7 @@ PREFIX_MARGIN = 20.0
 
 
 class Biased(NamedTuple):
-    """An attention layer of timm, and the module that holds its relative position bias.
+    """A timm attention layer and the module that holds its relative position bias.
 
     `grid` is the size (H, W) of the layer's image or window in tokens. `write` writes the scores of
     an encoding into that module, `holder`.
@@ -72,7 +72,7 @@ def biased_layers(model: nn.Module) -> list[Biased]:
             raise TypeError(f"cannot start {name or 'the model'}: {reason}")
         found.append(Biased(name, module, holder, tuple(holder.window_size), write))
     if not found:
-        raise TypeError(f"{type(model).__name__} has no attention layer of timm: {SUPPORTED}")
+        raise TypeError(f"{type(model).__name__} has no timm attention layer: {SUPPORTED}")
     return found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
 
 SUPPORTED = (
-    "expected self-attention of timm whose softmax passes through `attn_drop` as (images or"
+    "expected timm self-attention whose softmax passes through `attn_drop` as (images or"
     " windows, heads, tokens, tokens), as in ViT, DeiT, BEiT, EVA, Swin, MaxViT, CoAtNet and GCViT,"
     " or a network of build_model; other maps can be given as a tensor"
 )

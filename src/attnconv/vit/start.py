@@ -1,4 +1,4 @@
-"""Start a vision transformer as a convolution: Theorem 1 for the models of timm.
+"""Start a vision transformer as a convolution: Theorem 1 for timm's models.
 
 Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
 """
