@@ -1,4 +1,4 @@
-"""The data sets (digits and CIFAR-10), and pictures from scikit-learn and scikit-image."""
+"""The data sets (digits and CIFAR-10) and pictures from scikit-learn and scikit-image."""
 
 from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split

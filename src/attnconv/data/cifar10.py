@@ -36,7 +36,7 @@ HOW_TO_GET_IT = (
 
 
 def read_cifar10(root: Path) -> Dataset:
-    """Read CIFAR-10 from a folder, or download it; see `load_dataset`."""
+    """Read CIFAR-10 from a folder or download it, as described in `load_dataset`."""
     cache = root / KEPT
     if cache.exists():
         try:
@@ -81,7 +81,7 @@ def _as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
 
 
 def find_cifar10(root: Path) -> Dataset:
-    """Find CIFAR-10 in a folder or download it, and verify it.
+    """Find CIFAR-10 in a folder or download it, and then verify it.
 
     The images are ordered by their digests, so that the order does not depend on the source. Raises
     ValueError if the data are damaged or are not CIFAR-10, and FileNotFoundError if they are absent
@@ -168,7 +168,7 @@ def _read_image(path: Path) -> np.ndarray:
             if (image.size, image.mode) == ((32, 32), "RGB"):
                 return np.asarray(image)
             what = f"{image.width} x {image.height} pixels, mode {image.mode}"
-    # PIL's errors for a truncated file or one of another type
+    # PIL's errors for a truncated file or a file of another type
     except (OSError, SyntaxError, UnidentifiedImageError) as error:
         what = str(error)
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Labelled images, and batches of them on a device.
+"""Labelled images and batches of them on a device.
 
 Letters: N images, B images in a batch, C channels, H x W pixels. Images are channels-last; only
 `Normaliser` returns them channels-first, as torch's networks expect.
@@ -17,7 +17,7 @@ from ..store import tensor_digest
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The name of a data set in prose, and its images' side in pixels and number of channels."""
+    """A data set's display name, and the side (in pixels) and number of channels of its images."""
 
     label: str
     image_size: int
@@ -29,7 +29,7 @@ DATASETS = {"digits": DataSpec("digits", 8, 1), "cifar10": DataSpec("CIFAR-10", 
 
 
 class Normaliser:
-    """A function that normalises uint8 images `(..., H, W, C)` to float32 `(..., C, H, W)`.
+    """A callable that normalises uint8 images `(..., H, W, C)` to float32 `(..., C, H, W)`.
 
     It subtracts `mean` and divides by `std`; both are per channel, on a scale where white is 1.
     """
@@ -68,8 +68,8 @@ class Dataset:
     def subset(self, train: int | None = None, test: int | None = None) -> "Dataset":
         """Return the data set with only the first images of each split.
 
-        `train` and `test` are the numbers of images that are kept; None keeps all. Raises
-        ValueError if a split has fewer images.
+        `train` and `test` are the numbers of images to keep; None keeps all. Raises ValueError if a
+        split has fewer images.
         """
         for count, labels, name in (
             (train, self.train_labels, "train"),
@@ -90,8 +90,8 @@ class Dataset:
     def hold_out(self, count: int) -> "Dataset":
         """Return the data set with its last `count` training images in place of the test images.
 
-        Choices based on such a split do not use the test images. A `count` of 0 changes nothing.
-        Raises ValueError if no training images would be left.
+        Such a split allows choices to be made without using the test images. A `count` of 0 changes
+        nothing. Raises ValueError if no training images would be left.
         """
         if not count:
             return self
@@ -106,11 +106,11 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of images and labels in hexadecimal, independent of their source."""
+        """The SHA-256 digest of images and labels in hexadecimal, independent of their source."""
         return tensor_digest(self.to_tensors())
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the images, as `(N, C, H, W)`, and labels by name, in the form that is stored."""
+        """Return the tensors to be stored, by name: images `(N, C, H, W)` and labels `(N,)`."""
         images = {
             name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
             for name in ("train_images", "test_images")
@@ -121,9 +121,9 @@ class Dataset:
 class Batches:
     """Normalised batches of one split on one device, plain or randomly cropped and mirrored.
 
-    A crop is a window of the image's size within the image padded by `padding` black pixels on each
-    side, as in torchvision's RandomCrop. Cropping and mirroring take one lookup for the whole
-    batch.
+    For a crop, the image is padded with `padding` black pixels on each side and a window of the
+    original size is cut out, as in torchvision's RandomCrop. Cropping and mirroring take a single
+    lookup for the whole batch.
     """
 
     def __init__(
@@ -143,15 +143,15 @@ class Batches:
         return len(self.labels)
 
     def plain(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the images with the given indices, float32 `(B, C, H, W)`, and labels `(B,)`."""
+        """Return float32 images `(B, C, H, W)` and labels `(B,)` for the given indices."""
         corner = torch.full((len(index), 2), self.padding, device=index.device)
         return self.windows(index, corner, torch.zeros_like(index, dtype=torch.bool))
 
     def windows(self, index: Tensor, corner: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return windows of the images with the given indices, and their labels.
+        """Return windows of the images with the given indices, and the images' labels.
 
-        `corner` `(B, 2)` is the upper left pixel of each window in its padded image, and `mirrored`
-        `(B,)` tells whether each window is mirrored. The results have the shapes of `plain`.
+        `corner` `(B, 2)` is the upper-left pixel of each window in its padded image, and `mirrored`
+        `(B,)` tells whether each window is mirrored. The shapes are those of `plain`.
         """
         height, width = (torch.arange(size, device=index.device) for size in self.size)
         rows = corner[:, 0, None] + height  # (B, H)
@@ -162,7 +162,7 @@ class Batches:
         return self.normalise(pixels), self.labels[index]
 
     def random_windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw random `corner` `(count, 2)` and `mirrored` `(count,)` for `windows`, uniformly."""
+        """Draw uniformly random `corner` `(count, 2)` and `mirrored` `(count,)` for `windows`."""
         corner = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
         return corner, torch.rand(count, generator=generator) < 0.5
 
@@ -180,7 +180,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Split:
-    """The batches on which a run trains and is tested, on one device."""
+    """The training and test batches of a run, on one device."""
 
     dataset: Dataset
     train: Batches

@@ -1,4 +1,4 @@
-"""Functions that load the data sets, and a few pictures, by name.
+"""Functions that load the data sets and a few pictures by name.
 
 The digits come with scikit-learn, and the pictures with scikit-learn and scikit-image.
 """
@@ -25,13 +25,13 @@ PICTURES = ("chelsea", "horse")
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
-    CIFAR-10 is read from `root`, by default the folder that ATTNCONV_DATA names or else the
-    repository's `data/`. The first of these that exists there is used: the decoded copy
-    `cache/cifar10.safetensors`, the original archive's `cifar-10-batches-py/`, or `cifar10/` with
-    one PNG per image (`train/cat/0.png`, torchvision's ImageFolder layout). If none exists,
-    torchvision downloads the data. The data are verified, sorted and stored as a decoded copy.
-    Raises ValueError for an unknown name or damaged data, and FileNotFoundError if the data are
-    absent.
+    CIFAR-10 is read from `root`, by default the folder named by the environment variable
+    ATTNCONV_DATA, or else the repository's `data/`. The first of the following that exists there is
+    used: the decoded copy `cache/cifar10.safetensors`, the original archive's
+    `cifar-10-batches-py/`, or `cifar10/` with one PNG per image (`train/cat/0.png`, torchvision's
+    ImageFolder layout). If none exists, torchvision downloads the data. The data are verified,
+    sorted and stored as a decoded copy. Raises ValueError for an unknown name or damaged data, and
+    FileNotFoundError if the data are absent.
     """
     if name == "digits":
         return _digits()
@@ -44,7 +44,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
 def dataset_at_hand(name: str) -> Dataset | None:
     """Return the data set with the given name if it can be read immediately, else None.
 
-    Digits can always be read; CIFAR-10 only if `python -m attnconv data` has stored a decoded copy.
+    Digits can always be read; CIFAR-10 requires the copy stored by `python -m attnconv data`.
     """
     if name != "cifar10":
         return load_dataset(name)
@@ -79,14 +79,14 @@ def _digits() -> Dataset:
 
 
 def load_photograph(name: str = "china", size: tuple[int, int] | None = None) -> Tensor:
-    """Load the picture with the given name: `(H, W, 3)`, float32 from 0 to 1.
+    """Load the picture with the given name: `(H, W, 3)`, float32, with values from 0 to 1.
 
-    `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`). The
-    other two come from scikit-image, which the extra `book` installs, and are CC0: `chelsea`, a cat
-    photographed by Stefan van der Walt, and `horse`, a black silhouette on white by Andreas Preuss
-    (openclipart.org/detail/158377/horse-by-marauder). With `size`, the picture is reduced to that
-    height and width by averaging. Raises ValueError for an unknown name, and ImportError if
-    scikit-image is needed but missing.
+    `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`).
+    `chelsea`, a cat photographed by Stefan van der Walt, and `horse`, a black silhouette on white
+    by Andreas Preuss (openclipart.org/detail/158377/horse-by-marauder), come from scikit-image
+    (CC0), which the extra `book` installs. With `size`, the picture is reduced to that height and
+    width by averaging. Raises ValueError for an unknown name, and ImportError if scikit-image is
+    needed but not installed.
     """
     if name not in PHOTOGRAPHS + PICTURES:
         known = ", ".join(PHOTOGRAPHS + PICTURES)
@@ -125,9 +125,9 @@ def _pixels_of(name: str) -> np.ndarray:
 
 
 def whitened(image: Tensor) -> Tensor:
-    """Return an image `(H, W, C)` whose channels are centred, uncorrelated and of variance 1.
+    """Return an image `(H, W, C)` with its channels centred, decorrelated and scaled to variance 1.
 
-    The method is symmetric ("ZCA") whitening.
+    The method is symmetric (ZCA) whitening.
     """
     centred = image - image.mean(dim=(0, 1))
     covariance = torch.cov(centred.flatten(0, 1).T)

@@ -1,7 +1,7 @@
 """Interactive views of attention and convolution, with one script for pages and notebooks.
 
 The JavaScript modules in `js/` are joined into this script, each after the modules that it imports.
-The script needs no framework, no other file and no other host. Its letters are the paper's: H x W
+The script depends on no framework, other file or remote host. It uses the paper's letters: H x W
 pixels, N_h heads, q query and k key pixel, delta = k - q. A pixel is [row, column], counted from 0;
 an image or a map is an array of H * W numbers in row-major order. Displayed layers and heads are
 numbered from 1.
@@ -38,10 +38,10 @@ def source(*names: str) -> str:
 
 
 def script(host: str = "") -> str:
-    """Return the JavaScript modules joined into one script without imports, for a host.
+    """Join the JavaScript modules for a host into one script without imports.
 
     The host is "page", "widget" or "worker". The worker's script is not a module, because Chromium
-    does not start a module worker in a page that was opened as a file.
+    does not start module workers from a page that was opened as a file.
     """
     names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
     joined = source(*(f"js/{name}.js" for name in names))
@@ -50,12 +50,12 @@ def script(host: str = "") -> str:
 
 
 def page_html(view: str, data: Mapping[str, Any], still: str) -> str:
-    """Return the view "attention" or "stage" as HTML that works without a Jupyter kernel.
+    """Return the "attention" or "stage" view as HTML that works without a Jupyter kernel.
 
-    `data` is that of a `payload.Payload`; `still` is the text shown where scripts do not run.
+    `data` comes from a `payload.Payload`; `still` is the text shown if scripts do not run.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    text = text.replace("<", "\\u003c")  # so that no text can end the element
+    text = text.replace("<", "\\u003c")  # so that no text can close the element
     style = source("explorer.css", *(["stage.css", "network.css"] if view == "stage" else []))
     return (
         f"<style>\n{style}</style>\n"

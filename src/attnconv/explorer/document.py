@@ -1,4 +1,4 @@
-"""Write the attention of a model as one HTML file that needs no other file and no network."""
+"""Write a model's attention to a single HTML file that works offline."""
 
 import html
 from pathlib import Path
@@ -10,7 +10,7 @@ from ..store import write_file
 from . import page_html
 from .payload import Payload, best_shifts, maps_payload
 
-# The explorer's colours in dark mode; its default colours are those of light mode.
+# The explorer's dark-mode colours; its default colours are for light mode.
 STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 0 auto; padding: 1rem; max-width: 70rem; background: #fff; color: #1f2328;
@@ -35,12 +35,12 @@ def save_html(
     image: Tensor | None = None,
     title: str = "Attention report",
 ) -> Path:
-    """Write an attention report as one HTML file and return the file's path.
+    """Write an attention report to a single HTML file and return the file's path.
 
     The file contains the report's table and the explorer's view of the mean maps, which are stored
-    in half precision. It works offline, and takes about `2.7 N_h T^2` bytes for each layer of T
-    tokens. `image`, `(H', W')` or `(H', W', 3)` with values from 0 to 1, is shown behind the
-    queries; pass it if the report is about a single image. Layers of equal size are shown as one
+    in half precision. It works offline and takes about `2.7 N_h T^2` bytes for each layer of T
+    tokens. `image`, `(H', W')` or `(H', W', 3)` with values from 0 to 1, is shown behind the query
+    pixels; pass it if the report covers a single image. Layers of the same size are shown as one
     model. Raises FileNotFoundError if the folder of `path` does not exist, and ValueError for a
     report without layers.
     """
@@ -64,7 +64,7 @@ def save_html(
 
 
 def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payload:
-    """Return the data of the view "attention" for a report, with one model per layer size."""
+    """Return the data for the "attention" view of a report, with one model per layer size."""
     if not report.layers:
         raise ValueError(
             "got a report without layers, expected at least one; see inspect_attention"

@@ -1,7 +1,7 @@
 """The trained networks that run in a page: weights, architectures, classes and input format.
 
-JavaScript computes the forward passes (`js/networks.js`). Everything that it needs to know about a
-network is collected here from the network itself.
+The forward passes run in JavaScript (`js/networks.js`). Everything that the script needs to know
+about a network is read from the network itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,13 +37,13 @@ ENCODINGS = {
 
 
 def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
-    """Add trained networks for CIFAR-10 to a payload, with their weights in half precision.
+    """Add trained CIFAR-10 networks to a payload, with their weights in half precision.
 
     `data["networks"]` contains each record's id, model, label, source, test accuracy,
     `architecture` and weights file, which is loaded on request. `data["classes"]` contains the
-    class name for each logit, and `data["input"]` contains the side of the input in pixels and the
-    mean and std of each channel. The payload itself is returned. Raises ValueError for a network
-    that the page cannot run, and FileNotFoundError if no weights were kept.
+    class name for each logit, and `data["input"]` contains the input's side in pixels and each
+    channel's mean and std. Returns the same payload. Raises ValueError for a network that the page
+    cannot run, and FileNotFoundError if a network's weights are not stored.
     """
     payload.data["networks"] = [_entry(payload, record) for record in records]
     mean, std = CIFAR10_NORMALISATION
@@ -56,9 +56,9 @@ def add_networks(payload: Payload, records: Iterable[RunRecord]) -> Payload:
 
 
 def add_network_scene(payload: Payload, records: Iterable[RunRecord]) -> Payload:
-    """Add the data of the stage's scene "network": networks, the worker's script and two pictures.
+    """Add the data for the stage's "network" scene: networks, the worker's script and two pictures.
 
-    The pictures are the middle squares of `PICTURES`, reduced to 192 x 192 pixels.
+    The pictures are the middle squares of those in `PICTURES`, reduced to 192 x 192 pixels.
     """
     add_networks(payload, records)
     labels = zip(PICTURES, ("a cat", "a horse"), strict=True)
@@ -86,7 +86,7 @@ def _entry(payload: Payload, record: RunRecord) -> dict[str, Any]:
 
 
 def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
-    """Return everything that the forward pass of a network needs, except the weights.
+    """Return everything that a network's forward pass needs, except the weights.
 
     The result contains `layers` for a self-attention network and `steps` for a `SmallCNN`. Raises
     ValueError for any other network.

@@ -1,8 +1,8 @@
-"""The data of the explorer's views, as JSON: pictures, models, and files of numbers.
+"""The JSON data behind the explorer's views: pictures, models, and files of numbers.
 
 The files are safetensors files. Small files are embedded in the page (`base64`), and the others are
-stored beside it (`url`). Each file has a CRC-32, which reveals damage. The numbers come from run
-records or from given attention maps. Letters: L layers, N_h heads, Q query pixels.
+stored beside it (`url`). Each file has a CRC-32 to detect damage. The numbers come from run records
+or from given attention maps. Letters: L layers, N_h heads, Q query pixels.
 """
 
 import base64
@@ -34,23 +34,23 @@ from ..theory.expressivity import expect_probabilities
 from ..theory.grid import pixels
 from . import source
 
-IN_THE_PAGE = 250_000  # bytes of a file that is embedded in the page, at most,
-ALL_IN_THE_PAGE = 900_000  # and of all such files, so that a page stays below 2 MB
+IN_THE_PAGE = 250_000  # size limit in bytes for a file embedded in the page,
+ALL_IN_THE_PAGE = 900_000  # and for all such files, so that a page stays below 2 MB
 MEAN = "mean"
 
 
 @dataclass
 class Payload:
-    """The data of a view of the explorer, and the files stored beside its page.
+    """The data for one view of the explorer, and the files stored beside its page.
 
-    The view reads `data`, which refers to `files`. These files are to be written to the folder
-    `place` beside the page; without a place, all files are embedded in `data`.
+    The view reads `data`, which refers to `files`. The caller writes these files to the folder
+    `place` beside the page; if `place` is None, all files are embedded in `data`.
     """
 
     place: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    inlined: int = 0  # bytes of files in `data`
+    inlined: int = 0  # bytes of the files embedded in `data`
 
     def __post_init__(self) -> None:
         colors = json.loads(source("palette.json")) | {"heads": HEAD_COLORS}
@@ -59,9 +59,9 @@ class Payload:
     def file(
         self, name: str, tensors: Mapping[str, Tensor], on_request: bool = False
     ) -> dict[str, Any]:
-        """Add tensors as a file and return what the page needs to know to read it.
+        """Add tensors as a file and return the entry that tells the page how to read it.
 
-        With `on_request`, the file is stored beside the page, however small it is, and loaded only
+        With `on_request`, the file is stored beside the page, even if it is small, and loaded only
         when the reader asks for it.
         """
         on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
@@ -96,7 +96,7 @@ class Payload:
 
 
 def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
-    """Return each head's best shift and the mass on it, by layer, as `Heads` defines them."""
+    """Return each head's best shift and its mass, by layer, as defined in `Heads`."""
     return [
         [
             {"mass": mass, "shift": shift}
@@ -143,7 +143,7 @@ def _content_entry(
 
 
 def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
-    """Return a model's scores for one normalised image `(1, C, H', W')`, in one file per layer.
+    """Return a model's scores for one normalised image `(1, C, H', W')`, as one file per layer.
 
     Each file holds `queries` `(Q, 2)`, which lists all pixels, and the parts of the scores:
     `content` `(N_h, Q, H, W)`, `rows` `(N_h, Q, H)` and `columns` `(N_h, Q, W)`.
@@ -156,7 +156,7 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
 
 
 def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
-    """Return the tensors of a file with the maps `(N_h, H, W, H, W)` of every query pixel."""
+    """Return the tensors of a file with the maps `(N_h, H, W, H, W)` of all query pixels."""
     queries = pixels(*probabilities.shape[-2:])
     return {"queries": queries, "probabilities": probabilities.flatten(1, 2)}
 
@@ -164,7 +164,7 @@ def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
 def _maps_of_model(
     model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return, by name, the files with a model's maps for some test images and its mean maps."""
+    """Return the files for a model's maps on some test images and its mean maps, by name."""
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
     means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
@@ -178,7 +178,7 @@ def _maps_of_model(
 def _maps_of_record(
     content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
 ) -> dict[str, list[dict[str, Tensor]]]:
-    """Return, by name, the files with a record's maps for some images and its mean maps."""
+    """Return the files for a record's maps on some images and its mean maps, by name."""
     queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
     return {
         image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
@@ -194,11 +194,11 @@ def attention_payload(
     models: Mapping[str, SelfAttentionNet] | None = None,
     place: str | None = None,
 ) -> Payload:
-    """Return the data of the explorer's view "attention" for runs of self-attention models.
+    """Return the data for the explorer's "attention" view of trained self-attention models.
 
-    The maps of a content-based model come from the record of its run, which stores them for a few
-    query pixels. If `models` contains the trained model under the name of the run, the maps are
-    computed from the model for every query pixel instead.
+    The maps of a content-based model come from its run record, which stores them for a few query
+    pixels. If `models` contains the trained model under the run's name, the maps are computed from
+    the model for every query pixel instead.
     """
     payload, entries = Payload(place), []
     for record in records:
@@ -226,9 +226,9 @@ def _digits(payload: Payload, count: int) -> list[str]:
 
 
 def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
-    """Add the images whose maps the records store, and return the kind, number and name of each.
+    """Add the images whose maps the records store, and return each image's kind, number and name.
 
-    CIFAR-10 images are added only if they are on this machine.
+    CIFAR-10 images are added only if the data set is on this machine.
     """
     if dataset == "digits":
         return [("image", n, name) for n, name in enumerate(_digits(payload, SINGLE_IMAGES))]
@@ -258,11 +258,11 @@ def stage_payload(scene: str | None = None, place: str | None = None) -> Payload
 
 
 def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
-    """Return the data of the explorer's view "attention" for any maps, shown over an image.
+    """Return the data for the explorer's "attention" view of given maps, shown over an image.
 
-    `maps` are `(L, N_h, H, W, H, W)`, and are stored in half precision. `image` is `(H', W')` or
-    `(H', W', 3)`, with values from 0 to 1. Raises ValueError for maps of any other shape, and for
-    maps that are not probabilities.
+    `maps` have the shape `(L, N_h, H, W, H, W)` and are stored in half precision. `image` has the
+    shape `(H', W')` or `(H', W', 3)` and values from 0 to 1. Raises ValueError for maps that have
+    any other shape or are not probabilities.
     """
     shape = tuple(maps.shape)
     if len(shape) != 6 or shape[2:4] != shape[4:] or not maps.numel():

@@ -1,4 +1,4 @@
-"""The explorer in a notebook: an anywidget that runs the pages' script and shares its state."""
+"""The explorer for notebooks: an anywidget that runs the pages' script and shares its state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +15,12 @@ STATE = ("model", "layer", "head", "image", "part", "softmax", "scale", "query",
 
 
 class Explorer(anywidget.AnyWidget):
-    """An interactive view of attention maps in a notebook, from `explore` or `explore_maps`.
+    """An interactive view of attention maps in a notebook, created by `explore` or `explore_maps`.
 
-    `state` maps names to text, as in the address of the book's page, for example
+    `state` maps names to text, as in the address of the book's explorer page, for example
     `{"layer": "2", "head": "3", "query": "4,4"}`. Setting `state` changes the view, and the
-    reader's choices change `state`. A query that follows the pointer is reported only when the
-    pointer stops.
+    reader's choices change `state`. While the query follows the pointer, it is reported only when
+    the pointer stops.
     """
 
     _esm = script("widget")
@@ -32,8 +32,8 @@ class Explorer(anywidget.AnyWidget):
     def of(cls, payload: Payload, state: dict) -> "Explorer":
         """Return a view that shows a payload of attention maps in the given state.
 
-        `state` maps names to text, numbers or lists of these, such as `{"query": (4, 4)}`. Raises
-        ValueError for unknown names.
+        `state` maps names to text, numbers or sequences of these, such as `{"query": (4, 4)}`.
+        Raises ValueError for unknown names.
         """
         if unknown := sorted(set(state) - set(STATE)):
             raise ValueError(
@@ -52,8 +52,8 @@ def _text(value: Any) -> str:
 def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
     """Return an interactive view of the heads of trained models, given their run records.
 
-    For `state`, see `Explorer.of`. Raises ValueError if there are no records, or if the model of a
-    record has no attention.
+    For `state`, see `Explorer.of`. Raises ValueError if there are no records, or if a record's
+    model has no attention.
     """
     records = [records] if isinstance(records, RunRecord) else list(records)
     if not records:
@@ -70,9 +70,9 @@ def explore(records: RunRecord | Sequence[RunRecord], **state) -> Explorer:
 
 
 def explore_maps(maps: Tensor, image: Tensor | None = None, **state) -> Explorer:
-    """Return an interactive view of any model's attention maps over an image.
+    """Return an interactive view of any model's attention maps, shown over an image.
 
-    `maps` are `(L, N_h, H, W, H, W)`, with the query axes before the key axes. `image` is
-    `(H', W')` or `(H', W', 3)`, with values from 0 to 1. For `state`, see `Explorer.of`.
+    `maps` have the shape `(L, N_h, H, W, H, W)`, query axes before key axes. `image` has the shape
+    `(H', W')` or `(H', W', 3)` and values from 0 to 1. For `state`, see `Explorer.of`.
     """
     return Explorer.of(maps_payload(maps, image), state)

@@ -1,4 +1,4 @@
-"""Trainable attention layers, computed exactly, axis by axis if the encoding is separable.
+"""Trainable attention layers, computed exactly, and axis by axis if the encoding is separable.
 
 Letters: B batch, H x W pixels, T = H * W, N_h heads, D_k key dimension. Images are `(B, H, W, D)`.
 """
@@ -31,7 +31,7 @@ from .windows import (
     tiles_may_pay,
 )
 
-# The attention of all heads on an image, shared by the batch: dense, or one factor per axis with
+# The attention of all heads, shared by all images of a batch: dense, or one factor per axis, with
 # p(k | q) = rows[q_1, k_1] columns[q_2, k_2]. The queries are all H x W pixels or a subset.
 Factors = tuple[Float[Tensor, "N_h Q_1 H"], Float[Tensor, "N_h Q_2 W"]]
 Maps = Float[Tensor, "N_h Q_1 Q_2 H W"] | Factors
@@ -43,8 +43,8 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
     This is equation (6) without W_val.
 
     Per query and channel, attention with one factor per axis costs H + W products, and dense
-    attention costs `H * W`. The pixels of all images in the batch are multiplied as one
-    matrix.
+    attention costs `H * W`. The pixels of all images in the batch are stacked in one matrix, so
+    that each product covers the whole batch.
     """
     width, *each = X.shape[1:]
     X = as_in_autocast(X)
@@ -60,7 +60,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
 
 
 def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
-    """Return the sum over heads of each head's weighted average of its own values V^(h)."""
+    """Return the sum over heads of the weighted averages of their values V^(h)."""
     heads, height = V.shape[:2]
     if isinstance(maps, Tensor):
         by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
@@ -71,7 +71,7 @@ def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor,
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
-    """Return X in autocast's dtype, so that a product does not cast each broadcast copy of it.
+    """Cast X to autocast's dtype, so that products do not cast every broadcast copy of X.
 
     Without autocast, X is returned unchanged.
     """
@@ -83,10 +83,10 @@ def as_in_autocast(X: Tensor) -> Tensor:
 def maps_of_tiles(
     encoding: PositionEncoding, height: int, width: int
 ) -> tuple[Support, Callable[[Tile, Tile], Maps]]:
-    """Return the support of the heads (or a superset) and a function that computes maps by tile.
+    """Return the support of the heads (or a superset) and a function that computes maps per tile.
 
     The support is the set of keys with nonzero probability. Given a tile of rows and a tile of
-    columns, the function returns the attention maps of their queries.
+    columns, the function returns the attention maps of the queries in those rows and columns.
     """
     if isinstance(encoding, SeparableEncoding):
         rows, columns = encoding.axis_probabilities(height, width)
@@ -115,12 +115,12 @@ class PositionAttention(nn.Module):
 
     The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The weight of the linear map `value`,
     `(D_out, N_h * D_in)`, holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by
-    side, and its bias is b_out. `dropout` acts on the attention probabilities in training; the
+    side, and its bias is b_out. `dropout` acts on the attention probabilities during training; the
     published models use 0.1. The whole batch shares the probabilities and the dropout mask, as in
     the published code.
 
-    Internally, the layer uses the layout `(H, W, B, D)`, in which every product is a plain product
-    of large matrices and needs no copies. An input that is a view of such a tensor, permuted by
+    Internally, the layer uses the layout `(H, W, B, D)`, in which all products are plain products
+    of large matrices and need no copies. An input that is a view of such a tensor, permuted by
     `(2, 0, 1, 3)`, is not copied, and the output is always such a view.
     """
 
@@ -156,7 +156,7 @@ class PositionAttention(nn.Module):
         return (self._whole(X) if output is None else output).permute(2, 0, 1, 3)
 
     def _in_tiles(self, X: Tensor) -> Tensor | None:
-        """Compute the output for `(H, W, B, D_in)` in tiles, or return None if they do not pay."""
+        """Compute the output for `(H, W, B, D_in)` in tiles, or return None if tiles do not pay."""
         height, width, batch, dim = X.shape
         if self._drops or not tiles_may_pay(height, width):
             return None
@@ -180,7 +180,7 @@ class PositionAttention(nn.Module):
         maps = self.maps(*X.shape[:2])
         if self.dim_out > self.dim_in:
             return self._mix(attend(maps, X))
-        # apply the values first, so fewer numbers are averaged; (N_h, D_in, D_out)
+        # apply the values first, so that fewer numbers are averaged; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
         V = torch.bmm(as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
         V = V.view(len(by_head), *X.shape[:3], self.dim_out)
@@ -213,29 +213,29 @@ class ContentAttention(nn.Module):
         self.dropout = dropout
 
     def queries_and_keys(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys of images `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
+        """Return the queries and keys for images `(B, H, W, D_in)`, each `(B, N_h, H, W, D_k)`."""
         return tuple(
             linear(X).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1)
             for linear in (self.query, self.key)
         )
 
     def probabilities(self, X: Tensor) -> Tensor:
-        """Return dense attention maps of images, `(B, N_h, H, W, H, W)`, for figures and tests."""
+        """Return dense attention maps `(B, N_h, H, W, H, W)` of images, for figures and tests."""
         return spatial_softmax(
             learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
         )
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores for images, split into the parts of `learned_content_parts`."""
+        """Return the scores for images, split into parts as in `learned_content_parts`."""
         return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
         batch, height, width, _ = X.shape
         queries, keys = self.queries_and_keys(X)
-        # The queries are extended by the scores by key row and by key column, and the keys by their
-        # one-hot row and column. The product of queries and keys thus includes q . r_delta, and no
-        # (T, T) bias is stored per image and head.
+        # The queries are extended by their scores for each key row and column, and the keys by
+        # their row and column as one-hot vectors. Their product thus includes q . r_delta, so that
+        # no (T, T) bias is stored for each image and head.
         queries = torch.cat(
             [queries, *learned_shift_scores(queries, self.embedding)], dim=-1
         ).flatten(2, 3)

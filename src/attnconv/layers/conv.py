@@ -1,10 +1,10 @@
 """Theorem 1 for torch: convert a convolutional layer or a whole network to self-attention.
 
-The module is the fast counterpart of `theory.theorem1`, and it supports every hyper-parameter of a
+This module is the fast counterpart of `theory.theorem1` and supports all hyper-parameters of a
 convolution.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
-layout is torch's `(B, C, ...)`, as in the convolutions that are converted.
+layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
 import copy
@@ -32,17 +32,17 @@ class ConvAsAttention(nn.Module):
     Input and output are `(B, C, ...)`. Head h attends to the pixel at the shift Delta^(h) of the
     kernel and applies the matrix W^(h) of that shift. The paper's constructions cover every
     hyper-parameter of torch's convolutions: the image is padded first and the border queries are
-    cropped (padding), only every s-th query is kept (stride), the shifts are spread (dilation), and
-    W^(h) is block diagonal (groups). The softmax is taken along one axis after the other, which is
+    cropped (padding), only every s-th query is kept (stride), the shifts are spread out (dilation),
+    and W^(h) is block diagonal (groups). The softmax is taken along one axis at a time, which is
     exact for this encoding. Heads with a common alpha and integer centres are shifts of one
     another, so the image is averaged only once. If the heads are one-hot in the dtype, the image is
     shifted without averaging. Products with zero probabilities are skipped.
 
     `encoding` contains the centres and alpha, which are not trained unless
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
-    W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects every output
-    (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its dtype before
-    the conversion, because alpha is chosen for the dtype.
+    matrices W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects
+    every output (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its
+    dtype before the conversion, because the default alpha depends on the dtype.
 
     The layer and the convolution can load each other's state_dict; see `layers.state_dict`.
     """
@@ -78,7 +78,7 @@ class ConvAsAttention(nn.Module):
         )
 
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
-        """Return the matrix W^(h) of each head, block diagonal if the convolution has groups."""
+        """Return the matrix W^(h) of each head (block diagonal for grouped convolutions)."""
         blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
@@ -88,7 +88,7 @@ class ConvAsAttention(nn.Module):
         return first, first + size + 1 - self._extent(axis), self.stride[axis]
 
     def queries(self, axis: int, size: int) -> range:
-        """Return the queries that cropping and stride keep along one axis of the padded image."""
+        """Return the queries kept by cropping and striding along one axis of the padded image."""
         return range(*self._bounds(axis, size))
 
     def _extent(self, axis: int) -> int:
@@ -96,7 +96,7 @@ class ConvAsAttention(nn.Module):
         return self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
 
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
-        """Return the attention of the kept queries along one axis of the padded image."""
+        """Return the attention factor for one axis of the padded image: `(N_h, queries, size)`."""
         # `range` would fix the size in an exported graph
         queries = torch.arange(*self._bounds(axis, size), device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)
@@ -112,14 +112,14 @@ class ConvAsAttention(nn.Module):
         return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
-        """Return the heads as shifts of one head on padded images of these sizes, or None.
+        """Return the heads as shifts of one head on padded images of the given sizes, or None.
 
         The result is None if the heads are not shifts of one another, or if their centres or alphas
         are being trained. It is cached as long as the sizes, centres and alphas do not change.
         """
         values = list(self.encoding.parameters())
         trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
-        if trained or torch.compiler.is_compiling():  # a compiler cannot read numbers
+        if trained or torch.compiler.is_compiling():  # values cannot be read while compiling
             return None
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
@@ -129,11 +129,11 @@ class ConvAsAttention(nn.Module):
         return known[2]
 
     def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
-        """Return the output for a padded image, without the bias, from the average of one head.
+        """Return the output without bias for a padded image, computed from one head's average.
 
         The averages of the other heads are shifts of this average.
         """
-        # Cast both here: a cast inside would meet gradients of another dtype.
+        # Cast both here, because a cast inside would meet gradients of a different dtype.
         x, weight = as_in_autocast(x), as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
@@ -146,9 +146,9 @@ class ConvAsAttention(nn.Module):
         return total if x.ndim == 4 else total.squeeze(2)
 
     def along_axes(self, x: Tensor) -> Tensor:
-        """Return the output for a padded image, without the bias, for any alpha and centres.
+        """Return the output without bias for a padded image, for any alpha and centres.
 
-        The heads attend along one axis after the other, which is exact for this encoding.
+        The heads attend along one axis at a time, which is exact for this encoding.
         """
         factors = [self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])]
         rows, columns = [x.new_ones(self.num_heads, 1, 1), *factors][-2:]
@@ -185,8 +185,8 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
     """Return a self-attention layer that computes the given convolution. Theorem 1.
 
     Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
-    as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; the
-    default is `hard_alpha` of the layer's dtype. Raises TypeError for transposed, lazy, 3D and
+    as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
+    default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D and
     customised convolutions. The weights are copied, so later changes to `conv` have no effect.
     """
     reason = _why_not(conv)
@@ -204,7 +204,7 @@ def convert_network(model: nn.Module) -> nn.Module:
     Each convolution is replaced by the result of `conv_to_attention`. A module used in several
     places remains shared. Convolutions called as functions in a forward method are not modules and
     are not replaced. Forward hooks of a convolution are not copied. Raises a TypeError that names
-    the module if a convolution cannot be converted. The given model is never changed.
+    the module if a convolution cannot be converted. The original model is not changed.
     """
     for path, module in model.named_modules():
         if _is_convolution(module) and (reason := _why_not(module)):
@@ -226,7 +226,7 @@ def convert_network(model: nn.Module) -> nn.Module:
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
-    """Return images `(B, C, ...)` padded on both sides of each axis, as a convolution pads them."""
+    """Return images `(B, C, ...)` padded on both sides of each axis, as in a convolution."""
     pads = [pad for before_after in reversed(padding) for pad in before_after]
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
@@ -246,7 +246,7 @@ def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
 
 
 def _why_not(conv: object) -> str | None:
-    """Return the reason why a module cannot be converted, or None if it can be."""
+    """Return why a module cannot be converted, or None if it can be."""
     if isinstance(conv, LazyModuleMixin):
         return "it is lazy and has no weights yet (run it on an input first)"
     if isinstance(conv, nn.modules.conv._ConvTransposeNd):

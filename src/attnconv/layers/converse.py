@@ -14,12 +14,12 @@ from .attention import PositionAttention
 
 
 class AttentionAsConv(nn.Module):
-    """A position-only attention layer, computed by zero-padded convolutions at one image size.
+    """A position-only attention layer computed by zero-padded convolutions, for a fixed image size.
 
-    The module maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. Head h is a convolution divided by a
-    border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the exponentials of
-    the head's scores. The border factor, `border_factor[h]` `(H, W)`, is an image of ones convolved
-    with the same kernel. `value` mixes the heads, as in the attention layer.
+    The module maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. Head h computes a convolution and
+    divides it by a border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the
+    exponentials of the head's scores. The border factor, `border_factor[h]` `(H, W)`, is an image
+    of ones convolved with the same kernel. `value` mixes the heads, as in the attention layer.
     """
 
     kernels: Tensor
@@ -55,11 +55,11 @@ class AttentionAsConv(nn.Module):
 
 
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
-    """Return a module that computes a position-only layer with zero-padded convolutions. Theorem 2.
+    """Convert a position-only attention layer to zero-padded convolutions. Theorem 2.
 
     For any position-only encoding, the result is exact on `height` x `width` images, including the
-    border, if dropout is off. Raises ValueError if a head is so sharp that its border factor leaves
-    the range of the dtype (all its terms underflow, although their ratios are defined).
+    border, if dropout is off. Raises ValueError if a head is so sharp that its border factor is out
+    of range for the dtype (all its terms underflow, although their ratios are defined).
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(
@@ -75,7 +75,7 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
 
 
 def expect_in_range(border_factor: Tensor) -> None:
-    """Raise ValueError if a border factor `(N_h, ...)` leaves its dtype's range for any head."""
+    """Raise ValueError if any head's border factor `(N_h, ...)` is out of range for its dtype."""
     dtype, info = border_factor.dtype, torch.finfo(border_factor.dtype)
     smallest = border_factor.flatten(1).amin(dim=1)
     if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is rejected as well

@@ -1,4 +1,4 @@
-"""Theorem 2 for networks: position-only attention by convolutions, for images of one size.
+"""Theorem 2 for networks: position-only attention computed by convolutions at a fixed image size.
 
 Letters: B batch, C channels, N_h heads. The layout is `(B, C, ...)`.
 """
@@ -20,18 +20,18 @@ from .converse import attention_to_conv, expect_in_range
 from .state_dict import weight_by_channel
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
-# operations that compute attention; a softmax does if it normalises over keys
+# operations that compute attention; a softmax does so if it normalises over keys
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
 
 class HeadsAsConv(nn.Module):
-    """A `ConvAsAttention` with any alphas and centres, computed by convolutions at one image size.
+    """A `ConvAsAttention` layer with arbitrary alphas and centres, computed by convolutions.
 
-    Input and output are `(B, C, ...)`, for images of the given `sizes`, which are padded as in the
-    attention layer. Head h is a zero-padded convolution along one axis after the other, divided by
-    `border_factor[h]`. The kernels are the exponentials of the head's scores, and the border factor
-    is an image of ones under the same convolutions. `mix` applies the matrices W^(h).
+    Input and output are `(B, C, ...)`. Images must have the given `sizes` and are padded as in the
+    attention layer. Head h computes zero-padded convolutions, one axis at a time, and divides the
+    result by `border_factor[h]`. The kernels contain the exponentials of its scores, and the border
+    factor is an image of ones convolved with them. `mix` applies the matrices W^(h).
     """
 
     border_factor: Tensor
@@ -79,11 +79,11 @@ class HeadsAsConv(nn.Module):
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    The copy is exact on images of `height` x `width` pixels (without a width, on sequences of
-    length `height`), in evaluation mode. Layers made by `conv_to_attention` become plain
+    In evaluation mode, the copy is exact on images of `height` x `width` pixels or, without a
+    width, on sequences of length `height`. Layers made by `conv_to_attention` become plain
     convolutions again if their heads are one-hot on the kernel's pixels. In other position-only
     layers, the heads become zero-padded convolutions divided by a border factor (`HeadsAsConv`,
-    `attention_to_conv`). All other modules are kept, and the given network is not changed.
+    `attention_to_conv`). All other modules are kept, and the original network is not changed.
 
     Raises TypeError for attention that depends on the image, and ValueError for a layer that the
     network never runs or runs at several sizes, or whose border factor is out of range. Both errors
@@ -104,7 +104,7 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 
 @torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
-    """Return a module that computes a position-only layer without attention, at one size."""
+    """Return a module that computes a position-only layer by convolutions, at a fixed size."""
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -140,14 +140,14 @@ def _padded(layer: ConvAsAttention, sizes: Sequence[int]) -> list[int]:
 
 
 def _convolution(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
-    """Return a convolution of a layer's dtype, on its device, without drawing random numbers."""
+    """Return a convolution with a layer's dtype and device, without drawing random numbers."""
     kind = nn.Conv1d if len(layer.kernel_size) == 1 else nn.Conv2d
     like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
     return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, *sizes, **options, **like))
 
 
 def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
-    """Return a convolution with the W^(h), the bias and the groups of a layer."""
+    """Return a convolution with the matrices W^(h), the bias and the groups of a layer."""
     options |= {"groups": layer.groups, "bias": layer.bias is not None}
     conv = _convolution(layer, *sizes, **options)
     weight = weight_by_channel(layer.weight, layer.kernel_size).reshape(conv.weight.shape)
@@ -159,7 +159,7 @@ def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.C
 
 @torch.no_grad()
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
-    """Return the image sizes on which the network runs each position-only layer, by module.
+    """Return the image sizes on which the network runs each position-only layer, by module name.
 
     The sizes are recorded by passing an all-zero image through a copy of the network. Raises
     TypeError for attention that depends on the image.
@@ -177,7 +177,7 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
 
 
 class _Watch(TorchDispatchMode):
-    """Record the image sizes of layers while a network runs, and reject content-based attention."""
+    """A dispatch mode that records the layers' image sizes and rejects content-based attention."""
 
     def __init__(self, network: nn.Module):
         super().__init__()
@@ -200,7 +200,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
-        # over the keys of each query, whereas a softmax over classes has one row per image
+        # over the keys of each query; a softmax over classes has only one row per image
         softmax = name in SOFTMAX and args[0].ndim > 2 and args[1] in (-1, args[0].ndim - 1)
         path, module = self.running[-1]
         attends = softmax or any(part in name for part in FUSED)

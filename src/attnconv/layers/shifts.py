@@ -2,7 +2,7 @@
 
 The probabilities p(k | q) of a quadratic head depend only on k and q + Delta. With integer centres
 and a common alpha, the average of each head at q therefore equals the average at q + Delta of a
-head centred on the query. A one-hot head takes the pixel at q + Delta.
+head centred on the query. A one-hot head selects the pixel at q + Delta.
 
 Letters: B batch, C channels, H x W pixels, Q query pixels, N_h heads, G groups.
 """
@@ -35,9 +35,9 @@ class Shifts(NamedTuple):
 def as_shifts(
     encoding: QuadraticEncoding, queries: Sequence[range], sizes: Sequence[int]
 ) -> Shifts | None:
-    """Return the heads of an encoding as shifts of one head, or None if this is not exact.
+    """Return the heads of an encoding as shifts of one head, or None if this would not be exact.
 
-    `queries` are the kept queries along each axis of images of the given `sizes`. The result is
+    `queries` are the queries kept along each axis of images of the given `sizes`. The result is
     None if the alphas differ, or if q + Delta is not a pixel of the image for some query and head.
     """
     centers, alpha = encoding.centers, encoding.alpha
@@ -59,7 +59,7 @@ def as_shifts(
 def average(probabilities: Sequence[Tensor | None], images: Float[Tensor, "H B W C"]) -> Tensor:
     """Return the weighted averages `(H, B, W, C)` of a head that is centred on the query.
 
-    `probabilities` are those of `Shifts`. A sequence is passed as an image of one row.
+    `probabilities` are as in `Shifts`. A sequence is passed as an image with one row.
     """
     *rows, columns = probabilities
     if rows and rows[0] is not None:
@@ -76,10 +76,10 @@ def add_shifted(
     queries: Sequence[int],
     stride: Sequence[int],
 ) -> Float[Tensor, "{queries[0]} B {queries[1]} O"]:
-    """Return the output of one-hot heads as a sum of shifted images, without the bias.
+    """Return the output of one-hot heads, without the bias, as a sum of shifted images.
 
-    Each head contributes every `stride`-th pixel of the image, starting at the head's corner, times
-    the head's matrix.
+    Each head contributes every `stride`-th pixel of the image, starting at the head's corner,
+    multiplied by the head's matrix.
     """
     return _AddShifted.apply(images, matrices, corners, queries, stride)
 
@@ -115,7 +115,7 @@ class _AddShifted(torch.autograd.Function):
 
 
 def _shifted(images: Tensor, corners, queries, stride) -> list[Tensor]:
-    """Return one shifted view of the images per head, each `(Q_1, B, Q_2, C)`."""
+    """Return one shifted view of the images for each head: `(Q_1, B, Q_2, C)`."""
     rows, columns = (
         slice(0, (count - 1) * step + 1, step) for count, step in zip(queries, stride, strict=True)
     )
@@ -128,7 +128,7 @@ def _by_group(X: Tensor, groups: int) -> Tensor:
 
 
 def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Return the output's gradient with zeros between and around its pixels, and new corners.
+    """Return the output's gradient with zeros between and around its pixels, and the new corners.
 
     Each head's part of the gradient with respect to the images starts at the head's new corner.
     """
@@ -168,7 +168,7 @@ def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
 def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tensor:
     """Add the product of blocks and matrices to `total` `(N, Q, O)` in place, and return the sum.
 
-    The blocks are `(N, Q, heads, G, C_g)`, the matrices `(heads, G, C_g, O_g)`.
+    The blocks are `(N, Q, heads, G, C_g)` and the matrices are `(heads, G, C_g, O_g)`.
     """
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
         rows, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)

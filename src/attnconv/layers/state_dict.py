@@ -1,9 +1,9 @@
 """The state_dict of a converted convolution, which equals that of the original convolution.
 
-The attention layer and the convolution load each other's state_dict with `strict=True`. The
-attention layer also loads a state_dict with the weights by head and the encoding.
+The attention layer and the convolution can load each other's state_dict with `strict=True`. The
+attention layer can also load a state_dict that contains the weights by head and the encoding.
 
-Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels of a
+Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels per
 group.
 """
 
@@ -21,25 +21,25 @@ from ..theory.shapes import Float
 def weight_by_head(weight: Tensor, groups: int) -> Float[Tensor, "G O columns"]:
     """Return a copy of a convolution's weight with the heads' matrices W^(h) side by side.
 
-    The weight is `(C_out, C_in/G, ...)`, and the copy is `(G, O, N_h C_in/G)`.
+    The weight is `(C_out, C_in/G, ...)`, and the copy is `(G, C_out/G, N_h C_in/G)`.
     """
     blocks = weight.flatten(2).unflatten(0, (groups, -1))  # (G, O, C_in/G, N_h)
     return blocks.transpose(2, 3).reshape(*blocks.shape[:2], -1).clone()
 
 
 def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequence[int]) -> Tensor:
-    """Invert `weight_by_head`, and return the convolution's weight as a view of the given one."""
+    """Invert `weight_by_head`: return the convolution's weight as a view of the given weight."""
     blocks = weight.unflatten(2, (math.prod(kernel_size), -1)).transpose(2, 3)
     return blocks.flatten(0, 1).unflatten(2, tuple(kernel_size))
 
 
 def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
-    """Replace a layer's entries in a state_dict with the convolution's entries (a post-hook).
+    """Replace a layer's entries in a state_dict with those of the convolution (a post-hook).
 
-    The weight in the state_dict is a view of the layer's weight. The encoding is omitted if it is
-    determined by the kernel size and the alpha with which the layer was built; trained or moved
-    heads are kept. With `keep_vars=True`, the state_dict contains the layer's own parameters,
-    because `functional_call` needs them.
+    The weight in the state_dict is a view of the layer's weight. The encoding is omitted if the
+    layer's kernel size and alpha determine it; it is kept if heads are trained or have been moved.
+    With `keep_vars=True`, the state_dict contains the layer's own parameters, because
+    `functional_call` needs them.
     """
     name = f"{prefix}weight"
     if state[name] is layer.weight:

@@ -1,7 +1,7 @@
 """Attention in tiles: the queries of a tile are multiplied only with the keys in its window.
 
-The support of the heads is the set of keys with nonzero probability, stored as one mask per axis,
-query by key, for all heads together.
+The support of the heads is the set of keys with nonzero probability, stored as one query-by-key
+mask per axis for all heads together.
 
 Letters: N_h heads, H x W pixels, Q queries, K keys, B batch, D channels.
 """
@@ -26,15 +26,15 @@ Support = tuple[Bool[Tensor, "Q_1 H"], Bool[Tensor, "Q_2 W"]]
 def support_of_factors(
     rows: Float[Tensor, "N_h Q_1 H"], columns: Float[Tensor, "N_h Q_2 W"]
 ) -> Support:
-    """Return the support of separable heads, given their factors along each axis."""
+    """Return the support of separable heads as one mask per axis, given their factors."""
     return (rows != 0).any(dim=0), (columns != 0).any(dim=0)
 
 
 @torch.no_grad()
 def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Support:
-    """Return a superset of the support of heads, given their scores for all shifts.
+    """Return a superset of the heads' support, given their scores for all shifts.
 
-    Outside this superset, `softmax_without_tails` cuts off every probability. The scores are
+    Outside this superset, `softmax_without_tails` sets every probability to zero. The scores are
     `(N_h, 2H - 1, 2W - 1)`.
     """
     height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
@@ -55,7 +55,7 @@ def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
 
 
 class Tile(NamedTuple):
-    """Consecutive queries along one axis, and the smallest range of keys covering their support."""
+    """Consecutive queries along one axis and the smallest range of keys covering their support."""
 
     queries: slice
     keys: slice
@@ -67,7 +67,7 @@ class Tile(NamedTuple):
 
 
 def tiles_may_pay(height: int, width: int) -> bool:
-    """Return whether tiles may save time at this image size (never while tracing)."""
+    """Return whether tiles may save time at the given image size (always False while compiling)."""
     return not torch.compiler.is_compiling() and max(height, width) >= SMALLEST
 
 
@@ -80,10 +80,10 @@ def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
 
 
 def best_tiles(support: Support, products: int, separable: bool) -> list[list[Tile]] | None:
-    """Return the tiles along both axes that need the fewest products, or None for whole maps.
+    """Return the cheapest tiles along both axes, or None if whole maps should be used.
 
     Tiles are used if they cost less than half as much as whole maps. `products` is the number of
-    products for each pair of query and key, summed over heads, images and channels.
+    products for each query-key pair, summed over heads, images and channels.
     """
     if not tiles_may_pay(*(mask.shape[1] for mask in support)):
         return None
@@ -106,7 +106,7 @@ def in_tiles(
     X: Float[Tensor, "H W B D"],
     compute: Callable[[Tile, Tile, Tensor], Tensor],
 ) -> Float[Tensor, "Q_1 Q_2 B D_out"]:
-    """Return `compute(rows, columns, keys)` for all tiles, joined into one tensor."""
+    """Return the results of `compute(rows, columns, keys)` for all tiles as a single tensor."""
     strips = []
     for rows in tiles[0]:
         strip = X[rows.keys]
@@ -118,7 +118,7 @@ def in_tiles(
 def banded_matmul(
     probabilities: Float[Tensor, "Q K"], X: Float[Tensor, "N K D"]
 ) -> Float[Tensor, "N Q D"]:
-    """Return `probabilities @ X` for a matrix whose nonzeros lie in a band.
+    """Return `probabilities @ X` for probabilities whose nonzero entries lie in a band.
 
     The product is differentiable only with respect to X.
     """
@@ -126,7 +126,7 @@ def banded_matmul(
 
 
 class _BandedMatmul(torch.autograd.Function):
-    """The product and its gradient in tiles (autograd would allocate a full X for each tile)."""
+    """A tiled product and its gradient (autograd would allocate a full X for each tile)."""
 
     @staticmethod
     def forward(ctx, probabilities, X):

@@ -1,1 +1,1 @@
-"""Measures of heads, grids of heads, accuracy, cost and conversions."""
+"""Measurements of attention heads, test accuracy, computing cost and converted networks."""

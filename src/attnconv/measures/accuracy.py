@@ -1,4 +1,4 @@
-"""Test accuracy: the evaluation loop, and the accuracy of a model over its runs."""
+"""Test accuracy: the evaluation loop, and statistics over the runs of a model."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +20,10 @@ def logits_by_batch(
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     mirrored: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a model's logits `(B, classes)` and the labels `(B,)` by batch, in evaluation mode.
+    """Yield the logits `(B, classes)` and labels `(B,)` of each batch, in evaluation mode.
 
-    The logits are float32. `index` selects the images, by default all; with `mirrored`, their
-    mirror images are used instead. The model's training or evaluation mode is restored at the end.
+    The logits are float32. `index` selects the images (by default, all of them), and `mirrored`
+    replaces them with their mirror images. At the end, the model is returned to its original mode.
     """
     training, device = model.training, batches.labels.device
     model.eval()
@@ -39,12 +39,12 @@ def logits_by_batch(
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The mean test accuracy of one model over its runs, with its spread.
+    """The mean test accuracy of a model over its runs, and its spread.
 
-    `last` is the mean accuracy after the last epoch, `spread` is its sample standard deviation
-    over the runs (None for one run), and `best` is the mean accuracy in each run's best epoch.
-    `seeds` is the number of runs, and `epochs` is the length of the training, such as "20" or "20
-    or 60".
+    `last` is the mean accuracy after the last epoch, `spread` is the sample standard deviation of
+    the accuracy over the runs (None for a single run), and `best` is the mean of each run's best
+    accuracy. `seeds` is the number of runs, and `epochs` is the number of training epochs, such as
+    "20" or "20 or 60".
     """
 
     last: float
@@ -55,7 +55,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, runs: Sequence[RunRecord]) -> "Accuracy":
-        """Return the accuracy over the given runs, of which there must be at least one."""
+        """Summarise the accuracy of one or more runs of a model."""
         last = [record.accuracy for record in runs]
         return cls(
             last=statistics.mean(last),
@@ -67,7 +67,7 @@ class Accuracy:
 
     @property
     def conditions(self) -> str:
-        """The numbers of seeds and epochs as text, such as "3 seeds, 20 epochs"."""
+        """The number of seeds and epochs as text, such as "3 seeds, 20 epochs"."""
         return f"{self.seeds} seed{'s' * (self.seeds > 1)}, {self.epochs} epochs"
 
     @property

@@ -1,6 +1,6 @@
-"""A comparison of a trained CNN with its attention form on all test images (chapter 14).
+"""Compare a trained CNN with its attention form on all test images (chapter 14).
 
-The result is stored with the record of the CNN's run.
+The result is stored with the CNN's run record.
 """
 
 import copy
@@ -27,24 +27,24 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
-    """The number of test images that a network classifies correctly, and the time that it takes.
+    """A network's test results: the number of correct classifications and the computing time.
 
-    `right_mirrored` is the number of correct classifications when the logits of each image and its
-    mirror image are summed.
+    `right_mirrored` is the number of images classified correctly when the logits of each image and
+    its mirror image are added.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     right: int
     right_mirrored: int
-    seconds: float  # without the mirror images
+    seconds: float  # excluding the mirror images
 
 
 class Converted(Answers):
-    """The test results of a CNN converted to attention, compared with those of the CNN itself.
+    """The test results of a CNN converted to attention, compared with those of the original CNN.
 
-    `same_class` is the number of images that both networks put into the same class. `largest_gap`
-    is the largest difference between their logits, relative to the largest logit of the CNN.
+    `same_class` is the number of images that both networks assign to the same class. `largest_gap`
+    is the largest difference between their logits, relative to the CNN's largest logit.
     """
 
     same_class: int
@@ -55,10 +55,10 @@ class Converted(Answers):
 class Conversion(BaseModel):
     """The test results of a trained CNN and of its conversion to attention.
 
-    For `attention`, one-hot heads are executed as shifts of the image; for `softmax`, the scores
-    and the softmax of every head are computed at every query. `smallest_margin` is the smallest
-    difference between the CNN's two largest logits for an image, relative to the largest logit over
-    all images.
+    In `attention`, one-hot heads run as shifts of the image; in `softmax`, every head computes
+    its scores and its softmax at every query. `smallest_margin` is the smallest difference
+    between the CNN's two largest logits for any image, relative to its largest logit over all
+    images.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -77,7 +77,7 @@ class Conversion(BaseModel):
     hardware: dict[str, Any]
 
     def accuracies(self) -> dict[str, float]:
-        """Return both networks' test accuracies, without and with mirror images."""
+        """Return the test accuracies of the CNN and `attention`, with and without mirror images."""
         right = {
             "CNN": self.cnn.right,
             "CNN, mirrored": self.cnn.right_mirrored,
@@ -90,8 +90,8 @@ class Conversion(BaseModel):
 class SoftmaxAtEveryQuery(nn.Module):
     """A converted layer that evaluates equation (4) as written, with a dense softmax.
 
-    The softmax covers all scores between a query and the pixels of the padded image, and all
-    probabilities, including zeros, are multiplied by the pixels.
+    At each query, the softmax runs over all pixels of the padded image, and every probability, even
+    if it is zero, is multiplied by its pixel.
     """
 
     def __init__(self, layer: ConvAsAttention):
@@ -123,8 +123,8 @@ def with_softmax_at_every_query(network: nn.Module) -> nn.Module:
 def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     """Compare a trained CNN with its conversion to attention on the test images of a data set.
 
-    The model must be in evaluation mode. The result is also written to `folder`, the folder of the
-    CNN's record.
+    The model must be in evaluation mode. The result is also written to `folder`, which contains the
+    CNN's run record.
     """
     recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
@@ -157,7 +157,7 @@ def _answers(model: nn.Module, images: Batches) -> tuple[Answers, tuple[Tensor, 
 
 
 def _compared(model: nn.Module, images: Batches, cnn: tuple[Tensor, Tensor]) -> Converted:
-    """Return a converted network's answers, compared with the logits of the CNN."""
+    """Return a converted network's answers, compared with the CNN's logits."""
     answers, logits = _answers(model, images)
     same = [_same_class(ours, theirs) for ours, theirs in zip(logits, cnn, strict=True)]
     return Converted(
@@ -184,7 +184,7 @@ def _sha256(folder: Path) -> str:
 
 
 def load_conversion(record: RunRecord) -> Conversion | None:
-    """Load the result of `compare` from the folder of a record, or return None if there is none.
+    """Load the result of `compare` from a record's folder, or return None if there is none.
 
     Raises DamagedFile if the file is damaged or belongs to different weights.
     """

@@ -1,4 +1,4 @@
-"""Functions that measure the cost of a computation: products, time and memory."""
+"""Functions that measure the multiply-adds, time and memory of a computation."""
 
 import ctypes
 import statistics
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Measured(NamedTuple):
-    """The cost of a computation: multiply-adds (torch's count), median seconds, peak added MiB."""
+    """A measured cost: multiply-adds (torch's count), median seconds and peak added MiB."""
 
     products: float
     seconds: float
@@ -24,7 +24,7 @@ class Measured(NamedTuple):
 def measure(work: Callable[[], object], repeats: int = 7) -> Measured:
     """Measure the cost of `work()` on the CPU, without gradients."""
     with torch.no_grad():
-        work()  # exclude the set-up of a first call
+        work()  # a warm-up call, so that one-time set-up is not measured
         mib = added_memory(work)
         with FlopCounterMode(display=False) as counter:
             work()
@@ -32,12 +32,12 @@ def measure(work: Callable[[], object], repeats: int = 7) -> Measured:
 
 
 def added_memory(work: Callable[[], object]) -> float:
-    """Return the MiB of resident memory that `work()` adds at its peak.
+    """Return the peak resident memory added by `work()`, in MiB.
 
-    Memory is sampled twice a millisecond.
+    Memory is sampled every 0.5 ms.
     """
     process, done = psutil.Process(), threading.Event()
-    with suppress(OSError, AttributeError):  # freed memory that glibc keeps would hide what is used
+    with suppress(OSError, AttributeError):  # reuse of freed memory would hide new use
         ctypes.CDLL(None).malloc_trim(0)
     start = highest = process.memory_info().rss
 
@@ -64,7 +64,7 @@ def seconds(
     device: str | torch.device = "cpu",
     warm_up: int = 1,
 ) -> float:
-    """Return the median time of `work()` in seconds, measured until the device has finished."""
+    """Return the median time of `work()` in seconds, including all of its work on the device."""
     times = []
     for n in range(warm_up + repeats):
         wait(device)
@@ -76,6 +76,6 @@ def seconds(
 
 
 def wait(device: str | torch.device) -> None:
-    """Wait until a device has finished its work."""
+    """Wait until a device has finished all pending work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()

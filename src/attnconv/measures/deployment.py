@@ -1,4 +1,4 @@
-"""Checks of whether attention networks can be exported, compiled, cast, copied and saved."""
+"""Test whether attention networks can be exported, compiled, cast, copied and saved."""
 
 import copy
 import io
@@ -19,12 +19,12 @@ from ..vit.start import init_as_convolution
 
 @dataclass(frozen=True)
 class Example:
-    """A network whose deployment is checked, with the images for the check.
+    """A network whose deployment is tested, and the input images for the test.
 
-    `build` returns the network. Images have three channels and sides that are multiples of `step`
-    and at most `largest`; without a step, the network accepts only images of `height` x `width`.
-    Exports are made with the images `given` and run on the images `other`, which differ in batch
-    size and, with a step, also in height and width.
+    `build` returns the network. Images have three channels, and their sides are multiples of `step`
+    and at most `largest`; if `step` is None, the network accepts only images of `height` x `width`.
+    Networks are exported with the images `given` and run on the images `other`, which differ in
+    batch size and, unless `step` is None, also in height and width.
     """
 
     build: Callable[[], nn.Module]
@@ -35,7 +35,7 @@ class Example:
 
     @property
     def sides(self) -> str:
-        """The heights and widths that the network accepts, in words."""
+        """A description of the heights and widths that the network accepts."""
         if self.step is None:
             return f"{self.height} × {self.width} only"
         limit = f" up to {self.largest}" if self.largest else ""
@@ -56,10 +56,10 @@ class Example:
 
     @cached_property
     def exported(self) -> ExportedProgram:
-        """The program created by `torch.export` for any batch size and, unless fixed, any sides.
+        """The `torch.export` program for any batch size and, if `step` is set, for variable sides.
 
-        Sides range from half to twice those of `given`, or up to `largest`. For layers with a
-        stride, some guards are too complex for the solver, and a flag defers them to run time.
+        Sides range from half to twice those of `given`, or up to `largest`. For strided layers,
+        some guards are too complex for the solver, and a flag defers them to run time.
         """
         sides = {}
         if step := self.step:
@@ -76,7 +76,7 @@ class Example:
 
 
 def _resnet18() -> nn.Module:
-    from torchvision.models import resnet18  # imported here, because it takes seconds
+    from torchvision.models import resnet18  # imported here because this takes seconds
 
     return convert_network(resnet18())
 
@@ -102,7 +102,7 @@ def _trained(model: str, largest: int | None = None) -> Example:
     return Example(lambda: load_model(model), 4, 20, 24, largest)
 
 
-#: The networks by name; `sa-` names stand for trained models of the small tier.
+#: The networks by name; those with `sa-` names are trained models from the small tier.
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
@@ -143,17 +143,17 @@ def _saved(example: Example) -> nn.Module:
     file = io.BytesIO()
     torch.save(example.network, file)
     file.seek(0)
-    return torch.load(file, weights_only=False)  # our own, written a line above
+    return torch.load(file, weights_only=False)  # safe, because it was written above
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative change of its output that is allowed."""
+    """A way to deploy a network, and the largest relative change in its output that is allowed."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5
 
 
-#: The routes by name. Exports accept any batch size and any sides that the network accepts.
+#: The routes by name. Exports accept any batch size and all sides that the network accepts.
 ROUTES: dict[str, Route] = {
     "torch.export": Route(lambda example: example.exported.module()),
     "torch.compile": Route(lambda example: torch.compile(example.network)),
@@ -167,7 +167,7 @@ ROUTES: dict[str, Route] = {
 
 
 class Outcome(NamedTuple):
-    """Whether deploying a network worked, with the gap in its output or why none was measured."""
+    """Whether a deployed network works, with its output gap or the reason why there is none."""
 
     works: bool
     gap: float | None
@@ -182,10 +182,10 @@ class Outcome(NamedTuple):
 
 @torch.no_grad()
 def try_route(example: Example, route: Route) -> Outcome:
-    """Deploy a network along a route, run it on images of another size, and compare the outputs.
+    """Deploy a network by one route, run it on `example.other`, and check its output.
 
-    The gap is the largest difference from the output of the network in float32, relative to the
-    largest value of that output. If the route raises an error, the error's message is the reason.
+    The gap is the largest difference from the original network's float32 output, relative to that
+    output's largest value. If deployment raises an error, the error's message is the reason.
     """
     try:
         found = route.run(example)(example.other).float()
@@ -201,7 +201,7 @@ def try_route(example: Example, route: Route) -> Outcome:
 def deployment_rows(
     networks: Mapping[str, Example] = NETWORKS, routes: Mapping[str, Route] = ROUTES
 ) -> list[dict[str, str]]:
-    """Try to deploy each network along each route, and return the outcomes, one row per network."""
+    """Try to deploy each network by each route, and return the outcomes, one row per network."""
     return [
         {"Network": name, "Image sides": example.sides}
         | {title: str(try_route(example, route)) for title, route in routes.items()}

@@ -1,6 +1,6 @@
-"""Measures of where trained heads attend, and of how close they come to Lemmas 1 and 3.
+"""Measures of where trained heads attend and how closely they match Lemmas 1 and 3.
 
-Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. The map of a head contains its
+Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. A head's map contains its
 attention probabilities for the middle query pixel (H // 2, W // 2).
 """
 
@@ -18,7 +18,7 @@ from ..theory.encodings import PositionEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, shift_set
 
-# numbers of test images over which a record averages, and whose scores it stores one by one
+# how many test images a record averages over, and for how many it stores individual scores
 MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 
 
@@ -26,8 +26,8 @@ MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 class Heads:
     """The attention of one layer's heads, with measures of where they attend.
 
-    `maps` `(N_h, H, W)` are those of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)` is
-    the result of `mean_by_shift`; `centers` `(N_h, 2)` is None for heads without centres.
+    `maps` `(N_h, H, W)` are the maps of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`
+    is the result of `mean_by_shift`; `centers` `(N_h, 2)` is None for heads without centres.
     """
 
     maps: Tensor
@@ -36,32 +36,32 @@ class Heads:
 
     @property
     def query(self) -> tuple[int, int]:
-        """The middle pixel of the image, which is the query of `maps`."""
+        """The middle pixel of the image, which is the query pixel of `maps`."""
         return self.maps.shape[1] // 2, self.maps.shape[2] // 2
 
     @property
     def _near(self) -> Tensor:
         """`by_shift` for shifts of up to half the image, `(N_h, H', W')`.
 
-        Each of these shifts lies inside the image for at least a quarter of the queries.
+        Each of these shifts stays inside the image for at least a quarter of the queries.
         """
         (i, j), (height, width) = self.query, self.maps.shape[1:]
         return self.by_shift[:, height - 1 - i : height + i, width - 1 - j : width + j]
 
     @property
     def mass(self) -> Tensor:
-        """The mean probability of each head's best shift, `(N_h,)`; 1 for the heads of Lemma 1."""
+        """The mean probability of each head's best shift, `(N_h,)`; 1 for the heads in Lemma 1."""
         return self._near.flatten(1).amax(dim=1)
 
     @property
     def shifts(self) -> Tensor:
-        """Each head's best shift k - q, which has the largest mean probability: `(N_h, 2)`."""
+        """Each head's best shift k - q, the one with the largest mean probability: `(N_h, 2)`."""
         delta = pixels(*self._near.shape[1:]) - torch.tensor(self.query)
         return delta[self._near.flatten(1).argmax(dim=1)]
 
     @property
     def alone(self) -> Tensor:
-        """Whether each head is the only one in its layer with its best shift, `(N_h,)`."""
+        """Whether each head's best shift is shared by no other head in its layer, `(N_h,)`."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property
@@ -69,7 +69,7 @@ class Heads:
         """The entropy of each head's map in nats, `(N_h,)`.
 
         The entropy is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential
-        is an effective number of pixels.
+        is the effective number of pixels attended to.
         """
         return torch.special.entr(self.maps).sum(dim=(1, 2))
 
@@ -81,33 +81,33 @@ class Heads:
 
     @property
     def off_pixel(self) -> Tensor:
-        """The distance from each centre to its nearest pixel, `(N_h,)`; NaN without centres."""
+        """Each centre's distance to its nearest pixel, `(N_h,)`; NaN for heads without centres."""
         if self.centers is None:
             return torch.full((len(self.maps),), float("nan"))
         return (self.centers - self.centers.round()).norm(dim=1)
 
     def shifts_with_mass(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
-        """Count the shifts of a K x K kernel on which some head puts at least `least_mass`."""
+        """Count the shifts of a K x K kernel that receive at least `least_mass` from some head."""
         kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
         taken = self.shifts[self.mass >= least_mass].tolist()
         return len(kernel & {tuple(shift) for shift in taken})
 
     def by_locality(self) -> Tensor:
-        """Return the indices `(N_h,)` of the heads, the most local head first, as in Figure 5."""
+        """Return the head indices `(N_h,)`, most local head first, as in Figure 5."""
         return self.mass.argsort(descending=True, stable=True)
 
 
 def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
-    """Return the heads of each layer of a trained model, given the record of its run.
+    """Return the heads of each layer of a trained model, given its run record.
 
     `moment` is an index into `record.history.epochs`. For a model with content-based attention, the
-    maps are means over test images and exist only for the end of training. Raises ValueError for a
-    model without attention.
+    maps are averaged over test images and are available only for the end of training. Raises
+    ValueError for a model without attention.
     """
     if content := record.content_maps:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
-        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # the sums were rounded
+        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # rounding has changed the sums
         by_shift = content.shift_probabilities.double()
         return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
     if not (encodings := record.history.encodings(moment)):
@@ -126,9 +126,9 @@ def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
 def mean_by_shift(probabilities: Tensor) -> Tensor:
     """Average the probability of each shift over the queries for which it stays in the image.
 
-    `(N_h, H, W, H, W)` -> `(N_h, 2H - 1, 2W - 1)`, from the most negative shift. For a head that
-    attends to one fixed shift, the result is 1 at this shift. A head that always attends to the
-    same pixel, or to the border because its centre lies beyond it, has no such shift.
+    Maps `(N_h, H, W, H, W)` become `(N_h, 2H - 1, 2W - 1)`, with the most negative shift first. For
+    a head that attends to one fixed shift, the result is 1 there. A head that always attends to the
+    same pixel, or to the border because its centre is outside the image, has no such shift.
     """
     height, width = probabilities.shape[-2:]
     by_shift = probabilities.new_zeros(len(probabilities), 2 * height - 1, 2 * width - 1)
@@ -147,7 +147,7 @@ def lemma_3_residual(
 ) -> Tensor:
     """Return how far a layer's heads are from selecting each shift of a kernel, `(K, K)`.
 
-    This is the residual of Lemma 3 on an image of `height` x `width` pixels; see
+    This is the residual of Lemma 3 for an image of `height` x `width` pixels; see
     `expresses_convolution`.
     """
     maps = attention_probabilities(encoding.double(), height, width)
@@ -157,9 +157,9 @@ def lemma_3_residual(
 def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
     """Return a quadratic head's mass outside its best pixel, for each alpha.
 
-    `alphas` and the result, in float64, have the shape `(n,)`; `offset` is the vector from a pixel
-    to the head's centre. For a centre on a pixel, the mass there is 1 / theta^2, where theta is the
-    sum of exp(-alpha n^2) over the integers n (equation 18). The masses of the other pixels are
+    `alphas` has the shape `(n,)`, as does the float64 result; `offset` is the vector from a pixel
+    to the head's centre. If the centre is on a pixel, the mass there is 1 / theta^2, where theta is
+    the sum of exp(-alpha m^2) over all integers m (equation 18). The masses of the other pixels are
     summed directly, because 1 - mass would lose them to rounding.
     """
     delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
@@ -172,7 +172,7 @@ def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Te
 
 
 def query_pixels(height: int, width: int) -> Tensor:
-    """Return a 3 x 3 grid of query pixels, `(9, 2)`, including those of Figures 6 and 7."""
+    """Return a 3 x 3 grid of query pixels, `(9, 2)`, including those in Figures 6 and 7."""
     rows, columns = (
         torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width)
     )
@@ -181,7 +181,7 @@ def query_pixels(height: int, width: int) -> Tensor:
 
 @torch.no_grad()
 def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
-    """Yield the maps `(B, N_h, H, W, H, W)` of each layer of a model with content-based attention.
+    """Yield the attention maps `(B, N_h, H, W, H, W)` of each layer of a content-based model.
 
     The images `(B, C, H', W')` must be normalised.
     """
@@ -191,7 +191,7 @@ def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[T
 
 @torch.no_grad()
 def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the scores of each content-based layer, split as in `learned_content_parts`."""
+    """Yield each content-based layer's scores, split into parts as in `learned_content_parts`."""
     for layer, X in _layer_inputs(model, images):
         yield layer.score_parts(X)
 
@@ -199,7 +199,7 @@ def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tenso
 def _layer_inputs(
     model: SelfAttentionNet, images: Tensor
 ) -> Iterator[tuple[ContentAttention, Tensor]]:
-    """Yield each layer with content-based attention, and its input."""
+    """Yield each layer with content-based attention and its input."""
     inputs = []
     layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
     hooks = [
@@ -217,10 +217,10 @@ def _layer_inputs(
 def content_maps(
     model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
 ) -> ContentMaps:
-    """Summarise a trained model's content-based attention, compactly enough for a run record.
+    """Summarise a trained model's content-based attention for storage in a run record.
 
-    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` holds, by kind,
-    images whose scores are stored individually.
+    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
+    image to the images whose scores are stored individually.
     """
     training = model.training
     model.eval()

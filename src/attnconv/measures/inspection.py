@@ -18,9 +18,9 @@ from ..vit.capture import LayerAttention, attention_of
 from ..vit.start import chosen_layers
 from .heads import Heads, mean_by_shift
 
-#: A report with at most this many heads has one line per head, others one line per layer.
+#: A report on up to this many heads has one line per head; any other has one per layer.
 HEADS_IN_FULL = 36
-#: Explanation of the columns of a report's table.
+#: Explanation of the columns in a report's table.
 LEGEND = (
     "offset: the best offset k - q of a head (row, column), or how many offsets of the kernel have"
     " a head with at least half of its mass there; mass: the mean attention on the best offset;"
@@ -29,20 +29,20 @@ LEGEND = (
     " the heads are from selecting each offset of the kernel (Lemma 3), at the worst offset where"
     " heads are listed."
 )
-#: Default image side of the networks of this package, in pixels.
+#: Default image side for this package's networks, in pixels.
 IMAGE_SIZE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class LayerReport:
-    """The measures of one attention layer, as returned by `inspect_attention`.
+    """The measures of one attention layer in the report of `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads` gives each head's
-    best offset, `heads.shifts`, and the mean mass there, `heads.mass`. Three measures have the
-    shape `(N_h,)`: `mean_distance`, the distance `|k - q|` in tokens, weighted by the attention;
-    `off_convolution`, the result of the function of that name; and `prefix_mass`, the attention of
-    patches to class, distillation and register tokens, which `maps` leaves out. `residual` `(K, K)`
-    is that of Lemma 3, with one mixture of heads for all images and queries.
+    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.shifts` is each
+    head's best offset, and `heads.mass` is the mean attention on it. Three measures have the shape
+    `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
+    `off_convolution`, the result of the function of that name; and `prefix_mass`, the attention
+    from patches to class, distillation and register tokens, which `maps` excludes. `residual`
+    `(K, K)` is the residual of Lemma 3, with one mixture of heads for all images and queries.
     """
 
     name: str
@@ -55,21 +55,21 @@ class LayerReport:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The size (H, W) of the layer's image or window in tokens."""
+        """The size (H, W) of the layer's image or window, in tokens."""
         return self.maps.shape[-2], self.maps.shape[-1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The result of `inspect_attention` for several layers; it prints as a table."""
+    """The result of `inspect_attention`, with one report per layer; it prints as a table."""
 
     kernel_size: int
     layers: tuple[LayerReport, ...]
 
     def table(self, by_head: bool | None = None) -> str:
-        """Return a plain text table with one line per head, or one line of ranges per layer.
+        """Return a plain-text table with one line per head, or one line of ranges per layer.
 
-        By default, a report of up to 36 heads has one line per head. `LEGEND` explains the columns.
+        By default, a report on up to 36 heads has one line per head. `LEGEND` explains the columns.
         """
         lines = self._lines(by_head)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -130,19 +130,19 @@ def inspect_attention(
     kernel_size: int = 3,
     layers: Sequence[int] | None = None,
 ) -> AttentionReport:
-    """Measure how close the attention of a vision transformer is to K x K convolutions.
+    """Measure how close the attention of a vision transformer is to a K x K convolution.
 
-    `model` is a timm vision transformer, a network of `build_model`, or attention maps. Maps are
+    `model` is a timm vision transformer, a network from `build_model`, or attention maps. Maps are
     a tensor `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, with the query before the key, or
-    a sequence of such layers, which may differ in size. `images` `(B, C, H', W')` are the model's
-    input; networks of `build_model` whose attention depends only on positions need none. `layers`
-    chooses attention layers by number, from 0; None takes all. See `LayerReport` for the measures,
-    all computed in float64. Time and memory grow with B times the square of the number of tokens; a
-    few images suffice.
+    a sequence with the maps of each layer, which may differ in size. `images` `(B, C, H', W')` are
+    the model's input; networks from `build_model` whose attention depends only on positions need
+    none. `layers` selects attention layers by number, starting at 0; None selects all. See
+    `LayerReport` for the measures, which are computed in float64. Time and memory grow as B times
+    the square of the number of tokens; a few images suffice.
 
-    Raises ValueError for missing images, maps that have a wrong shape or are not probabilities, a
-    kernel larger than a layer's grid, or an unknown layer; TypeError for attention that cannot be
-    read.
+    Raises ValueError if images are missing, maps have the wrong shape or are not probabilities, the
+    kernel is larger than a layer's grid, or a layer does not exist; TypeError if the attention
+    cannot be read.
     """
     chosen = chosen_layers(_attention(model, images), layers)
     return AttentionReport(kernel_size, tuple(_measure(each, kernel_size) for each in chosen))
@@ -165,7 +165,7 @@ def _attention(
         )
     side = IMAGE_SIZE
     if embedding := getattr(positions[0].encoding, "embedding", None):
-        side = embedding.sizes[0] * model.pooling  # an encoding learned for one size
+        side = embedding.sizes[0] * model.pooling  # the encoding was learned for a fixed size
     weight = model.embedding.weight
     return attention_of(model, weight.new_zeros(1, model.in_channels, side, side))
 
@@ -181,7 +181,7 @@ def _given(number: int, maps: Tensor) -> LayerAttention:
 
 
 def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
-    residual = expresses_convolution(layer.maps, kernel_size).residual  # refuses what are no maps
+    residual = expresses_convolution(layer.maps, kernel_size).residual  # rejects invalid maps
     mean = layer.maps.mean(dim=0, dtype=torch.float64)
     height, width = mean.shape[-2:]
     middle = mean[:, height // 2, width // 2]
@@ -198,16 +198,16 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
 
 
 def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
-    """Return the relative distance of each head from the nearest convolution, `(N_h,)`.
+    """Return each head's relative distance from the nearest convolution, `(N_h,)`.
 
-    `maps` have the shape `(B, N_h, H, W, H, W)`. The distance is `||A - C||_F / ||A||_F` for the
-    attention A of the queries whose K x K kernel lies inside the image, as in Lemma 3, and the
-    matrix C nearest to A among those whose entries depend only on the shift k - q: each entry of C
-    is the mean of A over all images and pairs of pixels with that shift. The distance is 0 for a
-    head that attends to one offset of the kernel, and also for uniform attention, which is a
-    convolution with the largest kernel. It is near 1 if attention follows the image. For other
-    softmax heads that depend only on positions, it is small but not 0, because the border
-    renormalises them.
+    `maps` have the shape `(B, N_h, H, W, H, W)`. The distance is `||A - C||_F / ||A||_F`. Here, A
+    is the attention of the queries whose K x K kernel lies inside the image, as in Lemma 3. C is
+    the matrix nearest to A whose entries depend only on the shift k - q: each entry is the mean
+    of A over all images and pixel pairs with that shift. The distance is 0 for a head that
+    attends to one offset of the kernel. It is also 0 for uniform attention, which is a
+    convolution with the largest kernel. It is near 1 if attention follows image content. For
+    other softmax heads that depend only on positions, it is small but not 0, because they are
+    renormalised near the border.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))

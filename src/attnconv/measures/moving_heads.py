@@ -1,7 +1,7 @@
-"""Measures of whether movable heads stay on the grid of a convolution (chapter 15).
+"""Measures of whether movable heads stay on a convolution's grid (chapter 15).
 
 Letters: n saved steps of training, N_h heads, K x K kernel, C channels. Functions that take a
-record measure its layers with 3 x 3 kernels, that is, all but the first, which has 2 x 2 kernels.
+record measure its layers with 3 x 3 kernels: all but the first, whose kernels are 2 x 2.
 """
 
 import copy
@@ -16,20 +16,20 @@ from ..theory.grid import all_shifts, shift_set
 from .heads import lemma_3_residual
 
 KERNEL = 3  # pixels per side
-REACH = 8  # pixels beyond which the mass of a head is neglected
+REACH = 8  # distance in pixels beyond which a head's mass is neglected
 
 
 def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
-    """Return each centre's distance from its starting point, in pixels: `(..., 2)` to `(...)`."""
+    """Return the distance `(...)`, in pixels, of centres `(..., 2)` from their starting points."""
     return (centers - start).norm(dim=-1)
 
 
 def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit the factor by which a grid of heads has grown, by least squares.
+    """Fit the factor by which a grid of heads has grown, using least squares.
 
-    `centers` has the shape `(..., N_h, 2)`, `start` the shape `(N_h, 2)`. Returns the factor and
-    the share of the squared displacements that it explains (1: all; NaN if nothing moved), each of
-    the shape `(...)`.
+    `centers` has the shape `(..., N_h, 2)`, and `start` has the shape `(N_h, 2)`. Returns the
+    factor and the share of the squared displacements that it explains (1: all; NaN if nothing
+    moved), each of shape `(...)`.
     """
     factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
     left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))
@@ -37,9 +37,9 @@ def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
-    """Count the pixels of a K x K kernel that are the nearest pixel of at least one head.
+    """Count the pixels of a K x K kernel that are nearest to the centre of at least one head.
 
-    `centers` has the shape `(N_h, 2)`, and the pixels of the kernel are those of `grid.shift_set`.
+    `centers` has the shape `(N_h, 2)`, and the kernel's pixels are those of `grid.shift_set`.
     """
     kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
     return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
@@ -48,7 +48,7 @@ def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     """Return the probability that each head assigns to the pixel nearest to its centre.
 
-    `centers` has the shape `(..., 2)`; `alpha` and the result, in float64, have the shape `(...)`.
+    `centers` has the shape `(..., 2)`; `alpha` has the shape `(...)`, as does the float64 result.
     This is equation (18) for arbitrary centres, away from borders.
     """
     centers, alpha = centers.double(), alpha.double()[..., None, None]
@@ -58,7 +58,7 @@ def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     return shares[..., REACH].prod(dim=-1)
 
 
-# --- of a run record ------------------------------------------------------------------------------
+# --- measures of a run record ---------------------------------------------------------------------
 
 
 def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
@@ -67,7 +67,7 @@ def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
 
 
 def pixels_occupied_by_layer(record: RunRecord) -> list[list[int]]:
-    """Return how many of the kernel's nine pixels are occupied, by layer and saved step."""
+    """Return how many of the nine kernel pixels are occupied in each layer at each saved step."""
     layers = kernel_layers(record, "centers")
     return [[pixels_occupied(centers, KERNEL) for centers in moments] for moments in layers]
 
@@ -78,33 +78,33 @@ def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
-    """Count the distinct pixels nearest to each layer's trained heads, in the kernel or not."""
+    """Count the distinct pixels nearest to each layer's trained heads, in or outside the kernel."""
     return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 
 def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """Return each layer's growth factor and the share of motion that it explains, each `(n,)`."""
+    """Return each layer's growth factor and the share of the motion it explains, each `(n,)`."""
     return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
 def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return the distance of each head from its initial position, in pixels: `(n, 9)` per layer."""
+    """Return each head's distance from its initial position in pixels, `(n, 9)` per layer."""
     return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 
 def median_distance_moved(record: RunRecord) -> float:
-    """Return the median distance that heads moved in training, averaged over the layers."""
+    """Return the median distance that heads moved during training, averaged over the layers."""
     return mean(distances[-1].median().item() for distances in distance_moved_by_layer(record))
 
 
 def mass_on_nearest_pixel_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return the mass of each head on the pixel nearest to its centre: `(n, 9)` per layer."""
+    """Return each head's mass on the pixel nearest to its centre, `(n, 9)` per layer."""
     centers, alphas = (kernel_layers(record, name) for name in ("centers", "alpha"))
     return [mass_on_nearest_pixel(*layer) for layer in zip(centers, alphas, strict=True)]
 
 
 def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
-    """Return each trained layer's largest residual of Lemma 3."""
+    """Return the largest residual of Lemma 3 for each trained layer."""
     return [
         lemma_3_residual(encoding, *record.grid, KERNEL).max().item()
         for encoding in record.history.encodings()
@@ -119,7 +119,7 @@ def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
 def effective_kernel(layer: ConvAsAttention) -> Tensor:
     """Return the weights that a layer applies at each shift, away from borders.
 
-    The weight of a shift is the sum, over the heads h, of the shift's probability times W^(h). The
+    The weight of a shift is the sum over heads h of the probability of the shift times W^(h). The
     result `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, in float64, covers shifts of up to `REACH`
     pixels.
     """
@@ -130,7 +130,7 @@ def effective_kernel(layer: ConvAsAttention) -> Tensor:
 
 
 def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
-    """Return the convolution nearest to a layer, with the layer's kernel size, and its distance.
+    """Return the nearest convolution with a layer's kernel size, and its distance from the layer.
 
     The distance is the norm of the weights that the layer applies outside the kernel, relative to
     the norm of all its weights, away from borders. Raises ValueError for layers with stride,
@@ -157,7 +157,7 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
 def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
     """Replace the attention layers of a converted network with their nearest convolutions.
 
-    Returns a changed copy of the network, and the distance of each layer from its convolution.
+    Returns a modified copy of the network and the distance of each layer from its convolution.
     """
     model, distances = copy.deepcopy(model), []
     for path, layer in list(model.named_modules()):

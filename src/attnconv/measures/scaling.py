@@ -1,6 +1,6 @@
-"""The change in the accuracy gap between ResNet18 and attention as networks grow.
+"""How the accuracy gap between ResNet18 and attention changes as networks grow.
 
-The questions, the rules that answer them and the prediction for the paper's networks were
+The questions, the rules that answer them and the prediction method for the paper's networks were
 committed before the first run of a scaling tier. All accuracies are on the 10,000 test images after
 the last epoch. A setting is a tier; its runs differ in the seed.
 """
@@ -19,22 +19,22 @@ from ..runs.record import RunRecord
 from ..runs.select import Records
 from ..store import REPOSITORY, write_file
 
-#: Accuracies of the runs of one model, by tier.
+#: The accuracies of one model's runs, by tier.
 Accuracies = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A property varied towards the paper's value, with all others as in the small tier."""
+    """A property that is varied towards the paper's value, with all others as in the small tier."""
 
     name: str
     question: str
     tiers: tuple[str, ...]  # from small to large
-    resnet_tiers: tuple[str, ...]  # baseline of each, the same if ResNet18 lacks the axis
+    resnet_tiers: tuple[str, ...]  # baselines; all equal if ResNet18 lacks the axis
 
 
 MODELS = ("sa-quadratic", "resnet18")
-#: The tiers that differ in size only; `SETTINGS` contains those with other changes as well.
+#: The tiers that differ only in size; `SETTINGS` also contains those with other changes.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
 SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
 AXES = (
@@ -58,7 +58,7 @@ AXES = (
         ("small", "small"),
     ),
 )
-#: The rule in words; `Change.verdict` is the rule in code.
+#: The rule in words; `Change.verdict` implements it.
 RULE = (
     "The gap is the mean test accuracy of resnet18 minus that of sa-quadratic. It narrows if it"
     " falls from the first to the last setting by more than two standard errors of the difference,"
@@ -69,9 +69,9 @@ STANDARD_ERRORS = 2.0
 
 
 def pooled_deviation(accuracies: Accuracies) -> float:
-    """Return the standard deviation of the accuracy over seeds, pooled over a model's settings.
+    """Return the standard deviation of accuracy over seeds, pooled over a model's settings.
 
-    Raises ValueError if no setting has two seeds.
+    Raises ValueError if no setting has at least two seeds.
     """
     several = [np.asarray(values) for values in accuracies.values() if len(values) > 1]
     if not several:
@@ -82,7 +82,7 @@ def pooled_deviation(accuracies: Accuracies) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """The accuracy gap at the two ends of an axis, and the standard error of its change."""
+    """The accuracy gap at both ends of an axis, and the standard error of the change."""
 
     first: float
     last: float
@@ -90,7 +90,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """The verdict by `RULE`: "narrows", "widens" or "no change shown"."""
+        """The verdict according to `RULE`: "narrows", "widens" or "no change shown"."""
         fall = self.first - self.last
         if abs(fall) <= STANDARD_ERRORS * self.standard_error:
             return "no change shown"
@@ -98,12 +98,12 @@ class Change:
 
 
 def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Change:
-    """Compare the accuracy gaps at the two ends of an axis, as `RULE` prescribes."""
+    """Compare the accuracy gaps at the two ends of an axis as `RULE` prescribes."""
     ours, theirs = pooled_deviation(attention), pooled_deviation(resnet)
     ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
     gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
     variance = sum(ours**2 / len(attention[a]) for a, _ in ends)
-    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # otherwise the same runs cancel
+    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # otherwise, the same runs cancel out
         variance += sum(theirs**2 / len(resnet[r]) for _, r in ends)
     return Change(float(gaps[0]), float(gaps[1]), float(np.sqrt(variance)))
 
@@ -120,7 +120,7 @@ PREDICTION = (
 )
 TOLERANCE = 0.05
 RESAMPLES = 2000
-#: How a stored prediction is judged, committed before any run of the paper tier.
+#: How a stored prediction is judged; committed before any run of the paper tier.
 JUDGEMENT = (
     "A prediction is stored once, before any run of the paper tier. It is right for a model if the"
     " mean test error of the model's finished runs in the paper tier lies in the stored 95 %"
@@ -131,10 +131,10 @@ STORED = REPOSITORY / "data" / "prediction.json"
 
 @dataclass(frozen=True)
 class Setting:
-    """The runs of one tier, with the quantities to which a power law relates their errors.
+    """The runs of one tier, with the quantities from which a power law predicts their errors.
 
     `scale` contains these quantities, for example `(parameters, epochs, tokens)`. `compute` is the
-    number of floating-point operations in the whole training.
+    number of floating-point operations in one whole training run.
     """
 
     tier: str
@@ -167,7 +167,7 @@ def fit(settings: Sequence[Setting]) -> PowerLaw:
 
 
 def _inputs(settings: Sequence[Setting]) -> np.ndarray:
-    """Return `[1, *log(scale)]` for each run; raise ValueError if these do not determine a fit."""
+    """Return `[1, *log(scale)]` for each run; raise ValueError if they do not determine a fit."""
     rows = np.array([[1.0, *np.log(s.scale)] for s in settings])
     if not settings or np.linalg.matrix_rank(rows) < rows.shape[1]:
         raise ValueError(
@@ -180,8 +180,8 @@ def _inputs(settings: Sequence[Setting]) -> np.ndarray:
 def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
     """Predict the error of the setting with the largest training compute from the other settings.
 
-    Returns this setting and its predicted test error. Settings without which the exponents are not
-    determined are skipped, because no fit can predict them.
+    Returns the setting that was left out and its predicted test error. If the exponents cannot be
+    determined without a setting, the setting with the next largest compute is left out instead.
     """
     for left_out in sorted(settings, key=lambda s: s.compute, reverse=True):
         try:
@@ -193,7 +193,7 @@ def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
 
 
 def bootstrap(settings: Sequence[Setting], seed: int = 0) -> list[PowerLaw]:
-    """Fit a power law to each of 2,000 resamples of the runs, drawn within each setting."""
+    """Fit a power law to each of 2,000 bootstrap resamples of the runs within each setting."""
     generator, inverse = np.random.default_rng(seed), np.linalg.pinv(_inputs(settings))
     resamples = (
         np.concatenate([generator.choice(s.errors, len(s.errors)) for s in settings])
@@ -203,7 +203,7 @@ def bootstrap(settings: Sequence[Setting], seed: int = 0) -> list[PowerLaw]:
 
 
 def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the test error that resampled fits predict at `scale`."""
+    """Return the 95 % interval of the test errors that resampled power laws predict at `scale`."""
     low, high = np.quantile([law.error_at(scale) for law in laws], [0.025, 0.975])
     return float(low), float(high)
 
@@ -212,8 +212,8 @@ def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, f
 class Prediction:
     """A test error predicted by a power law, with its 95 % interval and a check of the law.
 
-    `left_out` is the setting that the check predicts from the others; its mean test error is
-    `measured`. `holds` says whether the check permits the prediction.
+    The check compares the error `predicted` for the setting `left_out`, from the other settings,
+    with its `measured` mean test error. `holds` says whether the check is passed.
     """
 
     error: float
@@ -241,10 +241,10 @@ def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
 def towards(
     settings: Sequence[Setting], start: Setting, end: Setting, points: int = 25
 ) -> np.ndarray:
-    """Fit a power law and evaluate it between two settings, in equal steps of the logarithms.
+    """Fit a power law and evaluate it at logarithmically spaced points between two settings.
 
-    Returns the error of the fit and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
-    as `fit` does.
+    Returns the predicted error and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
+    under the same condition as `fit`.
     """
     law, laws = fit(settings), bootstrap(settings)
     scales = np.geomspace(start.scale, end.scale, points).tolist()
@@ -255,7 +255,7 @@ def towards(
 
 
 def runs_of(records: Records, model: str) -> dict[str, list[RunRecord]]:
-    """Return the runs of a model by tier, for the tiers of `SETTINGS` that have any."""
+    """Return a model's runs by tier, for the tiers in `SETTINGS` that have any."""
     by_tier = {tier: records.at(tier).of(model) for tier in SETTINGS}
     return {tier: runs for tier, runs in by_tier.items() if runs}
 
@@ -269,7 +269,7 @@ def settings_of(records: Records, model: str) -> list[Setting]:
 
 
 def papers_setting(model: str) -> Setting:
-    """Return the setting of a model in the paper tier, without accuracies."""
+    """Return a model's setting in the paper tier, without accuracies."""
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": "paper"})
     return _setting("paper", parameters.model_dump(), ())
 
@@ -280,13 +280,13 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
     tokens = (data.image_size // parameters["pooling"]) ** 2
     attention = parameters["model"] != "resnet18"
     scale = (cost.parameters, epochs, tokens) if attention else (cost.parameters, epochs)
-    # a backward pass takes about twice the operations of a forward pass
+    # a backward pass takes about twice as many operations as a forward pass
     compute = 3 * cost.flops_executed * epochs * CIFAR10_COUNTS["train"]
     return Setting(tier, scale, compute, accuracies)
 
 
 def answers(records: Records) -> dict[str, Change | str]:
-    """Return the answer for each axis, by name: a `Change`, or a text that names missing runs."""
+    """Return the answer for each axis by name: a `Change`, or text that lists the missing runs."""
     attention, resnet = (
         {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
         for model in MODELS
@@ -304,7 +304,7 @@ def answers(records: Records) -> dict[str, Change | str]:
 
 
 def predictions(records: Records) -> dict[str, Prediction | str]:
-    """Return each model's prediction for the paper's network, or why its fit is not determined."""
+    """Return each model's prediction for the paper's network, or why none can be computed."""
     found: dict[str, Prediction | str] = {}
     for model in MODELS:
         try:
@@ -315,9 +315,9 @@ def predictions(records: Records) -> dict[str, Prediction | str]:
 
 
 def store_predictions(records: Records, path: Path = STORED) -> None:
-    """Store the predictions with the names of the runs that they use, as `JUDGEMENT` requires.
+    """Store the predictions and the names of the runs behind them, as `JUDGEMENT` requires.
 
-    Raises ValueError if the check does not hold for both models or if the paper tier has been run,
+    Raises ValueError if the check fails for either model or the paper tier has already been run,
     and FileExistsError if a prediction is already stored.
     """
     models = {}
@@ -338,7 +338,7 @@ def store_predictions(records: Records, path: Path = STORED) -> None:
 
 
 def stored_predictions(path: Path = STORED) -> dict[str, Prediction]:
-    """Return the stored predictions by model; empty if none have been stored."""
+    """Return the stored predictions by model, or an empty dictionary if there are none."""
     if not path.exists():
         return {}
     models = json.loads(path.read_text())["models"]
@@ -346,7 +346,7 @@ def stored_predictions(path: Path = STORED) -> dict[str, Prediction]:
 
 
 def judge_prediction(prediction: Prediction, accuracies: Sequence[float]) -> str:
-    """Return "right" or "wrong" according to `JUDGEMENT`, or "not run" for no accuracies."""
+    """Return "right" or "wrong" according to `JUDGEMENT`, or "not run" if there are no runs."""
     if not accuracies:
         return "not run"
     error = 1 - float(np.mean(accuracies))
@@ -370,7 +370,7 @@ CLEARLY_BETTER = 0.03
 def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
     """Return the exponent p of `RATE_RULE` at one end of the range of widths.
 
-    `held_out` gives the held-out accuracy for each multiple of the small tier's rate.
+    `held_out` gives the held-out accuracy for each multiple of the small tier's learning rate.
     """
     best = max(held_out, key=lambda multiple: held_out[multiple])
     if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:

@@ -1,7 +1,7 @@
 """Measures of whether starting as a convolution helps a vision transformer (chapter 18).
 
 The questions and the rules that answer them were committed before the first run. All accuracies are
-on the 10,000 test images after the last epoch. Runs of one setting differ in the seed.
+on the 10,000 test images after the last epoch. Runs in the same setting differ in the seed.
 """
 
 import math
@@ -19,7 +19,7 @@ from ..vit.capture import attention_of
 from .heads import heads_of, mean_by_shift
 from .scaling import STANDARD_ERRORS, pooled_deviation
 
-SHIFTS = "shift_probabilities"  # name in the attention tensors of a record
+SHIFTS = "shift_probabilities"  # the name among a record's attention tensors
 TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
 #: The accuracies of runs, by model and tier.
 Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
@@ -49,7 +49,7 @@ RULES = {
         " they started with, and they leave if at most one quarter do; in between they partly stay."
     ),
 }
-#: How the learning rate of all starts was chosen, before the first run.
+#: How the learning rate for all starts was chosen before the first run.
 RATE_RULE = (
     "vit-default alone, seed 0, 10,000 training images and the last 5,000 held out, 8 epochs, at"
     " 0.0005, 0.001 and 0.002: all starts take the rate at which it is best on the held-out images,"
@@ -59,14 +59,14 @@ RATE_RULE = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference between mean accuracies, or between gains, and its standard error."""
+    """A difference between two mean accuracies or two accuracy gains, and its standard error."""
 
     difference: float
     standard_error: float
 
     @property
     def sign(self) -> int:
-        """The sign of the difference, 1 or -1, if it exceeds two standard errors, else 0."""
+        """The sign of the difference, or 0 if it does not exceed two standard errors."""
         if abs(self.difference) <= STANDARD_ERRORS * self.standard_error:
             return 0
         return 1 if self.difference > 0 else -1
@@ -88,7 +88,7 @@ def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
 
 
 def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Comparison:
-    """Compare the mean accuracies of two starts in a tier: `one` minus `other`.
+    """Return the mean accuracy of the start `one` minus that of the start `other` in a tier.
 
     The standard error uses one standard deviation per start, pooled over all tiers with at least
     two seeds.
@@ -102,7 +102,7 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Compar
 
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
-    """Compare two tiers by how much the convolution gains over timm's start: `first` - `last`."""
+    """Return the convolution's gain over timm's start in tier `first` minus that in tier `last`."""
     gains = [
         compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
     ]
@@ -111,7 +111,7 @@ def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
 
 
 def share_that_stayed(record: RunRecord) -> float:
-    """Return the share of heads whose position bias alone still favours the initial offset."""
+    """Return the share of heads whose position bias alone still favours their initial offset."""
     same = [
         (now.shifts == then.shifts).all(dim=1)
         for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)
@@ -120,7 +120,7 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def stays(shares: Sequence[float]) -> str:
-    """Return the verdict of the rule "stays" on several runs: stay, partly stay or leave."""
+    """Apply the rule "stays" to the shares of several runs; return stay, partly stay or leave."""
     share = float(np.mean(shares))
     if share >= 0.75:
         return "stay"
@@ -137,17 +137,17 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdict on a question in `RULES`, and the measurements that it follows from, as text."""
+    """The verdict on a question in `RULES`, and the measurements behind it as text."""
 
     verdict: str = NOT_RUN
     measured: str = NOT_RUN
 
 
 def judge(records: Records) -> dict[str, Answer]:
-    """Answer each question of `RULES` from the finished runs, with one answer per tier for "helps".
+    """Answer each question in `RULES` from the finished runs; "helps" has one answer per tier.
 
     An answer is "not run" until the required runs exist and each start has two seeds in some tier,
-    because the standard error requires them.
+    which the standard error requires.
     """
     found, judged = accuracies_of(records), {}
     ours, default = "vit-convolution", "vit-default"
@@ -176,7 +176,7 @@ def judge(records: Records) -> dict[str, Answer]:
 
 
 def answers(records: Records) -> dict[str, str]:
-    """Return only the verdicts of `judge`, by question."""
+    """Return the verdicts of `judge` by question, without the measurements."""
     return {name: answer.verdict for name, answer in judge(records).items()}
 
 
@@ -193,10 +193,10 @@ def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str])
 
 
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
-    """Return each shift's mean attention on images: `(L, N_h, 2H - 1, 2W - 1)`, float16.
+    """Return the mean attention on each shift: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
     The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift
-    stays inside the image; see `mean_by_shift`. The scores include content.
+    stays inside the image; see `mean_by_shift`. Attention scores include content.
     """
     total: list[Tensor] = []
     for batch in images.split(batch_size):

@@ -1,4 +1,4 @@
-"""A small convolutional network that is accurate for its size, for chapters 14 and 15.
+"""A small convolutional network, accurate for its size, used in chapters 14 and 15.
 
 The design follows cifar10-airbench (K. Jordan, 2024): whitened 2 x 2 patches, three groups of two
 convolutions, and one linear layer.
@@ -15,24 +15,24 @@ from ..layers.conv import ConvAsAttention, convert_network
 from ..theory.encodings import QuadraticEncoding
 from .specs import FREED, WIDTH, Start
 
-#: Initial alpha of movable heads, per squared pixel; centred on a pixel, a head has 93 % there.
+#: Initial alpha of movable heads, per squared pixel; a head on a pixel has 93 % of its mass there.
 START_ALPHA = 4.0
 MIDDLE = 15  # the middle group works on 15 x 15 pixels
 WHITENING_EPS = 5e-4  # added to the eigenvalues, the smallest of which are noise
 
 
 class SmallCNN(nn.Module):
-    """The CNN of chapters 14 and 15, from images `(B, C, H, W)` to logits `(B, num_classes)`.
+    """The CNN of chapters 14 and 15; it maps images `(B, C, H, W)` to logits `(B, num_classes)`.
 
-    Of its three groups of convolutions, the first has `width` channels and the other two have twice
+    The first of its three groups of convolutions has `width` channels, and the other two have twice
     as many. For images of 32 x 32 pixels, the inputs of the groups have 31, 15 and 7 pixels per
     side, and the input of the final pooling has 3 pixels per side. Call `prepare` before training.
     """
 
     SMALLEST = 9  # pixels per side, so that one pixel is left at the end
     PREPARED_WITH = 5_000  # at most this many training images
-    DIVISOR = 9  # the logits are divided by it
-    channels_last = True  # memory layout in which its convolutions are fast
+    DIVISOR = 9  # the logits are divided by this number
+    channels_last = True  # the memory layout in which its convolutions are fast
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
         super().__init__()
@@ -52,8 +52,8 @@ class SmallCNN(nn.Module):
     def prepare(self, images: Tensor) -> None:
         """Set the whitening filters of the first layer from normalised images `(N, C, H, W)`.
 
-        The filters are the eigenvectors of the covariance of 2 x 2 patches, each divided by the
-        square root of its eigenvalue, and their negatives.
+        The filters are the eigenvectors of the covariance matrix of 2 x 2 patches, each divided by
+        the square root of its eigenvalue, together with their negatives.
         """
         patches = nn.functional.unfold(images.double(), kernel_size=2).movedim(1, 2).flatten(0, 1)
         values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
@@ -101,11 +101,11 @@ def as_free_attention(
 ) -> nn.Module:
     """Return a copy of a CNN with soft, trainable attention heads in place of its convolutions.
 
-    The heads start with this `alpha`, on the pixels of their kernel or, with `random_places`, at
-    positions drawn uniformly (with `seed`) from the square that these pixels cover. Layers with
-    frozen values keep their heads on the pixels, because their values fit no other positions.
-    `trained` names the parameters of the encodings that are trained. The values always start as the
-    kernel's weights.
+    The heads start with the given `alpha`. They are centred on the pixels of the kernel or, with
+    `random_places`, at positions drawn uniformly (using `seed`) from the square that the kernel
+    covers. Layers with frozen values keep their heads on the pixels, because their values fit no
+    other positions. `trained` names the encoding parameters to be trained. The values are always
+    initialised with the kernel's weights.
     """
     model = convert_network(cnn)
     generator = torch.Generator().manual_seed(seed)
@@ -122,12 +122,12 @@ def as_free_attention(
 
 
 def begin(cnn: nn.Module, start: Start, alpha: float, seed: int) -> nn.Module:
-    """Return the initial network of an arm of chapter 15, given the CNN from which it starts."""
+    """Return the initial network of an arm in chapter 15, given the CNN from which it starts."""
     if start.heads is None:
         return cnn
     return as_free_attention(cnn, alpha, start.heads == "random", start.freed, seed)
 
 
 def attention_layers(model: nn.Module) -> list[ConvAsAttention]:
-    """Return the attention layers of a converted network, first to last."""
+    """Return the attention layers of a converted network, in order."""
     return [module for module in model.modules() if isinstance(module, ConvAsAttention)]

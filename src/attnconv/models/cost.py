@@ -20,12 +20,12 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """The number of a model's parameters, and of operations in its forward pass for one image.
+    """A model's parameter count and the number of operations in its forward pass on one image.
 
-    `flops_paper` is twice the multiply-adds of the linear and convolutional layers, as in Tables 1
-    and 4. `flops` counts every product of the paper's dense formulation, including attention times
-    values, q . k, q . r and v . r_delta. `flops_executed` counts the matrix products that this
-    implementation executes, as reported by torch.
+    `flops_paper` is twice the number of multiply-adds in linear and convolutional layers, as in
+    Tables 1 and 4. `flops` counts every product in the paper's dense formulation, including
+    attention times values, q . k, q . r and v . r_delta. `flops_executed` counts the matrix
+    products that this implementation executes, as reported by torch.
     """
 
     parameters: int
@@ -38,7 +38,7 @@ class Cost:
 def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     """Return the cost of a model for one image of `image_size` x `image_size` pixels.
 
-    Dropout is off. The model is not changed.
+    Dropout is off, and the model is not changed.
     """
     weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
 
@@ -66,7 +66,7 @@ def _terms(module: nn.Module) -> int:
     """Return the number of products per output value of a linear map or convolution, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
-    # position-only attention itself multiplies the weights of its layer `value`, head by head
+    # position-only attention multiplies by the weights of its layer `value` itself, head by head
     return module.value.in_features if isinstance(module, PositionAttention) else 0
 
 

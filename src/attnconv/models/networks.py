@@ -27,7 +27,7 @@ from .vit import bias_tables, vision_transformer
 
 
 class Block(nn.Module):
-    """A layer of the paper's network: attention, then a two-layer perceptron.
+    """A layer of the paper's network: attention followed by a two-layer perceptron.
 
     Attention and perceptron each have a residual connection and a LayerNorm.
     """
@@ -97,7 +97,7 @@ class SelfAttentionNet(nn.Module):
 
     @property
     def attentions(self) -> list[PositionAttention | ContentAttention]:
-        """The network's attention layers, first to last."""
+        """The attention layers of the network, in order."""
         return [cast(Block, block).attention for block in self.blocks]
 
 
@@ -121,13 +121,13 @@ def self_attention_net(
     learned_dim: int | None = None,
     share_encoding: bool = False,
 ) -> SelfAttentionNet:
-    """Return the paper's fully attentional network, freshly initialised.
+    """Return a freshly initialised instance of the paper's fully attentional network.
 
     The defaults are those of Table 2. Where the paper's text and the published code differ, the
     defaults follow the code, which produced the paper's numbers. `num_heads` may differ between
     layers, as after pruning. For `center_std` and `alpha_form`, see `QuadraticEncoding`.
     `learned_dim` is the size of the learned vector for each row shift and each column shift. Its
-    default is `hidden` = 400 without content (the text says 200), and `hidden // 2` = 200 with
+    default is `hidden` = 400 without content (200 in the paper's text) and `hidden // 2` = 200 with
     content, so that D_k = 400. `share_encoding` gives all layers the same r_delta, as in section
     2.3.
     """
@@ -158,13 +158,13 @@ def self_attention_net(
 
 
 def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) -> nn.Module:
-    """Return a ResNet18 in its CIFAR form, freshly initialised.
+    """Return a freshly initialised ResNet18 in its CIFAR form.
 
     It is torchvision's ResNet18 with a 3 x 3 stem of stride 1 and without the first max-pooling.
     The four stages have 1, 2, 4 and 8 times `width` channels. As in the published code, the weights
-    have the default initialisation of torch's layers, not that of torchvision.
+    have the default initialisation of torch's layers rather than torchvision's.
     """
-    import torchvision  # imported here, because it takes seconds
+    import torchvision  # imported here, because importing it takes seconds
 
     model: Any = torchvision.models.resnet18(num_classes=num_classes)
     if width != WIDTH:
@@ -197,7 +197,7 @@ def free_cnn(
     start_alpha: float = START_ALPHA,
     seed: int = 0,
 ) -> nn.Module:
-    """Return the network of an arm of chapter 15 that starts from an untrained `SmallCNN`.
+    """Return the network of an arm in chapter 15 that starts from an untrained `SmallCNN`.
 
     `seed` determines the initial positions of the heads if they are random.
     """
@@ -208,7 +208,7 @@ CNNS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "cnn": SmallC
 
 
 def build_model(name: str, **overrides) -> nn.Module:
-    """Return a freshly initialised model of Table 4 or of chapters 14, 15 and 18, given its name.
+    """Return a freshly initialised model from Table 4 or chapter 14, 15 or 18, given its name.
 
     By default, the model maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are keyword
     arguments of `self_attention_net`, `resnet18`, `SmallCNN`, `free_cnn` or `vision_transformer`.
@@ -234,17 +234,17 @@ def build_model(name: str, **overrides) -> nn.Module:
 
 
 def heads_per_layer(model: nn.Module) -> list[int]:
-    """Return the number of heads of each attention layer (empty for models without attention)."""
+    """Return the number of heads in each attention layer (empty for models without attention)."""
     return [attention.num_heads for attention in getattr(model, "attentions", [])]
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors that describe a model's heads, such as `layer1.centers`, on the CPU.
 
-    For their names, see the `snapshot` of each encoding. The heads of a vision transformer are
-    described by their relative position bias, `layer1.table`. The result is empty for models with
-    content-based attention, whose heads are not described by a few numbers, and for models without
-    attention.
+    They are named as in the encodings' `snapshot` methods. The heads of a vision transformer are
+    described by their relative position biases, such as `layer1.table`. The result is empty for
+    models with content-based attention, whose heads are not described by a few numbers, and for
+    models without attention.
     """
     if tables := bias_tables(model):
         return {f"layer{number}.table": table for number, table in enumerate(tables, start=1)}
@@ -257,14 +257,14 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-#: The criterion of appendix E; the default arguments are those of the published code.
+#: The criterion of appendix E; the default arguments below are those of the published code.
 PAPER_CRITERION = {"max_condition": 1e5, "min_eigenvalue": 1e-5}
 
 
 def degenerate_heads(
     encoding: GeneralizedQuadraticEncoding, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> Tensor:
-    """Return which heads of a layer are degenerate, as booleans `(N_h,)`. Appendix E.
+    """Return a boolean mask `(N_h,)` of the degenerate heads of a layer. Appendix E.
 
     A degenerate head attends to a thin stripe (condition number of `Sigma^-1` above
     `max_condition`) or to all pixels equally (largest eigenvalue below `min_eigenvalue`, in inverse
@@ -279,12 +279,12 @@ def degenerate_heads(
 def prune_degenerate_heads(
     model: SelfAttentionNet, max_condition: float = 1e3, min_eigenvalue: float = 1e-5
 ) -> tuple[SelfAttentionNet, list[list[int]]]:
-    """Return a copy of a network without its degenerate heads, and the removed heads of each layer.
+    """Return a copy of a network without its degenerate heads, and each layer's removed heads.
 
-    The removed heads are numbered from 0. The remaining heads keep their scores and values, and
-    b_out is kept. The default criterion is that of the published code, and `PAPER_CRITERION` is
-    that of the paper's text. Raises TypeError unless the model has the generalised quadratic
-    encoding.
+    The removed heads are numbered from 0. The remaining heads keep their scores and values, and the
+    output biases b_out are kept. The default criterion is that of the published code, and
+    `PAPER_CRITERION` is that of the paper's text. Raises TypeError unless the model has the
+    generalised quadratic encoding.
     """
     encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):

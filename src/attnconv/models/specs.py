@@ -1,4 +1,4 @@
-"""Every model and tier: settings, recipes, published numbers and the paper's tables.
+"""All models and tiers: settings, recipes, published numbers and the paper's tables.
 
 Each model is a `ModelSpec` and each tier is a `Tier`; `recipe` combines the two. The published
 numbers are from Cordonnier, Loukas and Jaggi (ICLR 2020).
@@ -11,10 +11,10 @@ from typing import Any
 
 from ..theory.encodings import CENTER_STD
 
-#: Channels of the first stage of the published ResNet18, and of the first group of the CNN.
+#: Channels of the first stage of the published ResNet18 and of the first group of the CNN.
 WIDTH = 64
 
-# The paper's experiment: its Table 2, completed by the published code.
+# The paper's experiment: Table 2, completed from the published code.
 PAPER_RECIPE = {
     "epochs": 300,
     "batch_size": 100,
@@ -35,7 +35,7 @@ PAPER_RECIPE = {
     "checkpoint_every": 10,
     "resume": True,
 }
-# The quick tier: the same network, small enough for 8 x 8 digits on a CPU. Without dropout its
+# The quick tier: the same network, small enough for 8 x 8 digits on a CPU. Without dropout, its
 # attention stays separable.
 DIGITS_RECIPE = {
     "epochs": 10,
@@ -76,7 +76,7 @@ SMALL_RECIPE = PAPER_RECIPE | {
     "checkpoint_every": 1,
 }
 # Chapter 15: a small CNN is trained for `parent_epochs`, then each arm for `epochs`. With Adam, the
-# sum of the learning rates limits movement: with position_rate 1, a centre can move two pixels.
+# sum of the learning rates limits how far a centre can move: two pixels for position_rate 1.
 FREE_RECIPE = SMALL_RECIPE | {
     "epochs": 5,
     "parent_epochs": 8,
@@ -86,8 +86,8 @@ FREE_RECIPE = SMALL_RECIPE | {
     "padding": 2,
     "width": 24,
 }
-# Chapter 18: vision transformers of timm on part of CIFAR-10. The learning rate was chosen on
-# held-out training images (data/pilot-vit).
+# Chapter 18: timm vision transformers on part of CIFAR-10. The learning rate was chosen on held-out
+# training images (data/pilot-vit).
 VIT_RECIPE = SMALL_RECIPE | {
     "epochs": 20,
     "train_images": 10_000,
@@ -100,16 +100,16 @@ VIT_RECIPE = SMALL_RECIPE | {
     "intermediate": 216,
     "start_alpha": 2.0,
 }
-# The runs of chapters 10 to 13 while the book is built: all seven models within a minute on two
+# The runs of chapters 10 to 13 during the book build: all seven models train within a minute on two
 # cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
 
 
 @dataclass(frozen=True)
 class Tier:
-    """The conditions under which models are trained on one data set and compared.
+    """The conditions under which models are trained and compared on one data set.
 
-    In a `fixed` tier, runs are compared by recipe, so changing a parameter of a run requires its
+    In a `fixed` tier, runs are compared by recipe, so a run that changes a parameter must set
     `override`. `may_differ` names parameters that may vary within a table, because the book's pages
     state them with each number. `variant_of` is the tier whose model-specific settings also apply
     here, before `changes`. `models` lists the models that may be trained in this tier (empty: all).
@@ -128,7 +128,7 @@ class Tier:
     keeps_weights: bool = False
 
 
-# Pilot runs on held-out training images (data/pilot-scaling) showed that, at 0.3 of the width,
+# Pilot runs on held-out training images (data/pilot-scaling) showed that, at 0.3 times the width,
 # twice the learning rate is clearly better for both models. Narrower networks therefore use rate *
 # width ** NARROW_EXPONENT (the rule is measures.scaling.RATE_RULE).
 NARROW_EXPONENT = math.log(2) / math.log(0.3)
@@ -150,7 +150,7 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
     )
 
 
-#: The ways in which a vision transformer of chapter 18 starts (`models.vit`).
+#: The initialisations of the vision transformers in chapter 18 (`models.vit`).
 VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
 
 
@@ -193,11 +193,11 @@ TIERS = {
 
 
 def tiers_of(dataset: str) -> tuple[str, ...]:
-    """Return the names of the tiers on a data set, the default tier first."""
+    """Return the names of the tiers for a data set, with the default tier first."""
     return tuple(name for name, tier in TIERS.items() if tier.dataset == dataset)
 
 
-NUM_HEADS = 9  # heads of an attention layer, unless the spec of its model says otherwise
+NUM_HEADS = 9  # heads of an attention layer, unless its model's spec says otherwise
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Published:
     """The published numbers of a model, from Table 4 of the paper and from a replication.
 
     `accuracy` is the test accuracy on CIFAR-10, or None if the paper gives no number. `replicated`
-    is the accuracy that Varma and Prabhu (2020) obtained with one seed.
+    is the accuracy that Varma and Prabhu (2020) obtained with a single seed.
     """
 
     accuracy: float | None = None
@@ -216,7 +216,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Start:
-    """The settings with which an arm of chapter 15 starts from a CNN.
+    """The settings for starting an arm of chapter 15 from a CNN.
 
     The arm starts after a fraction `share` of the CNN's training. `heads` is "grid" if the heads
     start on the kernels' pixels, "random" if they start at random positions, and None if the
@@ -230,14 +230,14 @@ class Start:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The specification of a model: network, recipes, published numbers, and style in figures.
+    """The specification of a model: network, recipes, published numbers and style in figures.
 
     `encoding` names the encoding of its attention, and is None for CNNs, for networks made from
-    CNNs and for vision transformers. `vit` names how a vision transformer starts. `curve` is the
-    model's colour and line style in figures. `defaults` contains default keyword arguments of its
-    network. `parent` is the model from which a pruned model or an arm of chapter 15 starts, and
-    `start` describes how the arm starts. `recipes` contains the model's deviations from the recipe
-    of each tier.
+    CNNs and for vision transformers. `vit` names the initialisation of a vision transformer.
+    `curve` is the model's colour and line style in figures. `defaults` contains the default keyword
+    arguments of its network. `parent` is the model from which a pruned model or an arm of chapter
+    15 starts, and `start` describes how the arm starts. `recipes` contains the model's deviations
+    from the recipe of each tier.
     """
 
     label: str
@@ -282,7 +282,7 @@ MODELS = {
         label="SA quadratic, 16 heads",
         head_label="quadratic, 16 heads",
         encoding="quadratic",
-        published=Published(replicated=0.9311),  # appendix F, without numbers
+        published=Published(replicated=0.9311),  # appendix F gives no numbers
         curve=("#56B4E9", "-"),
         defaults={"num_heads": 16},
     ),
@@ -394,7 +394,7 @@ SPECS = MODELS | BEYOND
 
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return the default parameters of a run, given its model and its tier."""
+    """Return the default parameters of a run, given its model and tier."""
     chosen = TIERS[tier]
     own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
     found = {**chosen.recipe, **own, **chosen.changes}
@@ -433,7 +433,7 @@ TABLE_2 = (
     ("linear warm up ratio", "0.05", "warm_up"),
 )
 
-#: Colours of the heads, after Okabe and Ito, which colour-blind readers can tell apart.
+#: Head colours, after Okabe and Ito, that colour-blind readers can tell apart.
 HEAD_COLORS = (
     "#0072B2",
     "#D55E00",
@@ -448,5 +448,5 @@ HEAD_COLORS = (
 
 
 def head_color(head: int) -> str:
-    """Return the colour of a head, numbered from 0; colours repeat after nine."""
+    """Return the colour of a head (numbered from 0); the colours repeat after nine heads."""
     return HEAD_COLORS[head % len(HEAD_COLORS)]

@@ -1,4 +1,4 @@
-"""The vision transformers of chapter 18, which differ in how their attention starts.
+"""The vision transformers of chapter 18, which differ in how their attention is initialised.
 
 Letters: N_h heads, D hidden dimension, D_h dimension of a head.
 """
@@ -16,7 +16,7 @@ from .specs import NUM_HEADS, VIT_RECIPE, VIT_STARTS
 
 #: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
 OFFSET_STD = 2.0
-#: Weights of noise and identity in the products of a mimetic start (Trockman and Kolter, 2023).
+#: Weights of noise and identity in the products of the mimetic start (Trockman and Kolter, 2023).
 MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
 
 
@@ -35,8 +35,8 @@ def vision_transformer(
     """Return a timm vision transformer whose attention is initialised in one of six ways.
 
     `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
-    `random` draws the offsets from N(0, 4 I) with `seed` instead, and `center` sets all offsets to
-    zero. `frozen` starts as `convolution` does, but its attention is not trained. `mimetic` is the
+    `random` instead draws the offsets from N(0, 4 I) with `seed`, and `center` sets all offsets to
+    zero. `frozen` starts like `convolution`, but its attention is not trained. `mimetic` is the
     initialisation of Trockman and Kolter (2023), with absolute positions in place of the bias, as
     in their paper. Raises ImportError if timm is not installed.
     """
@@ -86,7 +86,7 @@ def start_heads(layers: list[Biased], start: str, alpha: float, seed: int) -> No
 def start_mimetic(model: Any, side: int) -> None:
     """Initialise a plain vision transformer as in Trockman and Kolter (2023).
 
-    In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, and in each layer W_value W_project is
+    In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, and in each layer, W_value W_project is
     close to 0.4 Z - 0.4 I, where the entries of Z are drawn from N(0, 1 / D). The position encoding
     is sinusoidal.
     """
@@ -112,10 +112,10 @@ def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Ten
 
 
 def bias_tables(model: nn.Module) -> list[Tensor]:
-    """Return each layer's relative position bias by shift k - q, `(N_h, 2H - 1, 2W - 1)`.
+    """Return each layer's relative position bias for all shifts k - q: `(N_h, 2H - 1, 2W - 1)`.
 
-    The tables are detached, on the CPU and in half precision, as stored in records. The result is
-    empty for a model without such biases.
+    The tables are detached, on the CPU and in half precision, as they are stored in records. The
+    result is empty for a model without such biases.
     """
     attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
     found = []

@@ -1,1 +1,1 @@
-"""Training runs: parameters, records and weights, and the selection of records for a page."""
+"""Training runs: their parameters, records and weights, and the selection of records for a page."""

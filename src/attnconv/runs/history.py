@@ -1,7 +1,7 @@
 """The attention of a model, as stored in its run record.
 
-For position-only attention, the record contains the parameters of the heads at several epochs. For
-attention with content, it contains maps of test images. Letters: n saved steps, L layers, N_h
+For position-only attention, the record contains the parameters of the heads after several epochs.
+For content-based attention, it contains maps of test images. Letters: n saved steps, L layers, N_h
 heads, Q query pixels, B images, H x W pixels.
 """
 
@@ -23,7 +23,7 @@ from ..theory.encodings import (
 
 @dataclass(frozen=True)
 class PositionHistory:
-    """Position-only heads at several steps of training.
+    """The position-only heads of a model at several points in training.
 
     `epochs` `(n,)` are the numbers of epochs completed; `by_layer` holds the `snapshot` tensors of
     each layer's encoding, such as `centers` `(n, N_h, 2)`. Both are empty for a model without such
@@ -35,7 +35,7 @@ class PositionHistory:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "PositionHistory":
-        """Read a history from the tensors that `stack_snapshots` returns."""
+        """Read a history from the tensors returned by `stack_snapshots`."""
         layers = {
             name: values for name, values in by_prefix(tensors).items() if name.startswith("layer")
         }
@@ -57,8 +57,8 @@ class PositionHistory:
 def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Stack the snapshots of a model's heads, keyed by the number of completed epochs.
 
-    Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary for a
-    model without such tensors.
+    Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary if the
+    snapshots are empty.
     """
     names = next(iter(snapshots.values()))
     stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
@@ -66,7 +66,7 @@ def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, 
 
 
 def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
-    """Rebuild a position encoding from its `snapshot`, on the device of the snapshot.
+    """Rebuild a position encoding from its `snapshot`, on the snapshot's device.
 
     Its scores are unchanged up to rounding, but it cannot be trained. A snapshot contains either
     `centers` and `alpha`, `centers` and `precision`, `row_scores` and `column_scores`, or `table`.
@@ -101,7 +101,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """Three parts whose sum gives the attention scores of images at the query pixels.
+    """Three parts that add up to the attention scores of images at the query pixels.
 
     The parts are `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.
@@ -112,19 +112,19 @@ class ScoreParts:
     columns: Tensor
 
     def maps(self) -> Tensor:
-        """Return the attention probabilities `(..., Q, H, W)` that follow from the scores."""
+        """Return the attention probabilities `(..., Q, H, W)`, the softmax of the scores."""
         return spatial_softmax(
             self.content.float() + self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2)
         )
 
     def of(self, *index: int) -> "ScoreParts":
-        """Return the parts of one image, or of one layer for one image."""
+        """Return the parts for one image, or for one image and one layer."""
         return ScoreParts(self.content[index], self.rows[index], self.columns[index])
 
 
 @dataclass(frozen=True)
 class ContentMaps:
-    """The attention of a trained model with content, at the query pixels `queries` `(Q, 2)`.
+    """The attention of a trained content-based model at the query pixels `queries` `(Q, 2)`.
 
     `mean_maps` `(L, N_h, Q, H, W)` are averaged over test images. `shift_probabilities`
     `(L, N_h, 2H - 1, 2W - 1)` give the mean probability of each shift, over the images and the
@@ -140,7 +140,7 @@ class ContentMaps:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "ContentMaps":
-        """Read maps from the tensors that `to_tensors` returns."""
+        """Read maps from the tensors returned by `to_tensors`."""
         end = "_content_scores"
         kinds = [name.removesuffix(end) for name in tensors if name.endswith(end)]
         single = {
@@ -160,8 +160,8 @@ class ContentMaps:
         return tensors
 
     def query_number(self, row: int, column: int) -> int:
-        """Return the index in `queries` of the query pixel at this row and column."""
+        """Return the index in `queries` of the query pixel at the given row and column."""
         return int((self.queries == torch.tensor([row, column])).all(dim=1).nonzero())
 
 
-_PARTS = ("content", "row", "column")  # in the names of a file's tensors
+_PARTS = ("content", "row", "column")  # as in the names of a file's tensors

@@ -19,7 +19,7 @@ HUB_FILE = "model.safetensors"
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin):
-    """A trained model; `HubModel.from_pretrained` loads it from a folder or from the hub.
+    """A trained model that `HubModel.from_pretrained` loads from a folder or from the hub.
 
     `network` is the `TrainedModel` in evaluation mode, with its record. It maps images
     `(B, 3, 32, 32)` to logits `(B, 10)`.
@@ -30,7 +30,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits `(B, 10)` of images `(B, 3, 32, 32)`."""
+        """Return the logits `(B, 10)` for images `(B, 3, 32, 32)`."""
         return self.network(images)
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -1,6 +1,6 @@
 """Parameters of training runs, and their validation.
 
-The parameters are grouped in classes: task, optimisation, networks, parent, and place of
+The parameters are grouped into classes: task, optimisation, networks, parent, and place of
 computation. The command line and papermill accept them by name, without the groups.
 """
 
@@ -23,7 +23,7 @@ RESERVED = {"In", "Out", "exit", "quit", "get_ipython", "open", "before"}
 
 
 def one_of(allowed: tuple[str, ...]) -> AfterValidator:
-    """Return a validator that accepts only the allowed values and names them in its error."""
+    """Return a validator that accepts only the allowed values and lists them in its errors."""
 
     def check(value: str) -> str:
         if value not in allowed:
@@ -44,7 +44,7 @@ def _from_text(text: str) -> Any:
 
 
 class Parameters(BaseModel):
-    """A base class that rejects unknown names, converts nothing silently and lists all errors."""
+    """A base class that rejects unknown names, avoids silent conversions and reports all errors."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -52,7 +52,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return the names of the fields, including those of the base classes."""
+        """Return the names of all fields, including inherited ones."""
         return set(cls.model_fields)
 
     @classmethod
@@ -63,9 +63,9 @@ class Parameters(BaseModel):
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> Self:
-        """Validate values, given by name, and return the parameters.
+        """Validate values given by name, and return the parameters.
 
-        Raises ValueError with a message that names each wrong field, its value and what was
+        Raises ValueError with a message that names each invalid field, its value and what was
         expected, and lists the known names.
         """
         try:
@@ -75,7 +75,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
-        """Return the parameters that a notebook defines, from its `globals()`.
+        """Return the parameters defined in a notebook, given its `globals()`.
 
         Every name that is not in `before` counts as a parameter, so that misspelt names are errors.
         """
@@ -84,9 +84,9 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
-        """Return the parameters that a command line gives as text.
+        """Return the parameters given as text on the command line.
 
-        Values are interpreted as in papermill: numbers, True, False, None, or else text.
+        As in papermill, values are read as numbers, True, False or None, and otherwise as text.
         """
         return cls.check({name: _from_text(text) for name, text in texts.items()})
 
@@ -125,15 +125,15 @@ class Task(Parameters):
         )
     )
     seed: int = Field(0, ge=0, lt=2**32)
-    """random seed of the initialisation, the order of images, the crops and dropout"""
+    """random seed for the initialisation, the order of images, the crops and dropout"""
     epochs: int = Field(ge=1, le=10_000)
     """passes over the training images"""
     train_images: int | None = Field(None, ge=1)
-    """use only this many training images, from the start; None: all"""
+    """number of training images to use, from the start; None: all"""
     test_images: int | None = Field(None, ge=1)
-    """use only this many test images, from the start; None: all"""
+    """number of test images to use, from the start; None: all"""
     held_out: int = Field(0, ge=0)
-    """hold out this many training images, from the end, and test on them instead"""
+    """test on this many held-out training images, from the end, instead of the test images"""
 
 
 class Optimisation(Parameters):
@@ -148,34 +148,34 @@ class Optimisation(Parameters):
     weight_decay: float = Field(1e-4, ge=0, le=1)
     """weight decay of all parameters except centres, spreads and roots"""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """share of the training target that is distributed equally over all classes"""
+    """share of the training target distributed equally over all classes"""
     schedule: Literal["cosine", "multistep", "constant"]
     """cosine, multistep or constant, after the warm-up"""
     schedule_every: Literal["epoch", "step"]
     """when the rate changes: epoch (as published; the rate is 0 in the first epoch) or step"""
     warm_up: float = Field(ge=0, lt=1)
-    """share of the run in which the rate rises linearly from 0"""
+    """share of the run during which the rate rises linearly from 0"""
     position_rate: float = Field(gt=0)
     """learning rate of centres, spreads and roots, relative to that of other parameters"""
     norm_rate: float = Field(1.0, gt=0)
     """learning rate of the shifts of batch normalisation, relative to that of other parameters"""
     augment: bool
-    """augment the training images by random crops, after padding, and by mirroring"""
+    """augment the training images by random cropping (after padding) and mirroring"""
     padding: int = Field(4, ge=0, le=16)
-    """padding of the random crops, in pixels on each side"""
+    """padding before random cropping, in pixels on each side"""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 on a GPU, float32 on a CPU"""
 
 
 class Convolutional(Parameters):
-    """Parameters that set the size of the convolutional networks, ResNet18 and the CNN."""
+    """The parameter that sets the size of the convolutional networks resnet18 and cnn."""
 
     width: int = Field(WIDTH, ge=1)
-    """channels of the first stage of resnet18, or of the first group of cnn"""
+    """number of channels in the first stage of resnet18 or the first group of cnn"""
 
 
 class Network(Parameters):
-    """Parameters that set the size and the form of the attention networks."""
+    """Parameters that set the size and form of the attention networks."""
 
     num_layers: int = Field(ge=1)
     """number of attention layers"""
@@ -184,23 +184,23 @@ class Network(Parameters):
     intermediate: int = Field(ge=1)
     """hidden dimension of the perceptron in each block"""
     pooling: int = Field(ge=1)
-    """side, in pixels, of the square that becomes one token"""
+    """side in pixels of the square that becomes one token"""
     dropout: float = Field(ge=0, lt=1)
-    """dropout rate of the two outputs of each block"""
+    """dropout rate for the two outputs of each block"""
     attention_dropout: float = Field(ge=0, lt=1)
-    """dropout rate of the attention probabilities"""
+    """dropout rate for the attention probabilities"""
     center_std: float = Field(ge=0)
     """standard deviation of the initial centres (sqrt(2) for N(0, 2 I) in the paper's text)"""
     alpha_form: Literal["square", "direct"] = "square"
     """square: alpha = spread^2 / 2; direct: alpha itself is trained"""
     learned_dim: int | None = Field(None, ge=1)
-    """numbers learned for each row and column shift; None: hidden, or half of it with content"""
+    """size of the vector for each row and column shift; None: hidden, or half of it with content"""
     share_encoding: bool = False
-    """use one r_delta for all layers, as in section 2.3"""
+    """share one r_delta among all layers, as in section 2.3"""
 
 
 class Parent(Parameters):
-    """Parameters for models that start from a parent: its training and the change made to it."""
+    """Parameters for models that start from a parent: how to train it and what to change in it."""
 
     max_condition: float = Field(1e3, gt=0)
     """prune heads whose condition number is above this (1e5 in the paper's text)"""
@@ -210,11 +210,11 @@ class Parent(Parameters):
     parent_epochs: int | None = Field(None, ge=1, le=10_000)
     """epochs of the parent model (see the specs); None: three times those of this run"""
     start_alpha: float = Field(START_ALPHA, gt=0)
-    """initial alpha of the heads in the arms of chapter 15 and the vision transformers"""
+    """initial alpha of the heads in the arms of chapter 15 and in vision transformers"""
 
 
 class Folders(Parameters):
-    """Folders on the machine of a run, which are not part of the run's record."""
+    """Folders on the machine that computes a run, which are not part of its record."""
 
     runs: str = ""
     """folder of the records; empty: the repository's data/runs"""
@@ -237,7 +237,7 @@ class Place(Folders):
     micro_batch: int | None = Field(None, ge=1)
     """images processed at a time within a batch; None: chosen to suit the processor's memory"""
     processes: int = Field(1, ge=1)
-    """processes on this machine that train together; or use torchrun or accelerate launch"""
+    """number of processes on this machine; alternatively, use torchrun or accelerate launch"""
     checkpoint_every: int = Field(ge=0)
     """epochs between checkpoints; 0: none, not even when the run is stopped"""
     resume: bool
@@ -250,10 +250,10 @@ class Place(Folders):
 class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
     """The parameters of a training run.
 
-    Parameters that are missing or None come from the recipe of the tier; by default, this is the
+    Parameters that are missing or None come from the tier's recipe. The default tier has the
     paper's recipe for cifar10 and a quick one for digits. Runs of a small tier are compared with
-    each other, so a different recipe requires `override`. Where the paper's text and the published
-    code differ, the default is that of the code, which produced the paper's numbers.
+    one another, so a deviation from its recipe requires `override`. Where the paper's text and the
+    published code differ, the defaults follow the code, which produced the paper's numbers.
     """
 
     @model_validator(mode="before")
@@ -267,7 +267,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         tier = str(given.setdefault("tier", next(iter(tiers), "quick")))
         if tiers and tier in TIERS and tier not in tiers:
             raise ValueError(f"tier = {tier!r}: expected {' or '.join(tiers)} for {dataset}")
-        if str(model) not in SPECS or tier not in TIERS:  # rejected by name, after this
+        if str(model) not in SPECS or tier not in TIERS:  # later rejected by name
             return {**TIERS["quick"].recipe, **given}
         usual = recipe(str(model), tier)
         if TIERS[tier].fixed and not given.get("override"):
@@ -308,16 +308,16 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def name(self) -> str:
-        """The name of the run, and of its folders."""
+        """The name of the run and of its folders."""
         tier = "" if self.tier == tiers_of(self.dataset)[0] else f"-{self.tier}"
         return f"{self.model}--{self.dataset}{tier}--seed{self.seed}"
 
     @property
     def keeps_weights(self) -> bool:
-        """Return whether the weights are stored with the record.
+        """Whether the weights are stored with the record.
 
-        They are stored for seed 0 in some of the small tiers; among the vision transformers, only
-        for the one that starts as a convolution.
+        They are stored for seed 0 in some of the small tiers, but among the vision transformers
+        only for the one that starts as a convolution.
         """
         chosen = SPECS[self.model].vit in (None, "convolution")
         return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
@@ -344,7 +344,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Return the parameters of the parent run, whose trained model this run starts from."""
+        """Return the parameters of the parent run, from whose trained model this run starts."""
         epochs = self.parent_epochs or 3 * self.epochs
         apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {
@@ -355,7 +355,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return type(self).check(self.model_dump(exclude=apart) | changed)
 
     def learning_rate_at(self, epoch: int, step: int, steps: int) -> float:
-        """Return the learning rate at a step of an epoch that has `steps` steps.
+        """Return the learning rate at a given step of an epoch with `steps` steps.
 
         The epoch and the step are counted from 0.
         """
@@ -376,10 +376,10 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 
 
 def build_network(parameters: Mapping[str, Any], heads: Sequence[int] | None = None) -> nn.Module:
-    """Return the network that a run's parameters describe, freshly initialised.
+    """Return the freshly initialised network that a run's parameters describe.
 
-    `parameters` are `RunParameters` or those of a record, by name. `heads` is the number of heads
-    in each layer of a pruned model; by default, the number that the parameters give.
+    `parameters` maps names to values, as in a run record. `heads` is the number of heads in each
+    layer of a pruned model; by default, it follows from the parameters.
     """
     spec, data = SPECS[parameters["model"]], DATASETS[parameters["dataset"]]
     sizes: dict[str, Any] = {"in_channels": data.channels}
@@ -405,7 +405,7 @@ class ImitationParameters(Parameters):
 
 
 class ResultsParameters(Parameters):
-    """Parameters of chapters 10 to 13, which choose the records shown and the quick runs' seed."""
+    """Parameters of chapters 10 to 13: the records to show, and the seed of the quick runs."""
 
     runs: str = ""
     tier: Literal["auto", "paper", "small"] = "auto"

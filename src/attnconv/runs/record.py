@@ -4,8 +4,8 @@ Training writes records, and the book reads them. The folder `<model>--<dataset>
 (`<model>--<dataset>-<tier>--seed<k>/` for tiers other than the data set's first one) contains
 `run.json` (`RunInfo`), `metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors`
 (`RunRecord.attention`), and for some runs `weights.safetensors` (see `weights.py`). `run.json`
-contains the version of the format, a digest of itself and one of `metrics.csv`; the other files
-contain their own digests.
+contains the format version and digests of itself and of `metrics.csv`; the other files contain
+their own digests.
 """
 
 import csv
@@ -34,7 +34,7 @@ from .history import ContentMaps, PositionHistory
 
 #: The columns of `metrics.csv`.
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
-VERSION = 2  # version of the format; records of version 1 had no version
+VERSION = 2  # version of the format, which records of version 1 did not state
 #: Largest size of a record in bytes, so that all models with several seeds fit in git.
 LARGEST_RECORD = 3_000_000
 MEND = "restore it from git, or repeat the run"
@@ -97,13 +97,13 @@ class RunRecord:
 
     @property
     def accuracy(self) -> float:
-        """The test accuracy after the last completed epoch, or NaN before the first."""
+        """The test accuracy after the last completed epoch, or NaN if there is none."""
         final = self.info.final_test_accuracy
         return math.nan if final is None else final
 
     @property
     def best_accuracy(self) -> float:
-        """The best test accuracy of all epochs, which the published code reports."""
+        """The best test accuracy of any epoch, which the published code reports."""
         best = self.info.best_test_accuracy
         return math.nan if best is None else best
 
@@ -122,14 +122,14 @@ class RunRecord:
 
     @property
     def heads_left(self) -> tuple[int, ...] | None:
-        """The number of heads that each layer of a pruned model kept; None for other models."""
+        """The number of heads left in each layer of a pruned model; None for other models."""
         removed = (self.info.parent or {}).get("removed_heads")
         before = SPECS[self.info.parameters["model"]].heads_before_pruning
         return removed and tuple(before - len(heads) for heads in removed)
 
     @property
     def grid(self) -> tuple[int, int]:
-        """The size (H, W) of the input of the attention layers, after down-sampling.
+        """The input size (H, W) of the attention layers, after down-sampling.
 
         The layers of a converted CNN have inputs of several sizes; for such a model, this is the
         input size of the second of the CNN's three groups of layers.
@@ -146,7 +146,7 @@ class RunRecord:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the run used all the CIFAR-10 images that its tier trains and tests on."""
+        """Whether the run used all CIFAR-10 images that its tier trains and tests on."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
@@ -155,7 +155,7 @@ class RunRecord:
 
     @property
     def source(self) -> str:
-        """A line, for figures and tables, that names the run, its length and its hardware."""
+        """A line for figures and tables that states the run's name, length and hardware."""
         info = self.info
         seconds = info.wall_seconds
         time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
@@ -168,21 +168,21 @@ class RunRecord:
     def history(self) -> PositionHistory:
         """The position-only heads at the saved steps of training.
 
-        The history is empty for models with content or without attention, and until the run is
-        finished.
+        The history is empty for models with content-based attention or without attention, and until
+        the run is finished.
         """
         return PositionHistory.from_tensors({} if self.has_content else self.attention)
 
     @cached_property
     def content_maps(self) -> ContentMaps | None:
-        """The attention maps of a model with content; None for other models and unfinished runs."""
+        """The attention maps of a content-based model; None for other models or unfinished runs."""
         if not (self.has_content and self.attention):
             return None
         return ContentMaps.from_tensors(self.attention)
 
     @property
     def has_content(self) -> bool:
-        """Return whether the model's attention depends on the image."""
+        """Whether the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 
@@ -194,7 +194,7 @@ def write_run(
 ) -> RunRecord:
     """Write a record (a partial one if `attention` is None), read it back and return it.
 
-    Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is written last.
+    Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is the last.
     """
     table = io.StringIO()
     writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")
@@ -279,8 +279,8 @@ def _read_attention(path: Path) -> dict[str, Tensor]:
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
     """Read all run records in a folder, by default the repository's `data/runs`, sorted by name.
 
-    Returns the records and, by name, what is wrong with each damaged one. Raises FileNotFoundError
-    if the given folder does not exist.
+    Returns the intact records, and a description of what is wrong with each damaged one, by name.
+    Raises FileNotFoundError if the given folder does not exist.
     """
     if folder and not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
@@ -294,11 +294,11 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
     return records, problems
 
 
-# --- where and with what a run was made -----------------------------------------------------------
+# --- where and how a run was computed -------------------------------------------------------------
 
 
 def provenance(device: torch.device, processes: int) -> dict[str, Any]:
-    """Return the `git_commit`, `versions` and `hardware` of this process, for a run record.
+    """Return the `git_commit`, `versions` and `hardware` of this process for a run record.
 
     Preloaded libraries (book/train.md) are included, because they may round differently.
     """

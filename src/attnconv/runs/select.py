@@ -1,4 +1,4 @@
-"""Selection of the run records that a page shows, and the command that repeats a run."""
+"""Select the run records that a page shows, and build the commands that repeat runs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ ON_AMD = "mkl-on-amd.so"  # built as described in book/train.md; other libraries
 
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
-    """Return the parameters in which a run differs from the recipe of its model, data and tier."""
+    """Return the parameters of a run that differ from the recipe for its model, data and tier."""
     given = {
         name: value for name, value in record.info.parameters.items() if name not in Place.names()
     }
@@ -27,7 +27,7 @@ def command_of(record: RunRecord) -> str:
 
     The command contains the model, data and tier, and each parameter that differs from the recipe.
     For a run on a CPU, it also sets the number of threads and the preloaded libraries, so that the
-    results are equal. For a run on digits, it sets a separate folder for the new record.
+    results agree. For a run on digits, it sets a separate folder for the new record.
     """
     parameters, other = record.info.parameters, other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
@@ -48,7 +48,7 @@ def command_of(record: RunRecord) -> str:
 
 
 def command(**parameters: Any) -> str:
-    """Return the shell command that trains a model with these parameters."""
+    """Return the shell command that trains a model with the given parameters."""
     options = [f"--{name} {value}" for name, value in parameters.items()]
     return " ".join([".venv/bin/python -m attnconv train", *options])
 
@@ -57,8 +57,8 @@ def command(**parameters: Any) -> str:
 class Records:
     """The run records of one tier: finished runs on CIFAR-10 that follow the tier's recipe.
 
-    `found` holds such records for all tiers, and `left_out` gives, by name, the reason why each
-    other record in the folder is excluded. `tier` is the tier to which the methods apply.
+    `found` holds the records of all tiers, and `left_out` maps the name of each excluded record to
+    the reason for its exclusion. `tier` is the tier to which the methods apply.
     """
 
     found: list[RunRecord]
@@ -67,14 +67,14 @@ class Records:
 
     @classmethod
     def read(cls, folder: str | Path = "", tier: str = "paper") -> "Records":
-        """Read the records of a folder, by default the repository's `data/runs`."""
+        """Read the records in a folder, by default the repository's `data/runs`."""
         records, damaged = find_runs(folder or None)
         left_out = {name: f"damaged: {text}" for name, text in damaged.items()}
         left_out |= {record.name: why for record in records if (why := _why_left_out(record))}
         return cls([record for record in records if record.name not in left_out], left_out, tier)
 
     def at(self, tier: str) -> "Records":
-        """Return the records of another tier in the same folder."""
+        """Return the records of the given tier from the same folder."""
         return replace(self, tier=tier)
 
     def choose_tier(self, tier: str, *models: str) -> "Records":
@@ -88,7 +88,7 @@ class Records:
         return self.at(tier)
 
     def of(self, *models: str) -> list[RunRecord]:
-        """Return the runs of some models, in the order of the models and by seed."""
+        """Return the runs of the given models, ordered by model and then by seed."""
         by_seed = sorted(self.found, key=lambda record: record.info.parameters["seed"])
         return [
             record
@@ -98,7 +98,7 @@ class Records:
         ]
 
     def state(self, model: str) -> str:
-        """Return why some records of a model are excluded, "not run" if it has none, or else ""."""
+        """Return why a model's records are excluded, "not run" if it has no records, or else ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
         reasons = [
             why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
@@ -111,7 +111,7 @@ class Records:
         return f"{self.tier.capitalize()} tier"
 
     def command(self, model: str) -> str:
-        """Return the command that creates a record of a model in this tier."""
+        """Return the command that trains a model in this tier and writes its record."""
         tier = {} if self.tier == "paper" else {"tier": self.tier}
         return command(model=model, dataset="cifar10", **tier)
 

@@ -26,8 +26,8 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     """Copy weights into a model.
 
-    Raises ValueError unless names and shapes match the model. (`load_state_dict` would require a
-    shared weight under each of its names.)
+    Raises ValueError unless the names and shapes match those of the model. (`load_state_dict` would
+    require a shared weight under each of its names.)
     """
     targets = named_weights(model)
     expected, found = (
@@ -47,7 +47,7 @@ def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
     """Write a model's weights as float16 to the folder of its record.
 
-    `check` is stored with them: an accuracy for verification, as in `TrainedModel`.
+    `check`, which is stored with the weights, is an accuracy to verify them by; see `TrainedModel`.
     """
     half = {
         name: value.half() if value.is_floating_point() else value
@@ -59,7 +59,7 @@ def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> No
 class TrainedModel(nn.Module):
     """A network with the record of the run that trained it.
 
-    `check` holds the network's `accuracy` on the first test images and the number of these images,
+    `check` holds `accuracy`, the network's accuracy on the first test images, and their number,
     `first_test_images`. `transform` converts a PIL image of any size or a uint8 array `(H, W, 3)`
     to the network's input `(3, 32, 32)`: the central square, resized and normalised as in training.
     """
@@ -110,14 +110,14 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
 
 
 def picture_transform(picture: Any) -> Tensor:
-    """Convert an image to network input, as is done with CIFAR-10's in training and testing.
+    """Convert an image to network input, as for CIFAR-10 images in training and testing.
 
     `picture` is a PIL image or a uint8 array `(H, W, 3)` of any size; the result has the shape
     `(3, 32, 32)`. The normalisation is that of the published code, as in training; with CIFAR-10's
     true standard deviations, the accuracy would be lower. Raises ValueError for other shapes or
     types.
     """
-    from torchvision import transforms  # imported only here, because it takes seconds
+    from torchvision import transforms  # imported only here because this takes seconds
 
     size = DATASETS["cifar10"].image_size
     shape = [transforms.ToPILImage(), transforms.Resize(size), transforms.CenterCrop(size)]

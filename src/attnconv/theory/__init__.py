@@ -1,8 +1,8 @@
 """Literal implementations of sections 2 and 3 and appendices B, D and E of the paper.
 
-They compute dense attention maps and need only torch.
+They compute dense attention maps and depend only on torch.
 
 Read the modules in this order: `grid` (pixels and shifts), `attention` (equations (1) to (8)),
 `encodings`, `theorem1` (with Lemmas 1 and 2), `theorem2` (the converse), `expressivity` (Lemma 3).
-`attnconv.layers` contains fast versions of the same functions, which the tests compare with these.
+The tests compare these functions with the fast versions in `attnconv.layers`.
 """

@@ -1,9 +1,9 @@
-"""Literal implementations of equations (1) to (8) of the paper, with dense maps, in any dtype.
+"""Literal implementations of equations (1) to (8) of the paper, with dense maps in any dtype.
 
 All other implementations are checked against these functions.
 
-Letters: B batch, T tokens, H x W pixels, N_h heads, D_in, D_out, D_h (head), D_k (key) and D_p
-(position) dimensions. In scores and attention maps, query axes come before key axes.
+Letters: B batch, T tokens, H x W pixels, N_h heads. Dimensions: D_in (input), D_out (output), D_h
+(head), D_k (key), D_p (position). In scores and attention maps, query axes precede key axes.
 """
 
 import torch
@@ -24,7 +24,7 @@ def attention_scores(
 ) -> Float[Tensor, "*#B T T"]:
     """Return the attention scores A = (X + P) W_qry W_key^T (X + P)^T. Equation (3).
 
-    Without P, the scores are X W_qry W_key^T X^T, equation (2).
+    Without P, the scores are X W_qry W_key^T X^T, as in equation (2).
     """
     X = X if P is None else X + P
     return torch.einsum(SCORES, X @ W_qry, X @ W_key)
@@ -60,7 +60,7 @@ def convolution(
     W: Float[Tensor, "K_1 K_2 D_in D_out"],
     b: Float[Tensor, "D_out"] | None = None,
 ) -> Float[Tensor, "*B H W D_out"]:
-    """Return the zero-padded convolution of an image with the kernel W, plus b. Equation (5).
+    """Return the zero-padded convolution of an image with kernel W, plus the bias b. Equation (5).
 
     W is indexed by shift, in the order of `shift_set`.
     """
@@ -82,12 +82,12 @@ def image_self_attention(
     X: Float[Tensor, "*B H W D_in"],
     W_val: Float[Tensor, "D_in D_h"],
 ) -> Float[Tensor, "*B H W D_h"]:
-    """Return sum_k softmax(A_q)_k X_k W_val for each query pixel q and one head. Equation (6)."""
+    """Return sum_k softmax(A_q)_k X_k W_val of one head for each query pixel q. Equation (6)."""
     return torch.einsum("...ijkl,...kld->...ijd", spatial_softmax(A), X) @ W_val
 
 
 def spatial_softmax(A: Float[Tensor, "*B H W"]) -> Float[Tensor, "*B H W"]:
-    """Return the softmax of scores over all key pixels, that is, over the last two dimensions."""
+    """Return the softmax of the scores over all key pixels, i.e. over the last two dimensions."""
     return A.flatten(-2).softmax(dim=-1).reshape(A.shape)
 
 
@@ -104,8 +104,8 @@ def absolute_score_terms(
 ]:
     """Return the four terms of the scores with an absolute encoding P. Equation (7).
 
-    They sum to `attention_scores`. In order, they are content-content, content-position,
-    position-content and position-position, with the query named first.
+    Their sum is the result of `attention_scores`. In order, they are content-content,
+    content-position, position-content and position-position, with the query named first.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
     return (
@@ -130,7 +130,7 @@ def relative_score_terms(
     """Return the four terms of one head's relative scores, in the paper's order. Equation (8).
 
     The terms broadcast, and their sum is A^rel. As in the equation, each row of X is a token, but
-    the weights act on column vectors. r contains r_delta for every pair of a query and a key.
+    the weights act on column vectors. `r` contains r_delta for every query-key pair.
     """
     X_qry, X_key, r_key = X @ W_qry.mT, X @ W_key.mT, r @ W_key_hat.mT
     return (

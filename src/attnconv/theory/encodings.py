@@ -1,12 +1,12 @@
 """Positional encodings (section 2.3, equation (9), section 4.3, appendix E).
 
-Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the shift from query
-to key pixel.
+Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the shift from the
+query pixel to the key pixel.
 
-An encoding for position-only attention turns shifts `(..., n)` into scores `(N_h, ...)`: the last
-term of equation (8), v^(h) . r_delta, up to a constant per head, which the softmax ignores. If each
-score is the sum of a row term and a column term, the attention is the product of a row softmax and
-a column softmax; such an encoding is a `SeparableEncoding`.
+An encoding for position-only attention maps shifts `(..., n)` to scores `(N_h, ...)`. The scores
+are the last term of equation (8), v^(h) . r_delta, up to a constant per head that the softmax
+ignores. If each score is the sum of a row term and a column term, the attention is the product of a
+row softmax and a column softmax; such an encoding is a `SeparableEncoding`.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .grid import all_shifts, axis_shifts, pixels, relative_shifts
 from .shapes import Float, Shaped
 
-# Standard deviation of the initial centres, in pixels, in the published code (the text: sqrt(2)).
+# Standard deviation of the initial centres, in pixels, in the published code (sqrt(2) in the text).
 CENTER_STD = 2.0
 ALPHA_FORMS = ("square", "direct")
 
@@ -28,8 +28,8 @@ ALPHA_FORMS = ("square", "direct")
 def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor:
     """Return the fixed absolute encoding P of Vaswani et al. (2017): `(*sizes, dim)`, float32.
 
-    The sines and cosines of the coordinates are concatenated over the axes. `dim` must be a
-    multiple of twice the number of axes.
+    The sines and cosines of the individual axes are concatenated. `dim` must be a multiple of twice
+    the number of axes.
     """
     per_axis, rest = divmod(dim, 2 * len(sizes))
     if rest or not per_axis:
@@ -60,9 +60,9 @@ class LearnedAbsoluteEncoding(nn.Module):
 
 
 def tail_cutoff(dtype: torch.dtype, n: int) -> float:
-    """Return how far below the largest of n scores `softmax_without_tails` cuts off.
+    """Return how far a score may lie below the largest of n scores without being cut off.
 
-    Scores that are lower by more than this get probability zero.
+    `softmax_without_tails` assigns probability zero to scores further below the largest one.
     """
     return math.log(4 * n / torch.finfo(dtype).eps)
 
@@ -72,16 +72,16 @@ def softmax_without_tails(
 ) -> Float[Tensor, "*B keys"]:
     """Return the softmax over the last dimension, with negligible probabilities set to zero.
 
-    Probabilities below eps / (4 n) times the largest are cut off, where eps is the spacing of the
-    dtype's numbers at 1 and n is the number of scores. Pass n if some of the scores that would be
-    cut off have already been omitted. The probabilities that are cut off sum to less than a quarter
-    of the last digit of the largest one, so no sum of probabilities changes by more than its
+    Probabilities below `eps / (4 n)` times the largest one are cut off, where eps is the machine
+    epsilon of the dtype and n is the number of scores. Pass `n` explicitly if some of the scores
+    that would be cut off have already been omitted. The probabilities that are cut off sum to less
+    than `eps / 4` times the largest one, so no sum of probabilities changes by more than its
     rounding error.
 
-    The cutoff saves time: on the subnormal numbers in the tails of a Gaussian, processors are up to
-    a hundred times slower. The cutoff is applied before the softmax, so the gradients of these
-    scores are also zero. In float16, which has a small range, subnormal probabilities may remain.
-    Exported graphs keep the tails, because the cutoff would make the number of scores a constant.
+    The cutoff saves time, because processors are up to a hundred times slower on the subnormal
+    numbers in the tails of a Gaussian. It is applied before the softmax, so the scores that are cut
+    off have zero gradients. In float16, which has a small range, subnormal probabilities may
+    remain. Exported graphs keep the tails, because the cutoff would fix the number of scores.
     """
     if torch.compiler.is_exporting():
         return scores.softmax(dim=-1)
@@ -92,7 +92,7 @@ def softmax_without_tails(
 
 
 class PositionEncoding(nn.Module):
-    """Base class of encodings whose scores depend only on the shift from query to key.
+    """Base class for encodings whose scores depend only on the shift from query to key.
 
     A subclass sets `num_heads` and defines `scores`.
     """
@@ -100,15 +100,15 @@ class PositionEncoding(nn.Module):
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the detached tensors `(N_h, ...)` that describe the heads, by name."""
+        """Return the detached tensors `(N_h, ...)` that describe the heads, keyed by name."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
-        """Return the scores `(N_h, ...)` of the shifts `(..., n)`."""
+        """Return the scores `(N_h, ...)` for the shifts `(..., n)`."""
         raise NotImplementedError
 
     def position_scores(self, *sizes: int) -> Tensor:
-        """Return the scores of all pairs of query and key on a grid: `(N_h, *sizes, *sizes)`."""
+        """Return the scores of all query-key pairs on a grid: `(N_h, *sizes, *sizes)`."""
         return self.scores(relative_shifts(*sizes, device=self.device))
 
     def shift_scores(self, *sizes: int) -> Tensor:
@@ -122,13 +122,13 @@ class PositionEncoding(nn.Module):
 
 
 class SeparableEncoding(PositionEncoding):
-    """Base class of encodings whose scores are a sum of one term per axis.
+    """Base class for encodings whose scores are sums of one term per axis.
 
     A subclass defines `axis_scores`.
     """
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
-        """Return the scores' term `(N_h, ...)` for one axis, given the shifts `(...)` along it."""
+        """Return one axis's term `(N_h, ...)` of the scores, given the shifts `(...)` along it."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class SeparableEncoding(PositionEncoding):
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
-        """Return each axis's factor of p(k | q), `(N_h, size, size)`, with the query first."""
+        """Return each axis's factor of p(k | q): `(N_h, size, size)`, queries before keys."""
         shifts = [axis_shifts(size, self.device) for size in sizes]
         return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
 
@@ -152,7 +152,7 @@ class SeparableEncoding(PositionEncoding):
 class RelativeBias(PositionEncoding):
     """The most general position-only encoding, with a trainable score for each head and shift.
 
-    The parameter is `table` `(N_h, 2H - 1, 2W - 1)`, for images of up to H x W pixels.
+    The parameter `table` is `(N_h, 2H - 1, 2W - 1)` for images of up to H x W pixels.
     """
 
     def __init__(self, table: Tensor):
@@ -196,15 +196,15 @@ def quadratic_target(
 class QuadraticEncoding(SeparableEncoding):
     """The quadratic encoding, whose heads are isotropic Gaussians. Equations (14) and (18).
 
-    The scores -alpha ||delta - Delta||^2 equal v . r_delta of equation (9) minus the constant alpha
-    ||Delta||^2. This form avoids cancellation in half precision. The parameters are `centers`
+    The scores -alpha ||delta - Delta||^2 equal v . r_delta of equation (9), minus the constant
+    alpha ||Delta||^2. This form avoids cancellation in half precision. The parameters are `centers`
     `(N_h, n)`, the centres Delta^(h) in pixels, and `spread` `(N_h,)`. As in the published code,
     alpha = spread^2 / 2, which keeps alpha positive in training. With `alpha_form="direct"`,
     `spread` is alpha itself, as in equation (9), and may become negative in training.
 
     The centres are initialised from a normal distribution with standard deviation `center_std`, and
-    alpha as (1 + noise)^2 / 2, where the noise has standard deviation 0.01. The default
-    `center_std` of 2.0 is that of the published code; the paper's N(0, 2 I) corresponds to sqrt(2).
+    alpha is initialised as (1 + noise)^2 / 2, where the noise has standard deviation 0.01. The
+    default `center_std` follows the published code; the paper's N(0, 2 I) corresponds to sqrt(2).
     """
 
     def __init__(
@@ -226,9 +226,9 @@ class QuadraticEncoding(SeparableEncoding):
 
     @classmethod
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
-        """Return an encoding with the given centres `(N_h, n)` and one alpha > 0 for all heads.
+        """Return an encoding with centres `(N_h, n)` and the same alpha > 0 for all heads.
 
-        Its parameters do not require gradients. Raises ValueError if alpha is not positive, or is
+        Its parameters do not require gradients. Raises ValueError if alpha is not positive or is
         too large for the centres' dtype.
         """
         if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
@@ -249,7 +249,7 @@ class QuadraticEncoding(SeparableEncoding):
         return self.spread.square() / 2 if self.alpha_form == "square" else self.spread
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the heads' `centers` `(N_h, n)`, in pixels, and `alpha` `(N_h,)`."""
+        """Return the heads' `centers` `(N_h, n)` in pixels and their `alpha` `(N_h,)`."""
         return {"centers": self.centers.detach().clone(), "alpha": self.alpha.detach().clone()}
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
@@ -272,7 +272,7 @@ def generalized_quadratic_encoding(delta: Shaped[Tensor, "*B 2"]) -> Shaped[Tens
 def generalized_quadratic_target(
     centers: Float[Tensor, "*B 2"], precision: Float[Tensor, "*B 2 2"]
 ) -> Float[Tensor, "*B 5"]:
-    """Return v of appendix E for heads with centres Delta and precision matrices `Sigma^-1`."""
+    """Return v from appendix E for heads with centres Delta and precision matrices `Sigma^-1`."""
     linear = (precision @ centers.unsqueeze(-1)).squeeze(-1)
     p_11, p_22, p_12 = precision[..., 0, 0], precision[..., 1, 1], precision[..., 0, 1]
     return 0.5 * torch.stack(
@@ -284,7 +284,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
     """The generalised quadratic encoding, whose heads are anisotropic Gaussians. Equation (19).
 
     The scores are `-1/2 (delta - Delta)^T Sigma^-1 (delta - Delta)`. The parameters are `centers`
-    `(N_h, 2)` in pixels and `root` `(N_h, 2, 2)`, the matrices S of `Sigma^-1 = S S^T`. This form
+    `(N_h, 2)` in pixels and `root` `(N_h, 2, 2)`, the matrices S in `Sigma^-1 = S S^T`. This form
     keeps `Sigma^-1` positive semi-definite. S is initialised as I plus noise of standard deviation
     0.01, as in the published code (the paper's N(0, 0.01 I) corresponds to 0.1). Because of the
     cross term delta_1 delta_2, the attention of these heads is not separable.
@@ -311,7 +311,7 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
         return encoding
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the heads' `centers` `(N_h, 2)`, in pixels, and `precision` `(N_h, 2, 2)`."""
+        """Return the heads' `centers` `(N_h, 2)` in pixels and their `precision` `(N_h, 2, 2)`."""
         return {
             "centers": self.centers.detach().clone(),
             "precision": self.precision.detach().clone(),
@@ -329,9 +329,9 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 class LearnedShiftEmbedding(nn.Module):
     """A learned encoding r_delta, with one vector for each row shift and each column shift.
 
-    Section 4.3. The module maps shifts `(..., 2)` to the vectors of their row shift delta_1 and
-    column shift delta_2, concatenated: `(..., 2 * dim)`. It covers the shifts of images up to
-    `height` x `width`.
+    The module maps shifts `(..., 2)` to encodings `(..., 2 * dim)`, which concatenate the vectors
+    of the row shift delta_1 and the column shift delta_2. It covers all shifts in images of up to
+    `height` x `width` pixels. See section 4.3.
     """
 
     def __init__(self, height: int, width: int, dim: int):
@@ -340,12 +340,12 @@ class LearnedShiftEmbedding(nn.Module):
         self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
 
     def axis(self, axis: int, delta: Tensor) -> Tensor:
-        """Return the vectors `(..., dim)` of the shifts `(...)` along one axis.
+        """Return the vectors `(..., dim)` for the shifts `(...)` along one axis.
 
-        On a CPU, raises ValueError for shifts beyond the image.
+        On the CPU, raises ValueError for shifts that exceed the image size.
         """
         size = self.sizes[axis]
-        # On other devices, reading a number would wait for the computation.
+        # On other devices, reading a number would have to wait for the computation.
         reading_is_free = delta.device.type == "cpu" and not torch.compiler.is_compiling()
         if reading_is_free and delta.numel() and int(delta.abs().max()) >= size:
             raise ValueError(
@@ -360,13 +360,13 @@ class LearnedShiftEmbedding(nn.Module):
 
 
 class LearnedRelativeEncoding(SeparableEncoding):
-    """The learned 2D relative encoding of attention that depends only on positions. Section 4.3.
+    """The learned 2D relative encoding for position-only attention. Section 4.3.
 
     The scores v^(h) . r_delta are the last term of equation (8). The embedding has `dim` numbers
     for each row shift and each column shift: floor(D_p / 2) = 200 in the paper, and 400 in the
     published code and by default in `build_model`. v^(h) has a row part and a column part, stored
-    in `targets` as two weights `(N_h, dim)`. Layers may share one embedding r_delta, as in section
-    2.3; the published code has one per layer.
+    in `targets` as two weight matrices `(N_h, dim)`. Layers may share one embedding r_delta, as in
+    section 2.3; the published code uses one per layer.
     """
 
     def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
@@ -393,7 +393,7 @@ def learned_content_scores(
     embedding: LearnedShiftEmbedding,
     scale: float = 1.0,
 ) -> Float[Tensor, "B N_h H W H W"]:
-    """Return the scores of the learned encoding with content, scale * (q . k + q . r_delta).
+    """Return content-based scores with the learned encoding: scale * (q . k + q . r_delta).
 
     The two terms are the first two of equation (8), as in section 4.3. D_k is twice the embedding's
     `dim`. A bias in the queries plays the role of u and v. `scale` is 1 / sqrt(D_k) in the
@@ -411,9 +411,9 @@ def learned_content_parts(
 ) -> tuple[
     Float[Tensor, "B N_h H W H W"], Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]
 ]:
-    """Return the parts of `learned_content_scores`: q . k, and q . r_delta by key row and column.
+    """Return the parts of the scores: q . k, and the key-row and key-column parts of q . r_delta.
 
-    The score of a key is the sum of its three parts. Each part includes the scale.
+    A key's three parts sum to its score in `learned_content_scores`. All include the scale.
     """
     content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
     rows, columns = learned_shift_scores(queries, embedding)
@@ -423,9 +423,9 @@ def learned_content_parts(
 def learned_shift_scores(
     queries: Float[Tensor, "B N_h H W D_k"], embedding: LearnedShiftEmbedding
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
-    """Return q . r_delta, the second term of equation (8), by key row and by key column.
+    """Return the key-row and key-column parts of q . r_delta, the second term of equation (8).
 
-    The parts are not scaled; those for a key's row and column sum to q . r_delta.
+    The two parts for a key sum to q . r_delta. They are not scaled.
     """
     shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
     row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))

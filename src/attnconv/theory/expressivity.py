@@ -14,7 +14,7 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`: the answer, and the residual of each shift."""
+    """The result of `expresses_convolution`: the answer and the residual of each shift."""
 
     expresses: bool
     # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
@@ -22,7 +22,7 @@ class Expressivity(NamedTuple):
 
 
 class HeadCombination(NamedTuple):
-    """The result of `head_combination`: the combinations of heads and their residuals."""
+    """The result of `head_combination`: combinations of heads and their residuals."""
 
     phi: Tensor  # (K_1 * K_2, N_h), or (B * Q, K_1 * K_2, N_h) when each query has its own
     # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each shift
@@ -32,11 +32,11 @@ class HeadCombination(NamedTuple):
 def shift_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
-    """Return the query pixels and each one's one-hot target maps, the rows of E_q in Lemma 3.
+    """Return the query pixels and their one-hot target maps, the rows of E_q in Lemma 3.
 
-    The target of query q and shift Delta is e_{q + Delta}, float64. `border="interior"` keeps only
-    queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the paper.
-    `"zero"` keeps all queries, with an all-zero target if the shift leaves the image, as in a
+    The target for query q and shift Delta is e_{q + Delta}, in float64. `border="interior"` keeps
+    only queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the
+    paper. `border="zero"` keeps all queries; a target outside the image is an all-zero map, as in a
     zero-padded convolution.
     """
     if border not in ("interior", "zero"):
@@ -62,11 +62,11 @@ def head_combination(
     """Return the combinations of heads that come closest to selecting each shift of a kernel.
 
     The combinations are the rows of Phi, which solves E_q = Phi A_q in the least-squares sense.
-    Here A stands for the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
-    images, and E_q for the targets of `shift_targets`. If the solution is exact, a layer with the
-    values W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3 uses one
-    Phi per query (`shared=False`), but a layer has one set of values for all queries. It therefore
-    needs a single Phi for all queries of all images (`shared=True`).
+    Here, A contains the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
+    images, and E_q contains the targets from `shift_targets`. If the solution is exact, a layer
+    with the values W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3
+    uses one Phi per query (`shared=False`), but a layer has one set of values for all queries. It
+    therefore needs a single Phi for all queries of all images (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
@@ -89,15 +89,15 @@ def expresses_convolution(
     shared: bool = True,
     border: str = "interior",
 ) -> Expressivity:
-    """Return whether attention maps can express every convolution of the kernel size. Lemma 3.
+    """Return whether attention maps can express all convolutions of the given size. Lemma 3.
 
-    The maps, constructed or trained, are `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
-    images. The result also contains the residual of each shift, `(K_1, K_2)`. It is the largest
-    distance, over the query pixels of all images, between the shift's one-hot map and the
-    combination of heads that `head_combination` chooses for the shift. A residual is 0 if the
-    combination equals the one-hot map, and about 1 if no head attends to the shift (it can slightly
-    exceed 1). The maps express every such convolution if no residual exceeds `tol`. For `shared`
-    and `border`, see `head_combination` and `shift_targets`.
+    The maps, which may be constructed or trained, are `(N_h, H, W, H, W)`, or
+    `(B, N_h, H, W, H, W)` for several images. The result also contains the residual of each shift,
+    `(K_1, K_2)`. It is the largest distance, over the query pixels of all images, between the
+    shift's one-hot map and the combination of heads that `head_combination` chooses for it. A
+    residual is 0 if the combination equals the one-hot map, and about 1 if no head attends to the
+    shift (it can slightly exceed 1). The maps express all such convolutions if no residual exceeds
+    `tol`. For `shared` and `border`, see `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))
@@ -109,7 +109,7 @@ def _pair(kernel_size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_probabilities(maps: Tensor) -> None:
-    """Raise ValueError unless maps `(..., H, W)` are finite and nonnegative and sum to 1."""
+    """Raise ValueError unless maps `(..., H, W)` contain finite probabilities that sum to 1."""
     expected = (
         "expected probabilities, which are not negative and sum to 1 (apply the softmax first)"
     )

@@ -1,6 +1,6 @@
-"""Pixels, and the shifts between them (sections 2.2 and 2.3 of the paper).
+"""Pixels and the shifts between them (sections 2.2 and 2.3 of the paper).
 
-Letters: n spatial dimensions (1 for sequences, 2 for images), T pixels, rows before columns.
+Letters: n spatial dimensions (1 for sequences, 2 for images), T pixels. Rows come before columns.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from .shapes import Int
 def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"]:
     """Return all pixel positions of a grid in row-major order: `(T, n)`, int64.
 
-    `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, `pixels(T)` those of a
-    sequence.
+    `pixels(H, W)` lists the `T = H * W` positions p = (i, j) of an image, and `pixels(T)` those of
+    a sequence.
     """
     if not sizes or any(size < 1 for size in sizes):
         raise ValueError(f"pixels() got the sizes {sizes}, expected one or more positive integers")
@@ -25,11 +25,11 @@ def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"
 
 
 def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
-    """Return the shifts Delta_K of a kernel in row-major order: `(K_1 * ... * K_n, n)`, int64.
+    """Return a kernel's shifts Delta_K in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
-    Along an axis on which the kernel has K pixels, the shifts are `-((K - 1) // 2), ..., K // 2`,
-    times the dilation. For odd K this is the paper's set. For even K, which the paper does not
-    treat, it is the set that torch's `padding="same"` uses without dilation.
+    Along an axis with K kernel pixels, the shifts are `-((K - 1) // 2), ..., K // 2`, multiplied by
+    the dilation. For odd K, this is the paper's set. For even K, which the paper does not consider,
+    it is the set that torch uses for `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
@@ -42,7 +42,7 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
 
 
 def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
-    """Return the shifts k - q of all pairs of pixels: `(*sizes, *sizes, n)`, query first, int64."""
+    """Return the shift k - q for each pair of pixels: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
@@ -54,7 +54,7 @@ def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{
 
 
 def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """Return all shifts between pixels of a grid, ascending: `(2H - 1, 2W - 1, n)`, int64."""
+    """Return all shifts between grid pixels in ascending order: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

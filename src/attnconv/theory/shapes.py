@@ -1,8 +1,8 @@
 """Shape annotations such as `Float[Tensor, "*B T D_in"]`, which the tests check with jaxtyping.
 
-The names are those of jaxtyping, but here they are aliases of `Annotated`, which serve readers and
-type checkers. `*B` stands for any leading dimensions, `*#B` for dimensions that broadcast, `{size}`
-for an argument's value.
+The names are those of jaxtyping, but here they are aliases of `Annotated`, intended for readers and
+type checkers. `*B` stands for any leading dimensions, `*#B` for dimensions that broadcast, and
+`{size}` for the value of an argument.
 """
 
 from typing import Annotated as Bool

@@ -4,14 +4,14 @@ Theorem 1: a multi-head self-attention layer with N_h heads of dimension D_h, D_
 relative positional encoding of dimension D_p >= 3 can express any convolution with a kernel of
 sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
 
-Proof: `lemma_1` chooses the values for heads that each attend to one shift, equation (10):
-softmax(A^(h))_qk = 1 where k = q + Delta^(h), else 0. `lemma_2` chooses scores whose softmax
-satisfies (10) up to any given error. `convolution_by_attention` applies the layer, equation (4), to
-an image.
+Proof: `lemma_1` chooses the values for heads that each attend to one shift, as in equation (10):
+softmax(A^(h))_qk is 1 if k = q + Delta^(h), and 0 otherwise. `lemma_2` chooses scores whose softmax
+satisfies (10) up to any given error. `convolution_by_attention` applies the resulting layer,
+equation (4), to an image.
 
-Error bounds: `softness_bound` bounds the error for a finite alpha, the sharpness of the heads;
-`sufficient_alpha` returns an alpha for a given error; and `hard_alpha` returns one at which
-attention computed in floating point satisfies (10) exactly.
+Error bounds: `softness_bound` bounds the error for a finite sharpness alpha of the heads,
+`sufficient_alpha` returns an alpha for a given error, and `hard_alpha` returns an alpha for which
+floating-point attention satisfies (10) exactly.
 
 Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by shift as in `attention.convolution`,
 N_h = K_1 K_2 heads, H x W pixels, T pixels of the padded image.
@@ -33,7 +33,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Heads(NamedTuple):
-    """The parameters of the layer in Theorem 1, which has one head per shift of the kernel."""
+    """The parameters of the layer in Theorem 1, which has one head per kernel shift."""
 
     centers: Tensor  # Delta^(h), (N_h, 2), in pixels
     v: Tensor  # v^(h) of equation (9), (N_h, 3)
@@ -44,9 +44,9 @@ class Heads(NamedTuple):
 def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
     """Return `W_val` and `W_out` for heads that each attend to one shift of the kernel.
 
-    Under equation (10), the layer's output at q is the sum over heads of X_{q + Delta^(h)} W^(h)
-    with W^(h) = W_val^(h) W_out^(h), equation (11). This sum is the convolution if W^(h) is the
-    kernel's matrix at the shift Delta^(h). Here W_val^(h) is that matrix and W_out^(h) is an
+    Under equation (10), the layer's output at q is the sum over heads of X_{q + Delta^(h)} W^(h),
+    where W^(h) = W_val^(h) W_out^(h) (equation 11). This sum is the convolution if W^(h) is the
+    kernel's matrix at the shift Delta^(h). Here, W_val^(h) is that matrix and W_out^(h) is the
     identity, so `W_val` is `(N_h, D_in, D_out)` and `W_out` is `(N_h * D_out, D_out)`.
     """
     W_val = W.flatten(0, 1)
@@ -54,7 +54,7 @@ def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
 
 
 def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h 3"]:
-    """Return the vectors v^(h) that make head h attend to the shift Delta^(h). Equation (9).
+    """Return vectors v^(h) that make each head h attend to the shift Delta^(h). Equation (9).
 
     The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant.
     The larger alpha is, the closer the softmax is to the one-hot attention of equation (10).
@@ -63,9 +63,9 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 
 
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
-    """Return the parameters with which self-attention computes the convolution with kernel W.
+    """Return parameters for which self-attention computes the convolution with kernel W.
 
-    There is one head per shift. The default `alpha` is `hard_alpha` of W's dtype.
+    There is one head per shift. The default `alpha` is `hard_alpha(W.dtype)`.
     """
     centers = shift_set(W.shape[:2]).to(W)
     v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
@@ -75,10 +75,10 @@ def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None
 def quadratic_scores(
     v: Float[Tensor, "N_h 3"], height: int, width: int
 ) -> Float[Tensor, "N_h {height}*{width} {height}*{width}"]:
-    """Return the scores v^(h) . r_delta of all pairs of pixels. Equation (9), Lemma 2.
+    """Return the scores v^(h) . r_delta for all pairs of pixels. Equation (9), Lemma 2.
 
-    They are the last term of equation (8); W_qry = W_key = 0 removes the others. For integer
-    centres and alpha they are integers, exact in float32 up to 2^24 and in float64 up to 2^53.
+    They are the last term of equation (8); W_qry = W_key = 0 removes the other terms. For integer
+    centres and alpha, they are integers, exact in float32 up to 2^24 and in float64 up to 2^53.
     """
     r = quadratic_encoding(relative_shifts(height, width).to(v))  # (H, W, H, W, 3)
     return torch.einsum("hp,qkp->hqk", v, r.flatten(2, 3).flatten(0, 1))
@@ -92,9 +92,9 @@ def convolution_by_attention(
 ) -> Float[Tensor, "*B H W D_out"]:
     """Return the zero-padded convolution of an image, computed by self-attention. Theorem 1.
 
-    The layer has the parameters of `heads_for` and the output bias b. The image is padded and the
-    output cropped. Equation (10) cannot hold at a border query, whose target pixel is missing, but
-    in the padded image every pixel of X is an interior query.
+    The layer has the parameters from `heads_for` and the output bias b. Equation (10) cannot hold
+    for a border query whose target pixel is missing. The image is therefore padded, so that every
+    pixel of X is an interior query, and the output is cropped.
     """
     heads = heads_for(W, alpha)
     height, width = X.shape[-3:-1]
@@ -108,7 +108,7 @@ def convolution_by_attention(
 
 
 def hard_alpha(dtype: torch.dtype) -> int:
-    """Return the smallest integer alpha at which a neighbour's weight `e^-alpha` rounds to zero.
+    """Return the smallest integer alpha for which a neighbour's weight `e^-alpha` rounds to zero.
 
     A head whose centre is a pixel of the image then has one-hot attention in `dtype`, so Lemma 2
     holds without taking a limit. A positive number rounds to zero if it is less than s / 2, where s
@@ -127,11 +127,11 @@ def softness_bound(
     """Return a bound on the error of each output channel of `convolution_by_attention`.
 
     The bound, in float64, is 8 exp(-alpha) times `largest` times the sum of the channel's absolute
-    weights. It holds for images whose pixels, including the padding, are at most `largest` in
-    absolute value, and it ignores rounding. The proof (`theorem_1_gap` in proofs/) uses the facts
-    that a head's attention to all pixels but its centre sums to at most 4 exp(-alpha), and that
-    moving a mass m changes the head's average by at most 2 m `largest`. Raises ValueError unless
-    alpha, `largest` and the kernel are finite, and alpha and `largest` are nonnegative.
+    weights. It holds for images whose values, including the padding, are at most `largest` in
+    absolute value, and it ignores rounding. The proof (`theorem_1_gap` in proofs/) uses two facts:
+    a head's attention to pixels other than its centre sums to at most 4 exp(-alpha), and moving a
+    mass m changes the head's average by at most 2 m `largest`. Raises ValueError unless alpha,
+    `largest` and the kernel are finite and alpha and `largest` are nonnegative.
     """
     for name, value in {"alpha": alpha, "largest": largest}.items():
         if not 0 <= value < math.inf:
@@ -143,9 +143,9 @@ def softness_bound(
 
 
 def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: float) -> float:
-    """Return an alpha at which `convolution_by_attention` errs by less than `gap`.
+    """Return an alpha for which the error of `convolution_by_attention` is less than `gap`.
 
-    The bound holds for every output channel. For the other arguments, see `softness_bound`. Any
+    The bound holds for every output channel. See `softness_bound` for the other arguments. Any
     larger alpha also suffices (`theorem_1_alpha` in proofs/). The result is 0 for an all-zero
     kernel. Raises ValueError unless `gap` is positive and all arguments are finite.
     """

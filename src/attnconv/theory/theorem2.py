@@ -17,11 +17,11 @@ def attention_by_convolution(
 ) -> Float[Tensor, "*B H W D"]:
     """Return the weighted averages softmax(A) X of one head with scores A_qk = s(k - q).
 
-    `scores` contains s for each shift between two pixels, in ascending order. With kappa = exp(s),
-    the result is (kappa * X) / (kappa * 1): the zero-padded convolution of the image divided by the
-    zero-padded convolution of an image of ones.
+    `scores` contains s for all shifts between pixels, in ascending order. With kappa = exp(s), the
+    result is (kappa * X) / (kappa * 1): the zero-padded convolution of the image with kappa,
+    divided by that of an image of ones.
     """
-    kernel = (scores - scores.max()).exp()  # a constant cancels
+    kernel = (scores - scores.max()).exp()  # the constant cancels
     numerator = convolution(X, kernel[..., None, None] * torch.eye(X.shape[-1]).to(X))
     border_factor = convolution(torch.ones_like(X[..., :1]), kernel[..., None, None])
     return numerator / border_factor

@@ -1,1 +1,1 @@
-"""Code that trains a model from the parameters of a run and writes the run's record."""
+"""Code that trains a model with a run's parameters and writes the run's record."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, from which it can be resumed.
+"""Checkpoints from which a training run can be resumed.
 
 The two newest are kept, so that the run survives a damaged file or a full disk.
 """
@@ -17,16 +17,16 @@ KEPT = 2
 
 @dataclass
 class Progress:
-    """A run's progress and results so far. Times are in seconds and include all resumed parts."""
+    """A run's progress and results so far, with times in seconds that include all resumed parts."""
 
     epoch: int = 0  # epochs completed
-    step: int = 0  # steps completed in the following epoch
+    step: int = 0  # steps completed in the current epoch
     metrics: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     training_seconds: float = 0.0
     times_resumed: int = 0
-    parent: dict[str, Any] | None = None  # the run from which it started, and how
-    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs completed
+    parent: dict[str, Any] | None = None  # the run from which this one started, and how
+    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epoch
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class Checkpoint:
     parameters: dict[str, Any]  # those that identify the run
     progress: Progress
     weights: dict[str, Tensor]
-    optimizer: dict[int, dict[str, Tensor]]  # by the number of the parameter
-    losses: Tensor  # of each step of the epoch, summed over all processes
-    hits: Tensor  # images of the epoch classified correctly, over all processes
-    heads: list[int] | None = None  # number in each layer, for a pruned model
+    optimizer: dict[int, dict[str, Tensor]]  # by parameter number
+    losses: Tensor  # of each step in the epoch, summed over all processes
+    hits: Tensor  # correctly classified images in the epoch, over all processes
+    heads: list[int] | None = None  # heads in each layer of a pruned model
     path: Path | None = None
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the last epoch of the run is complete."""
+        """Whether the last epoch of the run is complete."""
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the contents of the checkpoint's file: tensors by name, and JSON metadata."""
+        """Return the contents of the checkpoint file: tensors by name, and JSON metadata."""
         parts = {"model": self.weights, "epoch": {"losses": self.losses, "hits": self.hits}}
         parts |= {f"optimizer.{number}": entry for number, entry in self.optimizer.items()}
         parts |= {f"snapshot.{epoch}": entry for epoch, entry in self.progress.snapshots.items()}
@@ -58,7 +58,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint file. Raises DamagedFile if its content is not what was written."""
+        """Read a checkpoint file; raise DamagedFile if its content is not what was written."""
         tensors, metadata = read_tensors(path)
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoint files `step-<number of steps>.safetensors` of a run, which contain no code."""
+    """A run's checkpoint files, `step-<number of steps>.safetensors`, which contain no code."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -93,7 +93,7 @@ class Checkpoints:
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:
         """Write a checkpoint after `steps` steps, and remove all but the two newest.
 
-        Returns whether writing succeeded; a failure, as on a full disk, only causes a warning.
+        Returns whether writing succeeded; a failure, such as a full disk, only causes a warning.
         """
         path = self.folder / f"step-{steps:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
@@ -113,14 +113,14 @@ class Checkpoints:
         return True
 
     def weights_path(self, epoch: int) -> Path:
-        """Return the path of the weights stored after an epoch, from which other runs start."""
+        """Return the path of the weights stored after an epoch, from which other runs can start."""
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Store the weights after an epoch, with the run's parameters `run`; warn if this fails."""
+        """Store the weights after an epoch with the parameters of the run; warn if this fails."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:
-        """Remove all checkpoints and weights from the folder."""
+        """Remove all checkpoints and stored weights from the folder."""
         for path in [*self.paths(), *self.folder.glob("epoch-*.safetensors")]:
             path.unlink(missing_ok=True)

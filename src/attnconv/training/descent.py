@@ -1,4 +1,4 @@
-"""Gradient descent that moves nine heads to a kernel's pixels: scene 2 of the explorer's stage."""
+"""Gradient descent that moves nine heads to a kernel's pixels, for scene 2 of the stage."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from ..theory.grid import shift_set
 
-REACH = 6  # offsets of the window go from -6 to 6
+REACH = 6  # the window's offsets range from -6 to 6
 STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA = 1500, 3e-2, 1e-2, 1.0, 0.25
 
 
 @dataclass(frozen=True)
 class Descent:
-    """The states of nine heads in a gradient descent, before each step and after the last one.
+    """The states of nine heads during gradient descent, before each step and after the last one.
 
     `centers` `(steps + 1, 9, 2)` are in pixels, and `alphas` have the shape `(steps + 1, 9)`.
     `values` `(steps + 1, 9, 9)` are the weights of the heads (second axis) in each filter (third
@@ -33,8 +33,8 @@ class Descent:
 def find_positions(centers: Tensor, steps: int = STEPS) -> Descent:
     """Train nine quadratic heads, initially at `centers` `(9, 2)`, to compute one-pixel filters.
 
-    The loss is the squared error of a filter over a window of 13 x 13 offsets, averaged over the
-    nine filters: their expected squared error on white noise. The optimizer is AdamW with a cosine
+    The loss is the mean over the nine filters of the squared error on a window of 13 x 13 offsets,
+    which is a filter's expected squared error on white noise. The optimizer is AdamW with a cosine
     schedule to zero; weight decay applies only to the values, which start at zero.
     """
     offsets, shifts = torch.arange(-REACH, REACH + 1).double(), shift_set((3, 3))

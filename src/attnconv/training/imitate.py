@@ -1,4 +1,4 @@
-"""Training of attention heads to imitate a convolution, for chapter 8."""
+"""Train attention heads to imitate a convolution (chapter 8)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from ..theory.encodings import QuadraticEncoding
 
 @dataclass(frozen=True)
 class Imitation:
-    """An attention layer trained to imitate a convolution, with the history of its training.
+    """An attention layer trained to imitate a convolution, with its training history.
 
-    `centers` `(steps + 1, N_h, 2)` are the centres of the heads before each step and after the
-    last one; `errors` `(steps,)` are the relative errors before each step.
+    `centers` `(steps + 1, N_h, 2)` are the centres of the heads before each step and after the last
+    one; `errors` `(steps,)` are the relative errors before each step.
     """
 
     layer: PositionAttention
@@ -31,11 +31,11 @@ def imitate_convolution(
 ) -> Imitation:
     """Train K * K heads with random initial centres to reproduce a K x K convolution's output.
 
-    The data are random crops, `crop` pixels a side, of an image `(H, W, C)`. The optimizer is Adam,
-    with learning rates that fall to zero on a cosine schedule, from 3e-2 for centres and spreads
-    and from 1e-2 for the values. The values are initialised at zero (or by torch's default) and are
-    the only parameters with weight decay. The error ||attention - convolution|| / ||convolution||
-    excludes the border of a crop, where attention and a zero-padded convolution differ.
+    The data are random crops of an image `(H, W, C)`, `crop` pixels on a side. Adam's learning
+    rates fall to zero on a cosine schedule, from 3e-2 for centres and spreads and from 1e-2 for the
+    values. The values are initialised to zero (or by torch's default) and are the only parameters
+    with weight decay. The error ||attention - convolution|| / ||convolution|| excludes the border
+    of each crop, where attention and a zero-padded convolution differ.
     """
     return imitate_convolutions([conv], image, [parameters], crop)[0]
 
@@ -43,11 +43,11 @@ def imitate_convolution(
 def imitate_convolutions(
     convs: Sequence[nn.Conv2d], image: Tensor, runs: Sequence[ImitationParameters], crop: int = 12
 ) -> list[Imitation]:
-    """Train several layers side by side, each to imitate its own convolution, on the same crops.
+    """Train several layers side by side on the same crops, each to imitate its own convolution.
 
-    The crops are drawn with the seed of the first of `runs`. The layers do not influence one
-    another: their losses are summed, and Adam updates each parameter separately. All must have the
-    same number of steps, kernel size and numbers of channels.
+    The crops are drawn with the seed of the first run. The layers do not influence one another:
+    their losses are summed, and Adam updates each parameter separately. All runs must have the same
+    number of steps and kernel size, and all convolutions the same numbers of channels.
     """
     layers = [_start(conv, run) for conv, run in zip(convs, runs, strict=True)]
     own = [cast(QuadraticEncoding, layer.encoding) for layer in layers]
@@ -75,7 +75,7 @@ def imitate_convolutions(
         gap, scale = (ours - target).flatten(1), target.flatten(1)
         optimizer.zero_grad()
         (gap.square().mean(dim=1) / scale.square().mean(dim=1)).sum().backward()
-        for value in (weight, bias):  # the decay of AdamW, with a separate rate for each imitation
+        for value in (weight, bias):  # AdamW's weight decay, with a separate rate for each layer
             value.data *= (1 - schedule.get_last_lr()[1] * decay).view(-1, *(1,) * (value.ndim - 1))
         optimizer.step()
         schedule.step()

@@ -1,7 +1,7 @@
-"""The training loop, which takes a run from its start, over epochs and steps, to its record.
+"""The training loop, which carries out a run from its start to its final record.
 
-All random numbers of a step depend only on the seed, the epoch and the step (and, for dropout, on
-the process). On a CPU, a run that was killed and resumed therefore gives bit-for-bit the same
+All random numbers in a step depend only on the seed, the epoch and the step (and, for dropout, on
+the process). On a CPU, a run that is killed and resumed therefore gives bit-for-bit the same
 numbers as an uninterrupted one.
 """
 
@@ -33,7 +33,7 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-# pixels or position scores, which change more than weights do and have no weight decay
+# in pixels or position scores, which change more than weights do and have no weight decay
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
@@ -57,13 +57,13 @@ class Run:
 
 
 def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
-    """Train a model, or continue an interrupted run, and write its record.
+    """Train a model, or continue an interrupted run, and write the run's record.
 
-    Equal parameters on the same machine give equal metrics; on a CPU, they agree bit for bit. If
-    `processes` is more than 1, the function starts them itself, even from a notebook, unless
-    torchrun or accelerate launch already has. Raises ValueError if the folders contain a
-    different run, RuntimeError if the loss is not finite, and `Interrupted` after SIGINT or
-    SIGTERM.
+    On the same machine, equal parameters give equal metrics; on a CPU, the metrics agree bit for
+    bit. If `parameters.processes` is greater than 1, the function starts these processes, even from
+    a notebook, unless torchrun or accelerate launch has already done so. Raises ValueError if the
+    folders contain a different run, RuntimeError if the loss is not finite, and `Interrupted` after
+    SIGINT or SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
         launch(train, (parameters, dataset), parameters.processes, parameters.device)
@@ -95,7 +95,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 
 class Training:
-    """A training run in progress. Only the loop changes its model, optimizer and progress."""
+    """A training run in progress; only the loop changes its model, optimizer and progress."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
@@ -103,7 +103,7 @@ class Training:
         self.parameters, self.data, self.processes = parameters, data, processes
         self.checkpoints, self.device = Checkpoints(parameters.checkpoint_folder), processes.device
         self.steps = math.ceil(len(data.train) / parameters.batch_size)  # per epoch
-        # one for each step of this epoch, summed over its images
+        # one for each step of this epoch, summed over the step's images
         self.losses = torch.zeros(self.steps, device=self.device)
         self.hits = torch.zeros((), dtype=torch.int64, device=self.device)
         self.progress = Progress(parent=origin.parent)
@@ -115,7 +115,7 @@ class Training:
             groups = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict({"state": found.optimizer, "param_groups": groups})
             lay_out_as_parameters(self.optimizer)
-            if processes.is_main:  # they are sums over the processes
+            if processes.is_main:  # the stored values are sums over the processes
                 self.losses.copy_(found.losses)
                 self.hits.copy_(found.hits)
         self._expect_one_position()
@@ -134,9 +134,9 @@ class Training:
     # --- the loop ---
 
     def run(self, received: list[int], keep_after: Collection[int] = ()) -> None:
-        """Train up to the last epoch and write checkpoints; stop early once a signal is `received`.
+        """Train to the last epoch and write checkpoints; stop early once a signal is `received`.
 
-        After each epoch in `keep_after`, the weights are stored so that other runs can start there.
+        After each epoch in `keep_after`, the weights are stored for other runs to start from.
         """
         progress, every = self.progress, self.parameters.checkpoint_every
         if not progress.snapshots:  # a new run
@@ -166,7 +166,7 @@ class Training:
             self.recorder.partial("running", progress)
 
     def finish(self, measured: Mapping[str, Any]) -> RunRecord:
-        """Write and return the complete record, with what was `measured` on the trained model."""
+        """Write and return the complete record, including the values `measured` after training."""
         if measured:
             self.progress.parent = {**(self.progress.parent or {}), **measured}
         return self.recorder.finish(self.progress)
@@ -187,10 +187,10 @@ class Training:
             yield index, corner, mirrored, len(whole[0])
 
     def train_step(self, index: Tensor, corner: Tensor, mirrored: Tensor, size: int) -> None:
-        """Perform one step on this process's share of a batch of `size` images.
+        """Perform one training step on this process's share of a batch of `size` images.
 
-        The images of the share, `index` `(n,)`, are cropped at `corner` `(n, 2)` and mirrored where
-        `mirrored` `(n,)` is true.
+        The share consists of the images with the indices `index` `(n,)`, cropped at `corner`
+        `(n, 2)` and mirrored where `mirrored` `(n,)` is true.
         """
         epoch, step = self.progress.epoch, self.progress.step
         torch.manual_seed(self._seed("step", epoch, step, self.processes.index))
@@ -222,7 +222,7 @@ class Training:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def evaluate(self) -> tuple[float, float]:
-        """Return the test cross-entropy and accuracy, for which the processes share the images."""
+        """Return the test cross-entropy and accuracy, computed jointly by all processes."""
         precision = self.parameters.precision
         return evaluate(self.forward, self.data.test, precision, self.processes)
 
@@ -247,7 +247,7 @@ class Training:
         self.bar.set_postfix(shown)
 
     def _keep_state(self, keep_after: Collection[int]) -> None:
-        """If due, store a snapshot of the heads for the record, and the weights for other runs."""
+        """Store a snapshot of the heads and, for other runs, the weights, if they are due."""
         epoch = self.progress.epoch
         if epoch in keep_after and self.processes.is_main:
             identity = self.parameters.identity()
@@ -288,7 +288,7 @@ class Training:
             how = how if self.parameters.resume else "resume = True continues from it"
             written = f"{what} written; {how}"
         self.recorder.partial("stopped", self.progress)
-        self.processes.wait()  # else the first to end would seem to fail, and the rest be killed
+        self.processes.wait()  # else an early exit would look like a failure and end the rest
         number = received[0] if received else signal.SIGTERM
         where = f"epoch {self.progress.epoch + 1}, step {self.progress.step}"
         raise Interrupted(f"stopped by {signal.Signals(number).name} in {where}; {written}", number)
@@ -306,7 +306,7 @@ class Training:
         self.micro_batch = self.parameters.micro_batch or fitting
         self.forward: nn.Module = self.model
         if (mode := self.parameters.compile) != "off":
-            torch.compiler.reset()  # the compiled code of other models counts towards a limit
+            torch.compiler.reset()  # code compiled for other models counts towards a limit
             self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
         self.network, self.without_exchange = self.forward, nullcontext
         if self.processes.count > 1:
@@ -346,7 +346,7 @@ def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.O
     """Return an SGD or AdamW optimizer with parameter groups for positions and normalisation.
 
     Position parameters have their own learning rate and no weight decay. The shifts of batch
-    normalisation also have their own learning rate, but the same weight decay per step.
+    normalisation have their own learning rate but the same weight decay per step as the weights.
     """
     position = [p for name, p in model.named_parameters() if name.endswith(POSITION_PARAMETERS)]
     norms = [m.bias for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -375,7 +375,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
     """Give the tensors in an optimizer's state the same strides as its parameters.
 
-    Files do not store strides, but fused optimizers need them on a GPU, where the layout is
+    Files do not store strides, but fused optimizers need them on a GPU, where parameters are
     channels-last.
     """
     for parameter, state in optimizer.state.items():
@@ -385,12 +385,12 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images of a batch to process at a time, in parts of about equal size.
+    """Return how many images of a batch to process at a time, in parts of similar size.
 
-    On a CPU, memory access dominates the time of a step, so the largest tensor of a layer, the
-    values of all heads, is limited to 32 MiB. The whole batch is processed at once on other
-    devices, and also on a CPU if its images share random numbers or statistics (attention dropout,
-    batch normalisation).
+    On a CPU, memory access dominates the time of a step, so a layer's largest tensor, which holds
+    the values of all heads, is limited to 32 MiB. The whole batch is processed at once on other
+    devices, and also on a CPU if its images share random numbers (attention dropout) or statistics
+    (batch normalisation).
     """
     whole, heads = math.ceil(parameters.batch_size / processes.count), heads_per_layer(model)
     if processes.device.type != "cpu" or parameters.attention_dropout or not heads:

@@ -1,4 +1,4 @@
-"""Use of the machine: its device and memory, several processes, and signals that stop a run."""
+"""Use of the machine: its device and memory, multiple processes, and signals that stop a run."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 @dataclass(frozen=True)
 class Processes:
-    """The current process, which trains a model alone or together with others."""
+    """The index and device of this process, and the number of processes training the model."""
 
     index: int
     count: int
@@ -30,7 +30,7 @@ class Processes:
 
     @classmethod
     def join(cls, device: str) -> "Processes":
-        """Join the processes that torchrun, accelerate launch or `launch` started, if any."""
+        """Join the processes started by torchrun, accelerate launch or `launch`, if any."""
         kind = device_type(device)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             state = PartialState(cpu=kind == "cpu")
@@ -39,23 +39,23 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is the process that writes the files."""
+        """Whether the current process is the one that writes files."""
         return self.index == 0
 
     def total(self, value: Tensor) -> Tensor:
-        """Return the sum of a tensor over the processes, computed in place."""
+        """Return the sum of a tensor over all processes, computed in place."""
         if self.count > 1:
             torch.distributed.all_reduce(value)
         return value
 
     def each(self, value: int) -> list[int]:
-        """Return the value that each process passes here, in the order of the processes."""
+        """Return the values that all processes pass to this method, in process order."""
         values = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         values[self.index] = value
         return self.total(values).tolist()
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Return the model on this process's device, in the layout that is fastest there."""
+        """Return a model moved to this process's device, in the layout that is fastest there."""
         if self.device.type == "cuda" and self.count > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         if self.device.type == "cuda" or getattr(model, "channels_last", False):
@@ -69,8 +69,8 @@ class Processes:
 
 
 def device_type(device: str) -> str:
-    """Resolve `auto`, and return cuda or cpu. Raises ValueError for cuda if there is no GPU."""
-    # query the driver without starting CUDA, which forked processes could not use afterwards
+    """Return cuda or cpu, resolving `auto`; raise ValueError for cuda if there is no GPU."""
+    # query the driver without initialising CUDA, which forked processes could not use afterwards
     there = is_cuda_available()
     if device == "cuda" and not there:
         raise ValueError(
@@ -92,7 +92,7 @@ def launch(function: Callable[..., Any], arguments: tuple, count: int, device: s
         port = str(probe.getsockname()[1])
     try:
         notebook_launcher(function, arguments, num_processes=count, use_port=port)
-    except SignalException as stop:  # the launcher has informed the processes and waited for them
+    except SignalException as stop:  # the launcher has notified the processes and waited for them
         raise Interrupted(f"stopped by {stop.sigval.name}", stop.sigval) from None
 
 
@@ -100,7 +100,7 @@ def keep_freed_memory() -> None:
     """Make glibc keep the memory of freed tensors for the next step.
 
     By default, glibc returns large blocks to the system and requests them again page by page; in
-    our measurements, this takes about a quarter of the time of a step. With other C libraries, the
+    our measurements, this takes about a quarter of the time of a step. With other C libraries, this
     function does nothing.
     """
     with suppress(OSError, AttributeError):
@@ -110,7 +110,7 @@ def keep_freed_memory() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when SIGINT or SIGTERM (number `signal`) has stopped training after a whole step."""
+    """Raised when SIGINT or SIGTERM (in `signal`) has stopped training at the end of a step."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -119,7 +119,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Hold back SIGINT and SIGTERM, so that the current training step can finish and be saved.
+    """Hold back SIGINT and SIGTERM so that the current training step can finish and be saved.
 
     Yields the list of the signal numbers received so far. A signal may arrive twice (from the
     scheduler and through the launcher), so only a SIGINT that arrives more than two seconds after

@@ -1,8 +1,8 @@
 """The origin of a run: the model and the state from which it starts.
 
-A run starts from scratch, from its own checkpoint, from a trained parent without its
-degenerate heads, or from a CNN that is trained further, unchanged or as attention. A finished run
-is returned unchanged.
+A run starts from scratch, from its own checkpoint, from a trained parent whose degenerate heads are
+pruned, or from a CNN that is trained further, either unchanged or converted to attention. A
+finished run is returned unchanged.
 """
 
 import warnings
@@ -26,16 +26,16 @@ from .checkpoint import Checkpoint, Checkpoints
 from .machine import Processes
 from .recorder import evaluate
 
-# the parameters in which the parent of a pruned run must match it
+# the parameters by which a pruned run recognises its parent's checkpoint
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The model with which a run starts, and where the model comes from.
+    """The model with which a run starts, and where it comes from.
 
-    `parent` is what the record says about the run that trained the model. `checkpoint` is the
-    checkpoint from which the run continues. Either is None if there is none.
+    `parent` is the record's description of the run that trained the model, and `checkpoint` is the
+    checkpoint from which the run continues. Either is None if it does not exist.
     """
 
     model: nn.Module
@@ -49,10 +49,10 @@ class Origin:
 def earlier_run(
     parameters: RunParameters, processes: Processes
 ) -> tuple[RunRecord | None, Checkpoint | None]:
-    """Return the record of a run, if it has already finished, and the run's newest checkpoint.
+    """Return a run's record, if the run has already finished, and its newest checkpoint.
 
-    Either is None if it does not exist. Without `resume`, the checkpoints are removed, and both are
-    None. Damaged files cause a warning. Raises ValueError for files of a different run.
+    Either is None if it does not exist. If `resume` is false, the checkpoints are removed and both
+    are None. Damaged files cause a warning. Raises ValueError for files from a different run.
     """
     record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
     if not parameters.resume:
@@ -64,7 +64,7 @@ def earlier_run(
         _expect_same_run(parameters, record.info.parameters, record.folder)
     except FileNotFoundError:
         pass
-    except DamagedFile as error:  # such as a file that was being written when the run was killed
+    except DamagedFile as error:  # such as a file still being written when the run was killed
         warnings.warn(f"{error}; it will be rewritten", stacklevel=2)
     if checkpoint := checkpoints.read():
         _expect_same_run(parameters, checkpoint.parameters, checkpoint.path)
@@ -74,7 +74,7 @@ def earlier_run(
 
 def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Path | None) -> None:
     ours = parameters.identity()
-    # a parameter that was added after the file was written has its default
+    # parameters added after the file was written have their defaults
     given = RunParameters.defaults() | other
     theirs = {name: value for name, value in given.items() if name not in Place.names()}
     differences = ", ".join(
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the parameters of a pruned model's parent if it has yet to be trained, else None."""
+    """Return the parameters of a pruned model's parent if it must be trained first, else None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -163,7 +163,7 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
 
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
-    """Return the epochs after which a run stores its weights, from which other runs start."""
+    """Return the epochs after which a run stores its weights for other runs to start from."""
     return {
         round(spec.start.share * parameters.epochs)
         for spec in SPECS.values()
@@ -201,10 +201,10 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
 
 
 def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return what the record of a run stores about the trained model besides its accuracy.
+    """Return the measures of a trained model, besides its accuracy, that its run record stores.
 
-    For an arm with attention, this is the distance of each layer from its nearest convolution, and
-    the accuracy with these convolutions in place of the layers. For other models, it is empty.
+    For an arm with attention, these are each layer's distance from its nearest convolution and the
+    accuracy with these convolutions in place of the layers. For other models, there are none.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

@@ -24,14 +24,14 @@ from ..runs.select import Records
 from ..store import REPOSITORY
 from .loop import train
 
-#: The parts of the package that determine the numbers and the record of a run.
+#: The parts of the package that determine a run's numbers and record.
 COMPUTING = ("theory", "layers", "models", "store.py", "data", "runs", "measures", "training")
 
 
 def quick_run(model: str, seed: int = 0) -> RunRecord:
     """Return the record of a model's quick run on digits.
 
-    The record is read if this version of the code has already created it on this machine.
+    If this version of the code has already created the record on this machine, it is read.
     Otherwise, the model is trained.
     """
     parameters = _parameters(model, seed)
@@ -45,7 +45,7 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
-    """Return the records of several models' quick runs, two at a time if there are two cores."""
+    """Return several models' quick runs, computing two at a time if there are two cores."""
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         # the last of MODELS takes longest, so it starts first
         runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
@@ -53,7 +53,7 @@ def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
-    """Return a model's first record in `records` or, if there is none, that of its quick run."""
+    """Return a model's first run in `records`, or its quick run if there is none."""
     return next(iter(records.of(model)), None) or quick_run(model, seed)
 
 
@@ -86,7 +86,7 @@ def _folder() -> Path:
 
 
 def remove_old_runs() -> None:
-    """Remove quick runs that are more than a day old and from other versions of the code."""
+    """Remove quick runs by other versions of the code that are more than a day old."""
     for other in _folder().parent.glob("quick-*"):
         if other != _folder() and time.time() - other.stat().st_mtime > 86_400:
             shutil.rmtree(other, ignore_errors=True)
@@ -96,7 +96,7 @@ def remove_old_runs() -> None:
 def _alone(parameters: RunParameters) -> Iterator[None]:
     """Hold the lock of a run while computing on one thread and printing nothing.
 
-    Chapters are executed side by side, and a run would print the names of folders on this machine.
+    Chapters are executed side by side, and a run would otherwise print the names of local folders.
     Small arrays do not benefit from a second thread, and the numbers must not depend on the number
     of threads.
     """
@@ -112,7 +112,7 @@ def _alone(parameters: RunParameters) -> Iterator[None]:
 
 
 def digest(package: Path) -> str:
-    """Return a hash of the library versions, the machine and the code that computes runs."""
+    """Return a hash of the library versions, the processor and the code that computes runs."""
     libraries = ("torch", "torchvision", "numpy", "scikit-learn", "accelerate")
     versions = [f"{name} {metadata.version(name)}" for name in libraries]
     whole = hashlib.sha256(repr((versions, sys.version_info[:2], processor())).encode())

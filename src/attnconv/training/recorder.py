@@ -1,4 +1,4 @@
-"""Evaluation of a model on images, and the writing of a run's record."""
+"""Evaluate a model on images, and write the record of a run."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from ..runs.weights import write_weights
 from .checkpoint import Progress
 from .machine import Processes, autocast
 
-# in bytes; a longer history of the heads keeps a snapshot only every second or third epoch
+# in bytes; a larger history keeps a snapshot of the heads only every second or third epoch
 SNAPSHOTS_SIZE = 2_000_000
 TABLES_SIZE = 150_000  # for the biases of vision transformers, of which there are many runs
 
@@ -37,8 +37,8 @@ def evaluate(
     """Return the mean cross-entropy and the accuracy of a model on the images of `batches`.
 
     The accuracy is the share of images whose largest logit is that of the label. If `first` is
-    given, only that many images, from the start, are used. If `processes` is given, the images are
-    divided among them. The model's training or evaluation mode is restored.
+    given, only the first `first` images are used. If `processes` is given, the images are divided
+    among the processes. At the end, the model is returned to its original mode.
     """
     device, count = batches.labels.device, first or len(batches)
     mine = torch.arange(count, device=device)
@@ -54,7 +54,7 @@ def evaluate(
 
 
 def snapshot_interval(model: nn.Module, epochs: int) -> int:
-    """Return the number of epochs between a record's snapshots, chosen to limit its size."""
+    """Return the number of epochs between snapshots, chosen to limit the size of the record."""
     values = snapshot(model)
     size = sum(value.numel() * value.element_size() for value in values.values())
     limit = TABLES_SIZE if "layer1.table" in values else SNAPSHOTS_SIZE
@@ -62,7 +62,7 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """Writes the record of a run, in the first process only."""
+    """Writes the record of a run, but only in the first process."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
@@ -72,7 +72,7 @@ class Recorder:
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:
-        """Write an unfinished run's record, without attention; only warn if this fails.
+        """Write an unfinished run's record, without attention; only warn if writing fails.
 
         `status` is "running" or "stopped".
         """

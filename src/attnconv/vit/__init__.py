@@ -1,4 +1,4 @@
-"""Functions that start timm's vision transformers as convolutions and read their attention.
+"""Functions that initialise timm's vision transformers as convolutions and read their attention.
 
-timm is an optional dependency, which is imported only when a function is called.
+timm is an optional dependency and is imported only when a function is called.
 """

@@ -1,12 +1,12 @@
-"""Start a plain vision transformer as a convolution, through its absolute position encoding.
+"""Start a plain vision transformer as a convolution through its absolute position encoding.
 
 Quadratic attention needs a head dimension of 3 and, for a token at position k, the four numbers 1,
 k_1, k_2 and ||k||^2. With the query (1, q_1 + Delta_1, q_2 + Delta_2) and the key alpha (-||k||^2,
 2 k_1, 2 k_2), the score is -alpha ||k - q - Delta||^2 plus a term that depends only on the query,
 which the softmax ignores (`theorem_1_absolute` in proofs/).
 
-A LayerNorm before the projections divides by the standard deviation of the whole token, so scores
-would depend on content. Therefore a fifth number is added, so that the norm of all five is the same
+A LayerNorm before the projections divides by the standard deviation of the whole token, so the
+scores would depend on content. To prevent this, a fifth number makes the norm of all five the same
 at every position, and each number is stored together with its negative, so that the mean is zero.
 The stored numbers are much larger than the content, and the LayerNorm's weights restore the size of
 the content.
@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from ..theory.grid import pixels
 from .biases import PREFIX_MARGIN
 
-#: Number of dimensions of the hidden state for the position: five numbers and their negatives.
+#: Number of hidden dimensions that hold the position: five numbers and their negatives.
 CODE = 10
 ONE, COORDINATES, SQUARE = 0, (1, 2), 3
-#: Ratio of the squared norms of the position code and of the content before the first layer.
+#: Ratio of the squared norms of the position code and the content before the first layer.
 CODE_TO_CONTENT = 1000.0
 
 
@@ -46,7 +46,7 @@ class Absolute(NamedTuple):
 def absolute_layers(model: nn.Module) -> list[Absolute] | None:
     """Return the attention layers of a plain vision transformer, or None for any other model.
 
-    Raises TypeError for a plain vision transformer that cannot be started through its positions.
+    Raises TypeError for a plain vision transformer that `start_absolute` cannot initialise.
     """
     from timm.layers.attention import Attention
     from timm.models.vision_transformer import Block, VisionTransformer
@@ -81,9 +81,9 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 def start_absolute(
     model: Any, layers: Sequence[Absolute], centers: Sequence[Tensor], alpha: float, images: Tensor
 ) -> None:
-    """Set the centres `(N_h, 2)`, in tokens, and the alpha of each layer's heads, in place.
+    """Set the centres `(N_h, 2)` (in tokens) and the alpha of each layer's heads in place.
 
-    The size of the position code is calibrated on `images` `(B, C, H', W')`.
+    The size of the `position_code` is calibrated on `images` `(B, C, H', W')`.
     """
     learned = model.pos_embed[:, model.num_prefix_tokens :]
     tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
@@ -96,7 +96,7 @@ def start_absolute(
     model.pos_embed[..., -CODE:] = size * code
     for norm in _norms(model):  # content gets the size that it would have without the code
         norm.weight[:-CODE] *= (1 + CODE_TO_CONTENT) ** 0.5
-    # what a LayerNorm divides by
+    # what a LayerNorm divides by, in units of `size`
     deviation = (((1 + CODE_TO_CONTENT) * content / model.embed_dim).sqrt() / size).item()
     for layer, of_layer in zip(layers, centers, strict=True):
         _write_heads(layer.attention, of_layer, alpha, deviation, scale)
@@ -110,7 +110,7 @@ def position_code(
     The codes have mean zero and equal norms. Their coordinates are relative to the centre of the
     image, and the unit of length is given in tokens. A prefix token has no position: as a key, its
     score is `PREFIX_MARGIN` below that of the best patch; as a query, it attends uniformly. `reach`
-    is the largest absolute coordinate of an offset.
+    is the largest absolute coordinate of any offset.
     """
     middle = torch.tensor([height - 1, width - 1], dtype=torch.float64) / 2
     k = pixels(height, width) - middle
@@ -158,7 +158,7 @@ def _write_heads(
     key.zero_()
 
     def read(weights: Tensor, row: int, number: int, factor: Tensor | float) -> None:
-        # half from the number, half from its negative, so that the LayerNorm's mean cancels
+        # half from the number and half from its negative, so that the LayerNorm's mean cancels
         positive = width - CODE + number
         weights[:, row, positive] = factor * deviation / 2
         weights[:, row, positive + CODE // 2] = -factor * deviation / 2

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from ..theory.encodings import QuadraticEncoding
 
-#: How far a prefix token's score is below that of the best patch: a factor `exp(-20)` in weight.
+#: How far a prefix token's score is below the best patch's (a factor of `exp(-20)` in weight).
 PREFIX_MARGIN = 20.0
 
 
 class Biased(NamedTuple):
     """A timm attention layer and the module that holds its relative position bias.
 
-    `grid` is the size (H, W) of the layer's image or window in tokens. `write` writes the scores of
-    an encoding into that module, `holder`.
+    `grid` is the size (H, W) of the layer's image or window in tokens. `holder` is the module with
+    the bias, and `write` sets this bias to the scores of an encoding.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Biased(NamedTuple):
 def biased_layers(model: nn.Module) -> list[Biased]:
     """Return the attention layers of a timm model in order, with their relative position biases.
 
-    Raises TypeError for a model without attention, or with a layer whose scores cannot be set.
+    Raises TypeError if the model has no attention layer, or has one whose scores cannot be set.
     """
     writers, attentions = _writers(), _attention_classes()
     shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
@@ -125,7 +125,7 @@ def _why_not(holder: Any) -> str | None:
 def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
     """Fill a table `(shifts, N_h)`, which lists the shifts q - k in ascending order.
 
-    If the table has three more rows, they hold the biases of a class token: from its query to
+    If the table has three extra rows, they hold the biases of a class token: from its query to
     patches, from patch queries to it, and from its query to itself.
     """
     table = holder.relative_position_bias_table
@@ -146,7 +146,7 @@ def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
 def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
     """Set a perceptron of log coordinates so that it outputs the score of every shift.
 
-    The scores are a row term plus a column term. Along one axis, a piecewise linear function of the
+    Each score is a row term plus a column term. Along one axis, a piecewise linear function of the
     coordinate can take any values at the integer shifts, and it is a sum of ReLUs that bend there.
     The sums start at shift 0, where scores are small, so that no digits are lost to cancellation.
     Every unit is needed, so the dropout of the hidden units is switched off.

@@ -1,7 +1,7 @@
 """Read the attention of timm's vision transformers and of this package's networks on images.
 
-Letters: B images, N images or windows, N_h heads, H x W patch tokens of an image or window, T: H *
-W plus the number of prefix tokens (class, distillation and register tokens).
+Letters: B images, N images or windows, N_h heads, H x W patch tokens of an image or window, T
+tokens including prefix tokens (class, distillation and register tokens).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ class LayerAttention:
     """The attention of one layer on a batch of images.
 
     `name` is the module's name in the model. `maps` `(N, N_h, H, W, H, W)`, on the CPU, are the
-    probabilities from patch to patch, normalised to sum to 1 over the keys; N = 1 if they depend on
-    positions only. `prefix_mass` `(N_h,)` is the mean probability that patches gave to prefix
+    patch-to-patch probabilities, normalised to sum to 1 over the keys; N = 1 if they depend on
+    positions only. `prefix_mass` `(N_h,)` is the mean probability that patches assigned to prefix
     tokens before this normalisation.
     """
 
@@ -38,15 +38,15 @@ class LayerAttention:
 
 
 def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
-    """Return the attention of each layer of a model on images, in the order of execution.
+    """Return the attention of each layer of a model on images, in order of execution.
 
-    `images` `(B, C, H', W')` are the model's input. The model runs once, in evaluation mode and
+    `images` is the model's input `(B, C, H', W')`. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
     window counts as an image, and Swin's mask applies to shifted windows. In MaxViT's grid
     attention, the tokens are those of a strided grid.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
-    ValueError if the height and width of a layer's tokens are unknown.
+    ValueError if the height and width of a layer's token grid are unknown.
     """
     found: list[LayerAttention] = []
     layers = dict(_layers(model))

@@ -22,12 +22,12 @@ from .capture import attention_of
 
 @dataclass(frozen=True)
 class LayerStart:
-    """The initial offsets of an attention layer's heads, and how closely the heads attend to them.
+    """The initial offsets of an attention layer's heads and how closely the heads attend to them.
 
     `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
-    `(N_h,)` is each head's mean probability on its offset, over the interior queries. `residual` is
-    the largest residual of Lemma 3 over the kernel positions, which is 0 if the layer can express
-    every convolution of the kernel size.
+    `(N_h,)` is each head's mean probability on its offset over the interior queries. `residual` is
+    the largest residual of Lemma 3 over the kernel positions; it is 0 if the layer can express
+    every K x K convolution.
     """
 
     name: str
@@ -39,7 +39,7 @@ class LayerStart:
 
 @dataclass(frozen=True)
 class StartReport:
-    """The result of `init_as_convolution` for each layer; it prints as a table."""
+    """The result of `init_as_convolution` for each layer, which prints as a table."""
 
     kernel_size: int
     alpha: float
@@ -68,28 +68,28 @@ def init_as_convolution(
     layers: Sequence[int] | None = None,
     images: Tensor | None = None,
 ) -> StartReport:
-    """Start the attention layers of a timm vision transformer as K x K convolutions, in place.
+    """Initialise the attention layers of a timm vision transformer as K x K convolutions in place.
 
-    Each head attends to one offset Delta of the kernel, which `kernel_offsets` assigns, with the
+    Each head attends to one offset Delta of the kernel, assigned by `kernel_offsets`, with the
     scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores are written into the relative
     position biases, and the query projections are set to zero, so that the attention is exactly
     that of the quadratic encoding until training changes it. Values, projections and perceptrons
-    keep their initialisation. `layers` selects attention layers by number, from 0; None selects
-    all. The returned report lists the offsets, the fidelity and the residual of each layer.
+    keep their initialisation. `layers` selects attention layers by number, counting from 0; None
+    selects all. The returned report lists the offsets, fidelity and residual of each layer.
 
     If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
-    uniform at first. With windows (Swin, MaxViT), the kernel is cut at the border of each window.
-    Layers that share a bias start alike.
+    uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders. Layers
+    that share a bias start with the same heads.
 
-    A plain vision transformer (ViT, DeiT) has no relative position bias. Its start uses ten
-    dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
-    positions with content (see `vit.absolute`). The start is calibrated and measured on `images`
+    A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
+    ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
+    positions with content (see `vit.absolute`). It is calibrated and measured on `images`
     `(B, C, H', W')`, in the model's input format, or on noise if no images are given. A warning
-    names any layer with less than half the fidelity of an exact start. For other models, `images`
-    is ignored.
+    names any layer with less than half the fidelity of an exact initialisation. For other models,
+    `images` is ignored.
 
-    Raises a TypeError that names the module if a layer cannot start this way, and ValueError for an
-    invalid kernel size, alpha or layer number. In both cases the model is unchanged.
+    Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
+    for an invalid kernel size, alpha or layer number. In both cases, the model is left unchanged.
     """
     if (plain := absolute_layers(vit)) is not None:
         return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
@@ -142,11 +142,11 @@ LOW_FIDELITY = 0.5
 
 
 def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
-    """Return the kernel offsets assigned to the heads of each layer, `(N_h, 2)` each.
+    """Return the kernel offsets assigned to the heads: one tensor `(N_h, 2)` per layer.
 
     The heads take the offsets from the centre outwards, and each layer continues where the previous
-    one stopped. K^2 heads therefore take each offset once, additional heads repeat the first
-    offsets, and with fewer heads consecutive layers share the kernel.
+    one stopped. K^2 heads therefore take each offset once, and additional heads repeat the first
+    offsets. Consecutive layers with fewer heads share the kernel.
     """
     offsets = shift_set((kernel_size, kernel_size))
     offsets = offsets[offsets.square().sum(dim=1).argsort(stable=True)]
@@ -159,7 +159,7 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
 
 @torch.no_grad()
 def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float) -> None:
-    """Give each layer's heads their centres `(N_h, 2)` and alpha, and set the queries to zero."""
+    """Set the centres `(N_h, 2)` and alpha of each layer's heads, and set the queries to zero."""
     for layer, of_layer in zip(layers, centers, strict=True):
         weight = layer.attention.qkv.weight
         layer.write(layer.holder, QuadraticEncoding.from_alpha(of_layer.to(weight), alpha))
@@ -174,7 +174,7 @@ def zero_queries(attention: Any) -> None:
     """
     qkv, heads = attention.qkv, attention.num_heads
     rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
-    # most layers list all queries first, some the query, key and value of each head
+    # most layers list all queries first; some list the query, key and value of each head
     by_head = rows.view(heads, 3, -1)[:, 0] if getattr(attention, "head_first", False) else None
     rows = rows[: len(rows) // 3] if by_head is None else by_head.flatten()
     qkv.weight[rows] = 0
@@ -185,9 +185,9 @@ def zero_queries(attention: Any) -> None:
 
 
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
-    """Return the layers with the given numbers (from 0), or all layers if no numbers are given.
+    """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
 
-    Negative numbers count from the end. Raises ValueError for a number that no layer has.
+    Negative numbers count from the end. Raises ValueError for a number that is out of range.
     """
     if layers is None:
         return found
@@ -205,7 +205,7 @@ def _expect_sizes(
             f"kernel_size is {kernel_size!r}, expected a whole number from 1 to {smallest}, the"
             " smallest side of a layer in tokens"
         )
-    # refused here, before anything is written
+    # an invalid alpha is rejected here, before anything is written
     dtype = layers[0].attention.qkv.weight.dtype
     QuadraticEncoding.from_alpha(torch.zeros(1, 2, dtype=dtype), alpha)
 
@@ -226,10 +226,10 @@ def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
 
 
 def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
-    """Return each head's mean probability on its offset, `(N_h,)`, over the interior queries.
+    """Return each head's probability on its offset, averaged over interior queries: `(N_h,)`.
 
-    `maps` are `(..., N_h, H, W, H, W)` and `offsets` are `(N_h, 2)`; the mean also runs over any
-    leading axes of the maps. A query is interior if the pixels at all heads' offsets from it lie
+    `maps` are `(..., N_h, H, W, H, W)` and `offsets` are `(N_h, 2)`. The average also runs over any
+    leading axes of the maps. A query is interior if the pixel at every head's offset from it lies
     inside the image.
     """
     height, width = maps.shape[-2:]
