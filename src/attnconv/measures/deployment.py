@@ -167,7 +167,7 @@ ROUTES: dict[str, Route] = {
 
 
 class Outcome(NamedTuple):
-    """Whether a deployed network works, with its output gap or the reason why there is none."""
+    """The outcome of a deployment: whether it works, and the output gap or why there is none."""
 
     works: bool
     gap: float | None

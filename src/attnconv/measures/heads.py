@@ -1,4 +1,4 @@
-"""Measures of where trained heads attend and how closely they match Lemmas 1 and 3.
+"""Measure where trained heads attend and how closely they match Lemmas 1 and 3.
 
 Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. A head's map contains its
 attention probabilities for the middle query pixel (H // 2, W // 2).

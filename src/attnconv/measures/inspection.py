@@ -1,4 +1,4 @@
-"""Measures of how close the attention of a vision transformer is to a convolution.
+"""Measure how close the attention of a vision transformer is to a convolution.
 
 Letters: B images (or windows), N_h heads, H x W tokens, K x K kernel, delta = k - q.
 """

@@ -1,4 +1,4 @@
-"""Measures of whether movable heads stay on a convolution's grid (chapter 15).
+"""Measure whether movable heads stay on a convolution's grid (chapter 15).
 
 Letters: n saved steps of training, N_h heads, K x K kernel, C channels. Functions that take a
 record measure its layers with 3 x 3 kernels: all but the first, whose kernels are 2 x 2.
@@ -78,7 +78,7 @@ def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
-    """Count the distinct pixels nearest to each layer's trained heads, in or outside the kernel."""
+    """Count the distinct pixels nearest to each layer's trained heads, even outside the kernel."""
     return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
 
 

@@ -149,7 +149,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A power law of the test error: `log(test error) = coefficients @ [1, *log(scale)]`."""
+    """A power law for the test error: `log(test error) = coefficients @ [1, *log(scale)]`."""
 
     coefficients: np.ndarray
 

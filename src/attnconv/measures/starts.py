@@ -1,4 +1,4 @@
-"""Measures of whether starting as a convolution helps a vision transformer (chapter 18).
+"""Measure whether starting as a convolution helps a vision transformer (chapter 18).
 
 The questions and the rules that answer them were committed before the first run. All accuracies are
 on the 10,000 test images after the last epoch. Runs in the same setting differ in the seed.
@@ -120,7 +120,7 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def stays(shares: Sequence[float]) -> str:
-    """Apply the rule "stays" to the shares of several runs; return stay, partly stay or leave."""
+    """Return the verdict of the rule "stays", given the share of heads that stayed in each run."""
     share = float(np.mean(shares))
     if share >= 0.75:
         return "stay"

@@ -41,7 +41,7 @@ MEND = "restore it from git, or repeat the run"
 
 
 class RunInfo(BaseModel):
-    """The content of `run.json`; times are in seconds."""
+    """The content of `run.json`, with times in seconds."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -194,7 +194,7 @@ def write_run(
 ) -> RunRecord:
     """Write a record (a partial one if `attention` is None), read it back and return it.
 
-    Each file is written atomically. `run.json`, with the digest of `metrics.csv`, is the last.
+    Each file is written atomically; `run.json`, with the digest of `metrics.csv`, comes last.
     """
     table = io.StringIO()
     writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")

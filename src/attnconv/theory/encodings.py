@@ -199,7 +199,7 @@ class QuadraticEncoding(SeparableEncoding):
     The scores -alpha ||delta - Delta||^2 equal v . r_delta of equation (9), minus the constant
     alpha ||Delta||^2. This form avoids cancellation in half precision. The parameters are `centers`
     `(N_h, n)`, the centres Delta^(h) in pixels, and `spread` `(N_h,)`. As in the published code,
-    alpha = spread^2 / 2, which keeps alpha positive in training. With `alpha_form="direct"`,
+    alpha = spread^2 / 2, so alpha never becomes negative. With `alpha_form="direct"`,
     `spread` is alpha itself, as in equation (9), and may become negative in training.
 
     The centres are initialised from a normal distribution with standard deviation `center_std`, and

@@ -201,10 +201,10 @@ def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) ->
 
 
 def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return the measures of a trained model, besides its accuracy, that its run record stores.
+    """Return the measures of the trained model that its run record stores besides the accuracy.
 
-    For an arm with attention, these are each layer's distance from its nearest convolution and the
-    accuracy with these convolutions in place of the layers. For other models, there are none.
+    Only arms with attention (chapter 15) have any: each layer's distance from its nearest
+    convolution, and the accuracy with these convolutions in place of the layers.
     """
     start = SPECS[parameters.model].start
     if not (start and start.heads):

@@ -36,8 +36,8 @@ def evaluate(
 ) -> tuple[float, float]:
     """Return the mean cross-entropy and the accuracy of a model on the images of `batches`.
 
-    The accuracy is the share of images whose largest logit is that of the label. If `first` is
-    given, only the first `first` images are used. If `processes` is given, the images are divided
+    The accuracy is the share of images whose largest logit is that of the label. `first` limits the
+    evaluation to that many images, from the start. If `processes` is given, the images are divided
     among the processes. At the end, the model is returned to its original mode.
     """
     device, count = batches.labels.device, first or len(batches)

@@ -108,8 +108,8 @@ def position_code(
     """Return all tokens' position codes `(prefix + T, CODE)`, float64, and their unit of length.
 
     The codes have mean zero and equal norms. Their coordinates are relative to the centre of the
-    image, and the unit of length is given in tokens. A prefix token has no position: as a key, its
-    score is `PREFIX_MARGIN` below that of the best patch; as a query, it attends uniformly. `reach`
+    image, and the unit of length is given in tokens. A prefix token has no position: as a key, it
+    scores at least `PREFIX_MARGIN` below the best patch; as a query, it attends uniformly. `reach`
     is the largest absolute coordinate of any offset.
     """
     middle = torch.tensor([height - 1, width - 1], dtype=torch.float64) / 2
