@@ -1,9 +1,9 @@
-"""The executable companion to a paper on the relationship between self-attention and convolution.
+"""An executable companion to a paper on the relationship between self-attention and convolution.
 
 The paper is by Cordonnier, Loukas and Jaggi (ICLR 2020). The subpackages `theory`, `layers` and
-`models` need only torch, but `resnet18` also needs torchvision, and vision transformers need timm.
-`inspect_attention`, `load_dataset` and `load_model` need the extra `lab`, whose packages are
-imported on first use.
+`models` need only torch, except that the model `resnet18` also needs torchvision and vision
+transformers need timm. `inspect_attention`, `load_dataset` and `load_model` need the extra `lab`,
+whose packages are imported on first use.
 """
 
 from importlib import import_module

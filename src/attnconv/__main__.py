@@ -1,6 +1,6 @@
-"""Provide the command-line interface, for example `python -m attnconv train --model NAME ...`.
+"""The command-line interface, used as in `python -m attnconv train --model NAME ...`.
 
-The parameters of `train` are those of `runs.parameters.RunParameters`.
+The options of `train` are the fields of `runs.parameters.RunParameters`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help=text, allow_abbrev=False)
     for name, field in RunParameters.model_fields.items():
         default = "the recipe's" if field.is_required() else repr(field.default)
-        # spelt with _, as in the notebook, or with -
+        # accepts both _, as in the notebook, and -
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         text = f"{field.description} (default: {default})"
         train.add_argument(*names, metavar="VALUE", default=argparse.SUPPRESS, help=text)
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 def _train(given: argparse.Namespace, unknown: list[str]) -> int:
     texts = {name: value for name, value in vars(given).items() if name != "command"}
     parameters = RunParameters.from_texts(texts | _unknown(unknown))
-    # imported only after the parameters were checked, because this takes seconds
+    # imported only after the parameters have been checked, because this takes seconds
     from .training.loop import train
     from .training.machine import Interrupted
 
@@ -133,7 +133,7 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     for name, ours in {"shifts": found.attention, "softmax at every query": found.softmax}.items():
         print(
             f"{folder.name}, {name}: {ours.same_class} of {found.test_images} test images in the"
-            f" same class, largest gap of the logits {ours.largest_gap:.1e} of the largest logit;"
+            f" same class, logits differ by at most {ours.largest_gap:.1e} of the largest logit;"
             f" {ours.seconds:.0f} s as attention, {found.cnn.seconds:.0f} s as CNN"
         )
     print(f"written to {folder / CONVERSION_FILE}")

@@ -18,10 +18,10 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Print and return the `largest_gap` of two tensors after asserting that it is at most `bound`.
+    """Assert that the `largest_gap` between two tensors is at most `bound`; print and return it.
 
-    The printed line starts with `what`. Raises AssertionError if the gap is larger than `bound` or
-    NaN.
+    The printed line starts with `what`. Raises AssertionError if the gap exceeds `bound` or
+    is NaN.
     """
     gap = largest_gap(ours.detach(), reference.detach())
     if not gap <= bound:

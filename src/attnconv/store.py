@@ -1,7 +1,7 @@
 """Atomic file writes: a file is either complete or absent.
 
-Files are written under a temporary name and renamed. Tensor files contain a digest, which is
-verified when they are read.
+Files are written under a temporary name and then renamed. Tensor files contain a digest, which
+is verified when they are read.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ class DamagedFile(ValueError):
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, so that it always has either its old or its new content.
+    """Write a file atomically, so that it always contains either the old or the new content.
 
-    After an OSError, for example on a full disk, the old content remains.
+    If an OSError occurs, for example because the disk is full, the old content remains.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -73,14 +73,14 @@ def _in_one_order(content: bytes) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
+    """Return the tensors (on the CPU) and the metadata of a file written by `write_tensors`.
 
     Raises DamagedFile if the content is not what was written.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            # copied, because safetensors maps the file, and verified data must not change with it
+            # copied: safetensors maps the file, and verified data must not change if the file does
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if tensor_digest(tensors, header["metadata"]) != header["sha256"]:
             raise DamagedFile(f"{path} is damaged: its content does not match its digest")
@@ -90,7 +90,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    """Return the hexadecimal SHA-256 of tensors (names, dtypes, shapes and bytes) and a text."""
+    """Return the hexadecimal SHA-256 of a text and of tensors (names, dtypes, shapes and bytes)."""
     whole = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name].contiguous()

@@ -1,7 +1,7 @@
 """Figures: each function takes tensors, records or models and returns a matplotlib figure.
 
-No function trains a model. `figure_1` to `figure_14` are those of the paper; other code relies on
-their names.
+No function trains a model. `figure_1` to `figure_14` are the paper's figures; other code relies on
+these names.
 """
 
 from .chapters import (

@@ -1,4 +1,4 @@
-"""Figures of the chapters that are not in the paper: images, maps, networks and line plots."""
+"""Figures that the chapters add to those of the paper: images, maps, networks and line plots."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -44,11 +44,11 @@ DTYPE_STYLES = {
 
 
 def head_locality(record: RunRecord) -> Figure:
-    """Draw how close each head of each layer is to attending to a single pixel.
+    """Show how close each head of each layer comes to attending to a single pixel.
 
-    The panels show the mean probability of the best shift, the effective number of pixels, and, for
-    heads with centres, the distance of the centre from the nearest pixel. A grey bar marks the
-    median of the layer.
+    The panels show the mean probability of a head's best shift, its effective number of
+    pixels, and, for heads with centres, the distance of the centre from the nearest pixel. A grey
+    bar marks the median of the layer.
     """
     layers = heads_of(record)
     values = {
@@ -73,11 +73,11 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """Draw a quadratic head's mass outside its best pixel against alpha, and the trained alphas.
+    """Plot a quadratic head's mass outside its best pixel against alpha, above the trained alphas.
 
-    The upper panel has one line for a centre on a pixel, one for a centre a quarter pixel away, and
-    one for a centre half-way between two pixels. The lower panel marks the alpha of each trained
-    head, by layer. Raises ValueError for a record without alphas.
+    The upper panel has one line for a centre on a pixel, one for a centre a quarter of a pixel
+    away, and one for a centre half-way between two pixels. The lower panel marks the alpha of
+    each trained head, by layer. Raises ValueError for a record without alphas.
     """
     trained = [alpha[-1] for alpha in record.history.layers("alpha")]
     if not trained:
@@ -102,7 +102,7 @@ def exactness(record: RunRecord) -> Figure:
 
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
-    """Draw the network of section 4.1 and one of its blocks, labelled with a model's sizes."""
+    """Draw the network of section 4.1 and one of its blocks, with the sizes of the given model."""
     side, hidden = image_size // model.pooling, model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
     p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
@@ -151,10 +151,10 @@ def _draw_chain(
 def image_grid(
     images: Sequence[Tensor], titles: Sequence[str], columns: int = 0, scale: float = 0
 ) -> Figure:
-    """Draw images, `columns` in each row (0: two if there are four images, otherwise all).
+    """Draw images, with `columns` in each row (0: two for four images, otherwise all in one row).
 
-    Images `(H, W, 3)` are in colour, from 0 to 1. Images `(H, W)` are signed and drawn from
-    -`scale` to `scale` (0: each on its own scale).
+    Images `(H, W, 3)` are in colour, with values from 0 to 1. Images `(H, W)` are signed and drawn
+    on a colour scale from -`scale` to `scale` (0: each on its own scale).
     """
     columns = columns or (2 if len(images) == 4 else len(images))
     rows = len(images) // columns
@@ -179,7 +179,7 @@ def image_grid(
 
 
 def claim() -> Figure:
-    """Draw Theorem 1 on a photograph: a Sobel filter computed by convolution and by nine heads.
+    """Illustrate Theorem 1 with a Sobel filter computed by convolution and by nine attention heads.
 
     The rings mark the pixels to which the heads attend from one query pixel, drawn at six times
     their true distance from it.
@@ -219,7 +219,7 @@ def attention_maps(
 ) -> Figure:
     """Draw each head's map for one query pixel, with all maps on a shared scale from 0.
 
-    `probabilities` have the shape `(N_h, H, W, H, W)`.
+    `probabilities` has the shape `(N_h, H, W, H, W)`.
     """
     maps = probabilities[:, query[0], query[1]].detach()
     scale = Normalize(0, float(maps.max()))
@@ -234,8 +234,8 @@ def attention_maps(
 def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 9) -> Figure:
     """Draw one map per head, such as a kernel or border factors, each on its own scale.
 
-    `maps` have the shape `(N_h, rows, columns)`. With `mark_zero`, a cross marks the middle, which
-    is shift zero of a kernel.
+    `maps` has the shape `(N_h, rows, columns)`. With `mark_zero`, a cross marks the middle, which
+    is the zero shift of a kernel.
     """
     options = {"cell": (1.5, 2.0), "margin": (0.0, 0.3), "limits": (None, None)}
     figure, images = map_grid(maps, None, columns, **options)
@@ -253,7 +253,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
 def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
     """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each shift.
 
-    All grids share a colour scale from 0 to the largest number. A row has `columns` grids (0: all).
+    Each row has `columns` grids (0: all). All grids share a colour scale from 0 to the maximum.
     """
     largest = max(float(grid.max()) for grid in values)
     options = {"cell": (2.3, 2.5), "limits": (0, largest), "fontsize": 9}
@@ -277,7 +277,7 @@ def alpha_curves(
 ) -> Figure:
     """Draw a quantity against alpha, with a line for each dtype (the keys of `curves`).
 
-    `derived` contains, for each dtype, the threshold that the theory gives, which is drawn as a
+    `derived` maps each dtype to the threshold that follows from the theory, which is drawn as a
     vertical line.
     """
     figure, ax = line_plot(6.5, 3.6)
@@ -301,8 +301,8 @@ def curves(
     """Draw a line for each named series against a common x, by default 1, 2, ...
 
     Values `(seeds, n)` are drawn as their mean with a band that spans their range. `log` names the
-    axes ("x", "y" or "xy") that are logarithmic. The colours of `ordered` lines run from dark to
-    light.
+    axes ("x", "y" or "xy") that are logarithmic. If the lines are `ordered`, their colours run
+    from dark to light.
     """
     figure, ax = line_plot(6, 3.2)
     for number, (name, values) in enumerate(series.items()):
@@ -321,7 +321,7 @@ def curves(
 def cost_curves(costs: Mapping[str, Mapping[int, Measured]]) -> Figure:
     """Draw the cost per pixel of each method against the side of the image in pixels.
 
-    `costs` maps each method to its costs by side. Products are counted; time and memory are
+    `costs` maps each method to its costs by image side. Products are counted; time and memory are
     measured. A flat line means that the cost is proportional to the number of pixels.
     """
     panels = {

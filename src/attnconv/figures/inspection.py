@@ -1,4 +1,4 @@
-"""The figure of an attention report: the attention of each head, by offset."""
+"""The figure for an attention report: the attention of each head by offset."""
 
 from matplotlib.figure import Figure
 
@@ -9,10 +9,10 @@ from .style import draw_maps, finish, halo, subplots
 def attention_report(report: AttentionReport, source: str = "") -> Figure:
     """Draw the mean attention of each head by offset k - q, with a row of maps for each layer.
 
-    The frame marks offset 0, and the ring the best offset. Above each map are the number of the
-    head and its mean mass at the best offset. A map shows offsets of up to half the image or
-    window, on its own colour scale; see `mean_by_shift`. Raises ValueError for a report without
-    layers.
+    The frame marks offset 0, and the ring marks the best offset. The title of each map gives the
+    number of the head and its mean mass at the best offset. Each map has its own colour scale and
+    shows offsets of up to half the image or window; see `mean_by_shift`. Raises ValueError for a
+    report without layers.
     """
     if not report.layers:
         raise ValueError(

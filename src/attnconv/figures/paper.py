@@ -1,4 +1,4 @@
-"""Figures of the paper: its idea (Figure 1), the accuracies (2 and 13) and Lemma 3 (11)."""
+"""Figures from the paper: its idea (Figure 1), the accuracies (2 and 13) and Lemma 3 (11)."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from ..theory.expressivity import shift_targets
 from ..theory.grid import shift_set
 from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
 
-NEAR = 5  # pixels that Figure 1 shows on each side of the query in a map
-State = Callable[[str], str]  # gives the reason why the named model has no record
+NEAR = 5  # pixels on each side of the query that the maps of Figure 1 show
+State = Callable[[str], str]  # says why the named model has no record
 #: The models in Figure 2.
 FIGURE_2 = ("resnet18", "sa-quadratic", "sa-learned", "sa-learned-content")
 #: The models in Figure 13.
@@ -36,7 +36,7 @@ def figure_1(
     """Draw Figure 1: an image `(H, W, 3)` with its query pixel, and each head's attention map.
 
     The maps show only the pixels inside the dashed frame around the query pixel.
-    `probabilities` have the shape `(N_h, H, W, H, W)`; by default, they are those of nine quadratic
+    `probabilities` has the shape `(N_h, H, W, H, W)`; the default comes from nine quadratic
     heads centred on the shifts of a 3 x 3 kernel. The default image is a photograph, and the
     default query is its centre.
     """
@@ -53,7 +53,7 @@ def figure_1(
     for head in range(heads):
         row, column = np.unravel_index(int(maps[head].argmax()), maps.shape[1:])
         ax.plot(column, row, "s", ms=7, mfc="none", mec=head_color(head), mew=2)
-    ax.plot(query[1], query[0], "s", ms=3, color="black")  # inside the ring of a head at this pixel
+    ax.plot(query[1], query[0], "s", ms=3, color="black")  # fits inside the square of a head
     ax.set_title(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )
@@ -77,24 +77,24 @@ def _not_run(model: str) -> str:
 def figure_2(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
     """Draw Figure 2: test accuracy by epoch, for ResNet18 and three attention networks.
 
-    Several runs of a model are drawn as their mean with a band from the lowest to the highest
+    If a model has several runs, their mean is drawn with a band from the lowest to the highest
     value. For runs of the paper tier, a triangle at the right edge marks the published accuracy. A
-    model without a record is listed with its `state`, as returned by `Records.state`.
+    model without a record appears in the legend with its `state`; see `Records.state`.
     """
     return _accuracy_curves(records, FIGURE_2, state)
 
 
 def figure_13(records: Sequence[RunRecord], state: State = _not_run) -> Figure:
-    """Draw Figure 13: Figure 2 with the generalised quadratic encoding and the pruned network.
+    """Draw Figure 13: Figure 2 plus the generalised quadratic encoding and the pruned network.
 
-    The curve of the pruned network starts at the end of the curve of its parent.
+    The curve of the pruned network starts where the curve of its parent ends.
     """
     return _accuracy_curves(records, FIGURE_13, state)
 
 
 def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state: State) -> Figure:
     figure, ax = line_plot(7, 3.8)
-    # only with such runs are the published accuracies drawn
+    # the published accuracies are drawn only beside such runs
     paper = any(record.tier == "paper" for record in records)
     shown = []
     for model in models:
@@ -146,10 +146,10 @@ def figure_11(
 ) -> Figure:
     """Draw Figure 11: the factorisations of Lemma 3, computed from the given matrices.
 
-    The upper row shows V_q^conv = W^conv E_q, and the lower row V_q^SA = W^SA A_q. The shapes are
-    `(D_in * D_out, K^2)` for W_conv, `(K^2, T)` for E_q, `(D_in * D_out, N_h)` for W_SA, and
+    The upper row shows V_q^conv = W^conv E_q, and the lower row shows V_q^SA = W^SA A_q. The shapes
+    are `(D_in * D_out, K^2)` for W_conv, `(K^2, T)` for E_q, `(D_in * D_out, N_h)` for W_SA, and
     `(N_h, T)` for A_q. The default matrices have the paper's sizes: a 2 x 2 kernel, five heads, two
-    input and three output channels.
+    input channels and three output channels.
     """
     if W_conv is None or E_q is None or W_SA is None or A_q is None:
         W_conv, E_q, W_SA, A_q = _factorisation()

@@ -19,13 +19,13 @@ MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
 
 
 def scaling(records: Records) -> Figure:
-    """Draw the test errors of attention and ResNet18 against parameters and training compute.
+    """Plot the test errors of attention and ResNet18 against parameters and training compute.
 
     Each disc is one seed, and a line joins the means over the seeds at each size. Triangles mark
-    runs of 60 epochs, squares runs with 16 x 16 tokens, and stars the published errors of the
-    paper's networks. A dashed line is the power law fitted to the runs of a model, from the small
-    tier towards the paper's network, and the band is its 95 % interval. Both are left out if the
-    runs do not determine the power law.
+    runs of 60 epochs, squares mark runs with 16 x 16 tokens, and stars mark the published errors of
+    the paper's networks. A dashed line is the power law fitted to a model's runs, drawn from the
+    small tier towards the paper's network, and the band is its 95 % interval. Both are left out if
+    the runs do not determine the power law.
     """
     found = {model: settings_of(records, model) for model in MODELS}
     fits = {model: _fit(model, settings) for model, settings in found.items()}

@@ -22,21 +22,21 @@ from .style import bare, finish, mark_query, subplots
 
 SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
 REACH = 3.5  # pixels shown on each side of the query in the plane of offsets
-# The share of the way to the kernel's pixels that the heads have moved, and alpha.
+# For each moment: the share of the way to the kernel's pixels that heads have moved, and alpha.
 MOMENTS = {"soft heads": (0.0, 0.1), "sharper": (0.8, 0.8), "exact": (1.0, None)}
 START = 2.5  # a descent's centres start within this many pixels of the query, along each axis
 STEPS = (0, 100, 300)  # steps of a descent that are drawn, besides the last
-SEEN = 32  # side, in pixels, of what a network sees
-LAYER, QUERY = 2, (3, 4)  # of the network whose heads are drawn
+SEEN = 32  # side, in pixels, of a network's input
+LAYER, QUERY = 2, (3, 4)  # the layer and the query pixel whose heads are drawn
 SOFT = 1.0  # alpha of the soft heads
-ALIKE = 60 / 64  # share of the pixels; a head that spreads over more, on average, is nearly uniform
-FAINT = 0.04  # opacity of the cloud of such a head
+ALIKE = 60 / 64  # share of pixels; a head that spreads over more, on average, is nearly uniform
+FAINT = 0.04  # opacity of the cloud of a nearly uniform head
 
 
 def still() -> Figure:
-    """Draw nine heads at three moments as they become a convolution, and what they compute.
+    """Draw nine heads and their output at three moments as the heads become a convolution.
 
-    The picture shows the vertical Sobel filter applied to a photograph, by convolution in the left
+    Each picture shows a vertical Sobel filter applied to a photograph, by convolution in the left
     half and by attention in the right half. The centres start on a rotated and enlarged copy
     of the kernel's grid.
     """
@@ -57,7 +57,7 @@ def still() -> Figure:
 
 
 def convolution_of(kernel: Tensor) -> nn.Conv2d:
-    """Return the one-channel convolution with the given kernel `(3, 3)`, in double precision."""
+    """Return a one-channel convolution with the given kernel `(3, 3)`, in double precision."""
     conv = nn.Conv2d(1, 1, kernel_size=3, padding=1, bias=False).double()
     conv.weight.data = kernel.double()[None, None]
     return conv
@@ -69,7 +69,7 @@ def temple() -> Tensor:
 
 
 def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> None:
-    """Draw two outputs `(3, 1, H, W)` as one picture, the second starting at column `seam`."""
+    """Draw two outputs `(3, 1, H, W)` as one picture, the second from column `seam` onwards."""
     limit = convolved.detach().abs().quantile(0.98)
     halves = convolved[..., :seam], attended[..., seam:]
     shown = (torch.cat(halves, dim=-1).detach() / limit).clamp(-1, 1)
@@ -79,7 +79,7 @@ def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> Non
 
 
 def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
-    """Draw the kernel's pixels, the heads' centres and the widths of soft heads, by offset.
+    """Draw the kernel's pixels and the centres and widths of the heads in the plane of offsets.
 
     `centers` has the shape `(9, 2)`, and `alphas` is None for exact heads. The width of a head is
     one standard deviation, `1 / sqrt(2 alpha)`.
@@ -102,11 +102,11 @@ def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
 
 
 def descent_still() -> Figure:
-    """Draw four moments of a gradient descent by which nine heads find the kernel's pixels.
+    """Draw four moments of a gradient descent in which nine heads find the kernel's pixels.
 
-    The picture shows the vertical Sobel filter applied to the photograph, by convolution on the
-    left and by the nine heads at that moment on the right. The centres start at random, with a
-    fixed seed.
+    Each picture shows a vertical Sobel filter applied to a photograph, by convolution on the left
+    and by the nine heads at that moment on the right. The centres start at random positions, drawn
+    with a fixed seed.
     """
     random = torch.rand(9, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     descent = find_positions(START * (2 * random - 1))
@@ -123,7 +123,7 @@ def descent_still() -> Figure:
 
 
 def heads_at(descent: Descent, step: int) -> nn.Module:
-    """Return the nine heads after `step` steps, as a layer for the vertical Sobel filter."""
+    """Return the nine heads after `step` steps as a layer that approximates the Sobel filter."""
     weights = descent.values[step] @ torch.tensor(SOBEL).double().flatten()
     layer = conv_to_attention(convolution_of(weights.view(3, 3)), alpha=1.0)
     layer.encoding.centers.data = descent.centers[step]
@@ -132,7 +132,7 @@ def heads_at(descent: Descent, step: int) -> nn.Module:
 
 
 def draw_trails(ax: Axes, centers: Tensor) -> None:
-    """Draw the kernel's pixels and the path of each head in `centers`, `(moments, 9, 2)`."""
+    """Draw the kernel's pixels and the paths of the heads' centres, `(moments, 9, 2)`."""
     for row, column in shift_set((3, 3)).tolist():
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, color="black", lw=1.2))
     for head, trail in enumerate(centers.unbind(dim=1)):
@@ -150,9 +150,9 @@ def draw_trails(ax: Axes, centers: Tensor) -> None:
 def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
     """Draw where heads look in a picture of a cat, and how a CNN and its conversion classify it.
 
-    The left panel shows what the networks see. The middle one shows where the nine heads of a layer
-    of `trained`, a position-only model, look from one pixel. The right one shows the answers of
-    `cnn`, a CNN, and of the same CNN computed by attention, with exact and with soft heads.
+    The left panel shows the input. The middle panel shows where the nine heads in one layer of
+    `trained`, a position-only model, look from one pixel. The right panel shows the class
+    probabilities of `cnn` and of its conversions to attention with exact and with soft heads.
     """
     picture = load_photograph(PICTURES[0])
     images = cnn.transform((255 * picture).round().byte())[None]
@@ -175,9 +175,9 @@ def network_still(cnn: TrainedModel, trained: TrainedModel) -> Figure:
 
 
 def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
-    """Draw, over a grey image, where heads look from `QUERY`: a cloud and a dot for each head.
+    """Draw where each head looks from `QUERY`, as a cloud and a dot on a grey version of an image.
 
-    `maps` have the shape `(N_h, H, W, H, W)`. As on the stage, heads with nearly uniform attention
+    `maps` has the shape `(N_h, H, W, H, W)`. As on the stage, heads with nearly uniform attention
     have only a faint cloud.
     """
     height, width = maps.shape[1:3]
@@ -203,7 +203,7 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
 
 
 def draw_answers(ax: Axes, answers: dict[str, Tensor]) -> None:
-    """Draw the probabilities `(10,)` that each named network gives to the ten classes."""
+    """Draw the probabilities `(10,)` that each named network assigns to the ten classes."""
     height, places = 0.8 / len(answers), np.arange(len(CIFAR10_CLASSES))
     for number, (name, probabilities) in enumerate(answers.items()):
         shift = (number - (len(answers) - 1) / 2) * height

@@ -14,11 +14,11 @@ WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
 
 
 def starts(records: Records) -> Figure:
-    """Draw test accuracy against the number of training images, and by epoch on 10,000 images.
+    """Plot test accuracy against the number of training images, and by epoch for 10,000 images.
 
-    On the left, each disc is one seed, and each line joins the means over the seeds of a start.
-    Starts with a dashed line have open discs. On the right, thin lines are runs of 20 epochs and
-    thick lines are runs of 100; each line is a mean over seeds, with their range as a band.
+    On the left, each disc is one seed, and each line joins one initialisation's means over seeds;
+    discs on dashed lines are open. On the right, each line is a mean over seeds with a band that
+    spans their range. Thin lines show runs of 20 epochs, and thick lines show runs of 100 epochs.
     """
     figure, axes = line_plots(1, 2, 9.5, 4.2, sharey=True)
     by_images, by_epoch = axes.flat

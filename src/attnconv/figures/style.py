@@ -1,6 +1,6 @@
 """The common style of all figures, and functions that draw maps, lines and marks.
 
-Nonnegative values are drawn in cividis, signed values in PuOr.
+Nonnegative values are drawn in cividis, and signed values in PuOr.
 """
 
 import io
@@ -21,7 +21,7 @@ DASHES = ("-", "--", "-.", ":")
 
 
 class LineFigure(Figure):
-    """A figure with line plots, which pages show as SVG."""
+    """A figure of line plots, shown as SVG on the pages."""
 
     def _repr_svg_(self) -> str:
         file = io.StringIO()
@@ -31,7 +31,7 @@ class LineFigure(Figure):
 
 
 def finish(figure: Figure, source: str = "") -> Figure:
-    """Close the figure, and add a line below it that names the source of its data."""
+    """Name the source of a figure's data below it, then close and return the figure."""
     if source:
         figure.supxlabel(source, x=0.99, ha="right", fontsize=7, color="0.35")
     plt.close(figure)  # a notebook shows the returned figure; an open figure would be shown twice
@@ -65,7 +65,7 @@ def line_plot(width: float, height: float, **options: Any) -> tuple[Figure, Axes
 
 
 def beside(width: float, height: float, **options) -> tuple[Axes, SubFigure]:
-    """Return axes on the left half of a new figure, and the right half as a subfigure."""
+    """Return axes that fill the left part of a new figure, and its right part as a subfigure."""
     sheet = plt.figure(figsize=(width, height), **SHEET)
     left, right = sheet.subfigures(1, 2, squeeze=False, **options)[0]
     return left.subplots(), right
@@ -78,7 +78,7 @@ def bare(ax: Axes) -> None:
 
 
 def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
-    """Frame the query pixel `(row, column)` with a square of side `size` pixels."""
+    """Frame the query pixel `(row, column)` with a square whose side is `size` pixels."""
     row, column = query
     for color, width in (("white", 2.2), ("black", 1.0)):  # visible on dark and on bright pixels
         corner = column - size / 2, row - size / 2
@@ -86,7 +86,7 @@ def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
 
 
 def halo(color: str) -> withStroke:
-    """Return a path effect that outlines a mark in this colour."""
+    """Return a path effect that outlines a mark in the given colour."""
     return withStroke(linewidth=2, foreground=color)
 
 
@@ -101,7 +101,7 @@ def draw_maps(
     """Draw each map `(H, W)` on one of the axes, hide the remaining axes, and return the images.
 
     The default `titles` are "head 1", "head 2", ...; pass () for none. `query` is the pixel to mark
-    in each map. `limits` are the values at the ends of the colour scale; None is replaced by the
+    in each map. `limits` are the values at the ends of the colour scale; None stands for the
     smallest or largest value of each map.
     """
     images = []
@@ -128,10 +128,10 @@ def map_grid(
     margin: tuple[float, float] = (0.0, 0.0),
     **options: Any,
 ) -> tuple[Figure, list[AxesImage]]:
-    """Draw maps `(H, W)` in a new figure, `columns` in each row (0: all); see `draw_maps`.
+    """Draw maps `(H, W)` in a new figure, with `columns` per row (0: all); see `draw_maps`.
 
-    `cell` is the width and height of each map, and `margin` is what the figure adds to the total
-    width and height of the maps, all in inches.
+    `cell` is the width and height of each map in inches; `margin` is added to the total width and
+    height of the maps.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)
@@ -147,9 +147,9 @@ def map_rows(
     titles: Sequence[Sequence[str] | None] = (),
     **options: Any,
 ) -> None:
-    """Draw a list of maps on each row of axes, with its label on the left; see `draw_maps`.
+    """Draw one list of maps on each row of axes, with a label on the left; see `draw_maps`.
 
-    `titles` lists the titles row by row; rows beyond the end of the list have none.
+    `titles` contains the titles for each row; rows beyond its end have none.
     """
     for number, (line, maps, label) in enumerate(zip(axes, rows, labels, strict=True)):
         draw_maps(line, maps, titles[number] if number < len(titles) else (), **options)

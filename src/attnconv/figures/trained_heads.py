@@ -1,4 +1,4 @@
-"""Figures of trained heads: those of the paper, and the movable heads of a converted CNN."""
+"""Figures of trained heads: the paper's figures, and the movable heads of a converted CNN."""
 
 from collections.abc import Sequence, Sized
 from typing import cast
@@ -45,14 +45,14 @@ from .style import (
 )
 
 PICTURE_SIZE = 192  # side of a drawn picture, in pixels
-MIDDLE = 4  # index of the middle one of the nine query pixels in a record with content
+MIDDLE = 4  # index of the middle query pixel among the nine in a record with content
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
-INK = "#B00020"  # colour of the query and the kernel, used for no head
+INK = "#B00020"  # colour of the query and the kernel, not used for any head
 
 
 def mass_threshold(probabilities: np.ndarray, share: float) -> float:
-    """Return the probability above which pixels together hold `share` of a map's mass.
+    """Return the probability above which a map's pixels together hold `share` of its mass.
 
     This is the probability at the border of a highest-density region.
     """
@@ -63,11 +63,11 @@ def mass_threshold(probabilities: np.ndarray, share: float) -> float:
 def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Figure:
     """Draw Figure 3: the heads of one layer at several steps of training.
 
-    `layer` counts from 1; the default is the fourth of six. The darkness of a pixel shows the sum
-    of the heads' attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax
+    `layer` counts from 1; the default is layer 4 of 6. The darkness of a pixel shows the sum of the
+    heads' attention. Contours enclose 50 % (solid) and 90 % (dotted) of each head's softmax
     mass, which is computed on 11 x 11 pixels around the query. A head's centre is marked by a dot,
-    or by a square if one pixel has over 90 % of the mass, a cross if the head is too flat for a
-    contour, or a ring on the frame if the centre lies outside it.
+    by a square if one pixel has over 90 % of the mass, by a cross if the head is too flat for a
+    contour, or by a ring on the frame if the centre lies outside it.
     """
     history = _with_centers(record)
     epochs = history.epochs.tolist()
@@ -80,18 +80,18 @@ def figure_3(record: RunRecord, layer: int | None = None, panels: int = 6) -> Fi
 
 
 def figure_4(record: RunRecord) -> Figure:
-    """Draw Figure 4: the heads of each layer at the end of training, as in `figure_3`."""
+    """Draw Figure 4: the heads of each layer at the end of training, drawn as in `figure_3`."""
     encodings = _with_centers(record).encodings()
     return _head_panels(encodings, _layer_names(encodings), record.source)
 
 
 def figure_12(record: RunRecord) -> Figure:
-    """Draw Figure 12: Figure 4 for the generalised quadratic encoding, whose heads are ellipses."""
+    """Draw Figure 12: like Figure 4, for the generalised quadratic encoding (elliptical heads)."""
     return figure_4(record)
 
 
 def figure_14(record: RunRecord) -> Figure:
-    """Draw Figure 14: Figure 4 for 16 heads per layer, with contours at 50 % only."""
+    """Draw Figure 14: like Figure 4, for 16 heads per layer and with contours at 50 % only."""
     return figure_4(record)
 
 
@@ -140,7 +140,7 @@ def _head_panels(
 
 
 def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -> QuadMesh:
-    """Draw the heads' summed attention, and contours around these shares of each head's mass."""
+    """Draw the heads' summed attention, and contours of the given shares of each head's mass."""
     encoding = encoding.double()  # in float32 the contours of nearly uniform heads are ragged
     centers = cast(Tensor, encoding.centers).tolist()
     fine = torch.linspace(-HALF_WINDOW, HALF_WINDOW, 109).double()
@@ -182,7 +182,7 @@ def _mark_centre(ax: Axes, head: int, heads: int, centre: Sequence[float], form:
     row, column = centre
     inside = max(abs(row), abs(column)) <= HALF_WINDOW
     x, y = (min(max(value, -HALF_WINDOW), HALF_WINDOW) for value in (column, row))
-    # visible also on the square of the query
+    # also visible on the square of the query
     ink = {"color": head_color(head), "path_effects": [halo("white")]}
     mark = {"ms": 4, "mew": 1.2} if inside else {"ms": 6, "mfc": "none"}
     # above the numbers of other heads, which have zorder 3
@@ -202,9 +202,9 @@ def _mesh(axis: Tensor) -> Tensor:
 def figure_5(record: RunRecord) -> Figure:
     """Draw Figure 5: maps of learned position-only attention, with the most local heads first.
 
-    Each row is a layer. Above each map are the number of the head and the mean probability of its
-    best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle query
-    pixel, or the whole image if it is at most 9 x 9.
+    Each row is a layer. The title of each map gives the number of the head and the mean probability
+    of its best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle
+    query pixel, or the whole image if it has at most 9 x 9 pixels.
     """
     layers = heads_of(record)
     orders = [heads.by_locality().tolist() for heads in layers]
@@ -220,12 +220,12 @@ def figure_5(record: RunRecord) -> Figure:
 
 
 def figure_6(record: RunRecord) -> Figure:
-    """Draw Figure 6: attention with content for the middle query, averaged over test images."""
+    """Draw Figure 6: content-based attention for the middle query, averaged over test images."""
     return _mean_maps(record, record.grid[0] // 2, record.grid[1] // 2)
 
 
 def figure_7(record: RunRecord) -> Figure:
-    """Draw Figure 7: Figure 6 for another query pixel."""
+    """Draw Figure 7: like Figure 6, for another query pixel."""
     return _mean_maps(record, record.grid[0] // 5, record.grid[1] // 5)
 
 
@@ -244,7 +244,7 @@ def _mean_maps(record: RunRecord, row: int, column: int) -> Figure:
 
 
 def figure_8(record: RunRecord) -> Figure:
-    """Draw Figure 8: attention with content on a single image, a cat.
+    """Draw Figure 8: content-based attention on a single image of a cat.
 
     The maps are computed from the weights in the record. Without weights, the figure shows the
     record's maps of the first test image, and the image itself if the data set is on this machine.
@@ -253,12 +253,12 @@ def figure_8(record: RunRecord) -> Figure:
 
 
 def figure_9(record: RunRecord) -> Figure:
-    """Draw Figure 9: like Figure 8, for a horse or else for the second test image."""
+    """Draw Figure 9: like Figure 8, for a horse (without weights, for the second test image)."""
     return _single_image(record, "horse", 1)
 
 
 def figure_10(record: RunRecord) -> Figure:
-    """Draw Figure 10: like Figure 8, for a building or else for the third test image."""
+    """Draw Figure 10: like Figure 8, for a building (without weights, for the third test image)."""
     return _single_image(record, "china", 2)
 
 
@@ -372,9 +372,9 @@ def layer_paths(record: RunRecord) -> Figure:
 
 
 def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figure:
-    """Draw the attention maps of the heads of a 3 x 3 layer, before (top) and after training.
+    """Draw the attention maps of a 3 x 3 layer's heads before (top) and after training (bottom).
 
-    `layer` counts the 3 x 3 layers from 1. The query is the middle one of `side` x `side` pixels.
+    `layer` counts the 3 x 3 layers from 1. The query is the middle of `side` x `side` pixels.
     """
     figure, axes = subplots(2, KERNEL**2, 7.5, 2.2)
     wanted = [n for n, c in enumerate(record.history.layers("centers")) if c.shape[1] == KERNEL**2]
@@ -389,7 +389,7 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
 
 
 def arm_accuracies(records: Records) -> Figure:
-    """Draw the final test accuracy of each arm of chapter 15: a dot per seed, a bar at the mean."""
+    """Draw each chapter 15 arm's final test accuracy, with a dot per seed and a bar at the mean."""
     records = records.at(TIER)
     arms = [arm for arm in ARMS if records.of(arm)]
     figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")
@@ -404,10 +404,10 @@ def arm_accuracies(records: Records) -> Figure:
 
 
 def over_training(records: Records, arms: Sequence[str]) -> Figure:
-    """Draw the heads' mass on the nearest pixel, and the distance they have moved, by epoch.
+    """Plot the heads' mass on the nearest pixel and the distance that they have moved, by epoch.
 
     Lines are means over heads, 3 x 3 layers and seeds; bands show the range over the seeds. The
-    distance is in pixels from the initial position of a head.
+    distance is measured in pixels from each head's initial position.
     """
     measures = {
         "mass on the nearest pixel": mass_on_nearest_pixel_by_layer,

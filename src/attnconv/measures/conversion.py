@@ -27,7 +27,7 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Answers(BaseModel):
-    """A network's test results: the number of correct classifications and the computing time.
+    """A network's test results: the number of correct classifications and the computation time.
 
     `right_mirrored` is the number of images classified correctly when the logits of each image and
     its mirror image are added.

@@ -147,7 +147,7 @@ def _saved(example: Example) -> nn.Module:
 
 
 class Route(NamedTuple):
-    """A way to deploy a network, and the largest relative change in its output that is allowed."""
+    """A way to deploy a network, and the largest relative change allowed in its output."""
 
     run: Callable[[Example], Callable[[Tensor], Tensor]]
     bound: float = 1e-5

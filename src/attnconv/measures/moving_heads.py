@@ -88,7 +88,7 @@ def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
 
 
 def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return each head's distance from its initial position in pixels, `(n, 9)` per layer."""
+    """Return each head's distance in pixels from its initial position, `(n, 9)` per layer."""
     return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
 
 

@@ -1,1 +1,1 @@
-"""Claims, tables and pages generated from the run records."""
+"""Claims and the rules that judge them, and the tables in the book and its README."""

@@ -1,7 +1,7 @@
-"""All claims of the book by name, their recorded verdicts, and the command that checks them.
+"""All of the book's claims by name, their recorded verdicts, and the command that checks them.
 
 `python -m attnconv check` lists the claims, `check NAME` judges one again and `check --all` judges
-all of them. A claim stands if its verdicts are those recorded in data/claims.json.
+all of them. A claim stands if its verdicts match those recorded in data/claims.json.
 """
 
 import json
@@ -33,7 +33,7 @@ from .theory import THEORY, TheoryClaim
 
 CLAIMS_FILE = REPOSITORY / "data" / "claims.json"
 WRITE = "python -m attnconv check --write"
-STARTS_FIXED, SCALING_FIXED = "ccdf95c", "ea75023"  # the commits that fixed these rules
+STARTS_FIXED, SCALING_FIXED = "ccdf95c", "ea75023"  # the commits that added these rules
 # the models and tiers whose runs answer each question of chapter 18
 START_RUNS = {
     "helps": (("vit-convolution", "vit-default"), START_TIERS),
@@ -46,7 +46,7 @@ START_RUNS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim's verdict, measurement and sample; `where` is the tier or says how it was judged."""
+    """A verdict with its measurement and sample; `where` is a tier, "computed" or "records"."""
 
     where: str
     verdict: str
@@ -59,8 +59,8 @@ class NamedClaim:
     """A claim about the theory or the experiments, with the rule that judges it.
 
     `place` says where the paper or the book makes the claim. `fixed` is the commit that added the
-    rule, or "" for the theory. `runs` lists the models and tiers whose runs the rule needs.
-    `sample` says for which cases a statement of the theory is computed.
+    rule, or "" if none is given. `runs` lists the pairs of model and tier whose runs the rule
+    needs. `sample` describes the cases in which a statement of the theory is checked.
     """
 
     name: str
@@ -77,7 +77,7 @@ class NamedClaim:
         return [records.at(tier).command(model) for model, tier in self.runs]
 
     def entry(self, records: Records, verdicts: dict[str, str]) -> dict[str, Any]:
-        """Return the claim as data/claims.json stores it, with the given verdicts."""
+        """Return the claim, with the given verdicts, in the form stored in data/claims.json."""
         return {
             "name": self.name,
             "place": self.place,
@@ -114,9 +114,9 @@ def _same_network(records: Records) -> list[Verdict]:
         if found := load_conversion(record):
             ways = {"as shifts": found.attention, "with a softmax at every query": found.softmax}
             same = all(each.same_class == found.test_images for each in ways.values())
-            measured = f"of {found.test_images} test images in the same class: "
+            measured = f"test images put into the same class (of {found.test_images}): "
             measured += "; ".join(
-                f"{each.same_class} {name}, gap of the logits {each.largest_gap:.0e}"
+                f"{each.same_class} {name} (gap between the logits: {each.largest_gap:.0e})"
                 for name, each in ways.items()
             )
             verdict = "holds" if same and not found.convolutions_left else "fails"
@@ -139,7 +139,7 @@ def _scaling_verdicts(name: str, records: Records) -> list[Verdict]:
     answer = scaling_answers(records)[name]
     if not isinstance(answer, Change):
         return [Verdict("records", "not run", answer.removeprefix("not run: "))]
-    change = f"gap {answer.first:+.4f} to {answer.last:+.4f}"
+    change = f"gap from {answer.first:+.4f} to {answer.last:+.4f}"
     measured = f"{change}, standard error of the change {answer.standard_error:.4f}"
     return [Verdict("records", answer.verdict, measured)]
 
@@ -180,7 +180,7 @@ def _start(name: str) -> NamedClaim:
 
 
 def all_claims() -> list[NamedClaim]:
-    """Return all claims of the theory, the paper's experiments and the book itself."""
+    """Return all claims: those of the theory, of the paper's experiments and of the book itself."""
     return [
         *map(_theory, THEORY),
         *(_experiment(claim, ("small", "paper")) for claim in CLAIMS),
@@ -192,20 +192,20 @@ def all_claims() -> list[NamedClaim]:
 
 
 def select(names: Sequence[str]) -> list[NamedClaim]:
-    """Return the claims with these names. Raises ValueError for an unknown name."""
+    """Return the claims with the given names. Raises ValueError for an unknown name."""
     claims = {claim.name: claim for claim in all_claims()}
     if unknown := [name for name in names if name not in claims]:
         near = [match for name in unknown for match in get_close_matches(name, claims)]
         meant = f" (did you mean {', '.join(near)}?)" if near else ""
         raise ValueError(
-            f"no claim is named {', '.join(unknown)}{meant}; expected names that"
-            " `python -m attnconv check` lists"
+            f"no claim is named {', '.join(unknown)}{meant}; expected names"
+            " listed by `python -m attnconv check`"
         )
     return [claims[name] for name in names]
 
 
 def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
-    """Return the recorded verdicts by claim and tier. Raises DamagedFile for an unusable file."""
+    """Return the recorded verdicts by claim and tier; raise DamagedFile if `path` is unusable."""
     try:
         return {each["name"]: each["verdicts"] for each in json.loads(path.read_text("utf-8"))}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -213,7 +213,7 @@ def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
 
 
 def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
-    """Judge all claims again and write their verdicts to a file."""
+    """Judge all claims again and write them, with their verdicts, to a file."""
     claims = [claim.entry(records, _by_where(claim.judge(records))) for claim in all_claims()]
     text = json.dumps(claims, indent=1, ensure_ascii=False) + "\n"
     write_file(path, text.encode())
@@ -221,7 +221,7 @@ def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of judging a claim again: new and recorded verdicts, and the time in seconds."""
+    """The outcome of judging a claim again: the new and recorded verdicts, and the time taken."""
 
     claim: NamedClaim
     verdicts: list[Verdict]
@@ -230,12 +230,12 @@ class Outcome:
 
     @property
     def stands(self) -> bool:
-        """True if the verdicts equal the recorded ones and no statement of the theory fails."""
+        """Whether the verdicts equal the recorded ones and none of them is "fails"."""
         found = _by_where(self.verdicts)
         return found == self.recorded and "fails" not in found.values()
 
     def line(self) -> str:
-        """Return the outcome as one line of text."""
+        """Return the outcome as a single line of text."""
         words = ", ".join(
             f"{v.where}: {v.verdict}" if v.where else v.verdict for v in self.verdicts
         )
@@ -244,7 +244,7 @@ class Outcome:
         return f"{state}  {self.claim.name:34}  {words}{changed}  {self.seconds:.1f} s"
 
     def text(self, records: Records) -> str:
-        """Return the outcome in full: rule, measurement, sample, recorded verdict and commands."""
+        """Return the outcome in full, with rule, measurements, samples, verdicts and commands."""
         claim = self.claim
         lines = [f"{claim.name}: {claim.text} ({claim.place})", f"  rule      {claim.rule}"]
         lines += [f"  fixed in  commit {claim.fixed}"] * bool(claim.fixed)
@@ -275,10 +275,10 @@ def judge(claim: NamedClaim, records: Records, recorded: dict[str, dict[str, str
 
 
 def judge_and_print(names: Sequence[str], records: Records) -> bool:
-    """Judge and print the claims in `names` in full, or all claims in brief if `names` is empty.
+    """Judge the named claims and print them in full or, if `names` is empty, all claims in brief.
 
-    Returns whether all the judged claims stand. Raises ValueError for an unknown name before
-    judging any.
+    Returns whether all the judged claims stand. Raises ValueError for an unknown name before any
+    claim is judged.
     """
     claims, recorded, changed = select(names) if names else all_claims(), read_recorded(), []
     for claim in claims:
@@ -293,22 +293,22 @@ def judge_and_print(names: Sequence[str], records: Records) -> bool:
 
 
 def names_table(path: Path = CLAIMS_FILE) -> Table:
-    """Return a collapsed table that lists all claims by name, with their recorded verdicts."""
+    """Return a collapsed table of all claims, with their names, rules and recorded verdicts."""
     recorded = read_recorded(path)
     rows = [
         {
             "name": claim.name,
             "claim": claim.text,
-            "made in": claim.place,
+            "stated in": claim.place,
             "rule": f"{claim.rule} ({claim.sample})" if claim.sample else claim.rule,
             "recorded verdict": _listed(recorded.get(claim.name, {})),
         }
         for claim in all_claims()
     ]
     caption = (
-        "All claims by name, with the rules that judge them and their recorded verdicts. For a"
-        " statement of the theory, the sample is in parentheses. The check of a single claim also"
-        " prints the commands that repeat its runs. Source: data/claims.json."
+        "All claims by name, each with its rule and recorded verdicts. For a statement of the"
+        " theory, the sample follows the rule in parentheses. Checking a single claim also prints"
+        " the commands that repeat its runs. Source: data/claims.json."
     )
     folded = f"The names, rules and recorded verdicts of all {len(rows)} claims"
     return Table.of("claim-names", caption, rows, stacked=True, folded=folded)

@@ -1,8 +1,8 @@
-"""The paper's experimental claims, in the paper's order, as rules about run records.
+"""The paper's experimental claims, in order, with the rules that judge them from run records.
 
-The rules were written before the runs. A judgement takes the runs of each model that the claim
-needs, `{name: [RunRecord, ...]}`, and returns what it found and a verdict: `reproduced`, `partly`,
-`differs`, `exceeded` or `undecided`. Without those runs the verdict is `not run`.
+The rules were written before the runs. A rule is a function that takes the runs of the models
+that it needs, `{name: [RunRecord, ...]}`, and returns its finding and a verdict: `reproduced`,
+`partly`, `differs`, `exceeded` or `undecided`. If runs are missing, the verdict is `not run`.
 """
 
 import math
@@ -21,11 +21,11 @@ from .tables import cost_in_table
 
 # The rules were fixed in this commit; the first runs of the small tier were started from it.
 CLAIMS = Claims(fixed="9e4217c")
-# a smaller network with less training cannot reach that accuracy
+# a smaller network that is trained less cannot reach the paper's accuracy
 ABSOLUTE = "the claim is about the accuracy of the paper's network"
 SIZE = "the claim is about the size of the paper's networks and needs no run"
-TOLERANCE = 0.005  # of accuracies: half a percentage point
-HALF = 0.5  # of a head's mass, on one shift
+TOLERANCE = 0.005  # for accuracies: half a percentage point
+HALF = 0.5  # share of a head's mass on one shift
 
 # --- Table 4 and section 4.1: accuracies and sizes ------------------------------------------------
 
@@ -55,7 +55,7 @@ for _model in TABLE_4:
 
 
 def as_printed(number: float, like: str) -> str:
-    """Return a number in the format of `like`: with "12.1M", 12,086,844 becomes "12.1M"."""
+    """Return a number in the format of `like`: if `like` is "9.9M", 12,086,844 becomes "12.1M"."""
     unit = {"M": 1e6, "B": 1e9}[like[-1]]
     digits = len(like[:-1].partition(".")[2])
     return f"{number / unit:.{digits}f}{like[-1]}"
@@ -95,8 +95,8 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
             next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf)
             for record in records
         ]
-        reached[model] = epoch = mean(first)  # infinite if any seed never reaches it
-        when = f"in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
+        reached[model] = epoch = mean(first)  # infinite if any seed never reaches the level
+        when = f"first in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
         words.append(f"{MODELS[model].label} reaches {level} {when}")
     if min(reached.values()) == math.inf:
         return ", ".join(words), "undecided"
@@ -160,7 +160,7 @@ def start_and_end(runs: Runs, model: str, measure: Callable[[Heads], float]) -> 
 
 
 def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
-    """Return how many heads per layer put half of their mass on one shift, as numbers and text."""
+    """Return how many heads per layer put half of their mass on one shift, with a description."""
     counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
     words = f"heads with a mean probability of at least {HALF} on one shift{over}, by layer"
     return counts, f"{words}: {listed(counts)}"
@@ -236,7 +236,7 @@ def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
 def mirrored(heads: Heads) -> Tensor:
     """Return how symmetric each head's map is about the query's column, `(N_h,)`.
 
-    The measure is the cosine similarity between the map, minus its mean, and its mirror image.
+    The measure is the cosine similarity between the mean-subtracted map and its mirror image.
     """
     column = heads.query[1]
     reach = min(column, heads.maps.shape[2] - 1 - column)
@@ -258,7 +258,7 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
     start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))
-    found = f"{end:.1f} heads in all layers together; {start:.1f} before training"
+    found = f"{end:.1f} heads in total, over all layers; {start:.1f} before training"
     return found, grade(end - start, enough, some)
 
 

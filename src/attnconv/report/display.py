@@ -1,4 +1,4 @@
-"""The display of tables, notes and sets of pictures in pages and notebooks."""
+"""Tables, notes and sliders that select pictures, for pages and notebooks."""
 
 import base64
 import html
@@ -16,7 +16,7 @@ from ..runs.select import Records, command_of
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another page of the book, in a cell of a table."""
+    """A link in a table cell to another page of the book."""
 
     text: str
     address: str
@@ -35,10 +35,10 @@ Cell = str | tuple[str | Link, ...]
 class Table:
     """A table of text with a header, shown as HTML in a page and as Markdown elsewhere.
 
-    `name` is its anchor in a page; `caption` ends with the source of the numbers. `folded` is the
-    label under which a page collapses a table that few readers need; if it is "", the page shows
-    the table. With `stacked`, meant for cells that contain sentences, a narrow screen shows the
-    cells one below another.
+    `name` is its anchor in a page, and `caption` ends with the source of the numbers. `folded` is
+    for tables that few readers need: a page collapses the table and labels it with this text,
+    unless it is "". `stacked` is for cells that contain sentences: on a narrow screen, the cells of
+    a row are shown one below another.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Table:
         return f'<tr><th scope="row">{first}</th>{cells}</tr>'
 
     def markdown(self) -> str:
-        """Return the table in Markdown, with its caption below."""
+        """Return the table as Markdown, followed by its caption."""
         rows = [[text_of(cell) for cell in row] for row in self.rows]
         lines = [self.header, ["---"] * len(self.header), *rows]
         return "".join("| " + " | ".join(line) + " |\n" for line in lines) + f"\n{self.caption}\n"
@@ -101,7 +101,7 @@ def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidget
     """Return a slider that selects one of several pictures and works in a page without a kernel.
 
     `pictures` maps the slider's values to figures, which are drawn beforehand; `start` is the index
-    of the first one shown. The alternative text of a picture consists of `name` and the value.
+    of the figure shown first. Each picture's alternative text consists of `name` and its value.
     """
     shown = [
         ipywidgets.HTML(_image(f"{name} {value}", figure)) for value, figure in pictures.items()
@@ -119,7 +119,7 @@ def knob(name: str, pictures: Mapping[str, Figure], start: int = 0) -> ipywidget
 
 
 def png_of(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file; equal figures give equal bytes."""
+    """Return the content of a PNG file that shows a figure; equal figures give equal bytes."""
     content = io.BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
@@ -133,10 +133,10 @@ def _image(alt: str, figure: Figure) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """A note of sentences, some with a command, shown as HTML in a page and as text elsewhere.
+    """A note made of sentences, some with a command, shown as HTML in a page and as text elsewhere.
 
     A page can link to a sentence by its anchor, which consists of the prefix `anchor` and the
-    sentence; if `anchor` is "", sentences have no anchors.
+    sentence; if `anchor` is "", the sentences have no anchors.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -144,7 +144,7 @@ class Note:
 
     @classmethod
     def of(cls, text: str, command: str = "") -> "Note":
-        """Make a note from a single sentence."""
+        """Make a note from a single sentence and, optionally, a command."""
         return cls(((text, command),))
 
     def _repr_html_(self) -> str:
@@ -167,11 +167,11 @@ def commands_of(runs: Sequence[RunRecord]) -> Note:
 
 
 def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: str) -> Any:
-    """Return a figure or table of a model's first run, or a note on how to create its record."""
+    """Draw a model's first run, or return a note that says how to create its record."""
     if runs := records.of(model):
         return draw(runs[0])
     text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command creates the"
-    text += " record, on a GPU:" if records.tier == "paper" else " record:"
+    text += " record on a GPU:" if records.tier == "paper" else " record:"
     return Note.of(text, records.command(model))
 
 
@@ -195,12 +195,12 @@ def tier_note(records: Records, *models: str) -> Note:
 
 
 def missing_on_paper(records: Records, *models: str) -> Note | None:
-    """Return a note that lists the models without a run in the paper tier, or None if all ran."""
+    """Return a note that lists the models not run in the paper tier, or None if there are none."""
     paper = records.at("paper")
     if not (missing := [model for model in models if not paper.of(model)]):
         return None
     text = (
         "The paper tier (the paper's sizes, 300 epochs, a GPU) has not been run for"
-        f" {', '.join(missing)}. The command for the first:"
+        f" {', '.join(missing)}. The command for the first is:"
     )
     return Note.of(text, paper.command(missing[0]))

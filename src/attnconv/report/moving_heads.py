@@ -1,6 +1,6 @@
 """Claims and tables of chapter 15, on whether movable heads stay on the grid of a convolution.
 
-The rules were written before the runs. Each rule has its own words for its verdicts.
+The rules were written before the runs. Each rule uses its own names for the verdicts.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, over_r
 
 # The rules were fixed in this commit; the first runs of chapter 15 were started from it.
 CLAIMS = Claims(fixed="9c13572")
-# Those about `places-100` were added later, in this commit, before the runs of that arm.
+# The rules about `places-100` were added later, in this commit, before that arm was run.
 FIXED_LATER = "7346faa"
 PLACE = "chapter 15"
 
@@ -37,7 +37,7 @@ def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Answer:
     layers = over_runs(
         [counts[-1] for counts in measured.pixels_occupied_by_layer(record)] for record in records
     )
-    found = f"{count:.2f} of 9 pixels (by layer: {listed(layers)})"
+    found = f"{count:.2f} of 9 pixels are nearest to a head (by layer: {listed(layers)})"
     found += f"; median distance moved: {far:.2f} pixels"
     return found, "stay" if count >= stay else "some leave" if count >= some else "leave"
 
@@ -158,7 +158,7 @@ def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Answer:
     grow = [a >= share * b for a, b in pairs[-last:]]
     found = "; ".join(f"{100 * a:+.0f} against {100 * b:+.0f}" for a, b in pairs)
     answer = "grow" if all(grow) else "some grow" if any(grow) else "do not grow"
-    return f"growth by layer in percent, alphas fixed against freed: {found}", answer
+    return f"growth by layer in percent, fixed against freed alphas: {found}", answer
 
 
 @CLAIMS.claim(
@@ -181,16 +181,16 @@ def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Answer
 
 
 def arms_table(records: Records) -> Table:
-    """Return each arm's initial and final accuracy and its heads' motion, averaged over seeds."""
+    """Return a table of each arm's accuracies and the motion of its heads, averaged over seeds."""
     rows = [_arm_row(records.at(TIER), name) for name in ("cnn", *ARMS)]
     caption = (
-        "Accuracies and motion of the heads. Accuracies on the CIFAR-10 test set, mean over seeds"
-        " ± standard deviation, are those of the CNN from which the arm started (0.1, or chance,"
-        " after 0 epochs), its conversion to soft attention, the trained arm, and the arm with"
-        " each layer replaced by its nearest convolution of the same kernel size (batch statistics"
-        " unchanged). Means over 3 × 3 layers and seeds: pixels covered (those nearest to some"
-        " head), of nine; median distance moved, in pixels; mass on a head's nearest pixel;"
-        " largest residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
+        "Test accuracy on CIFAR-10, averaged over seeds, of the CNN from which the arm started"
+        " (0.1, or chance, after 0 epochs), of its conversion to soft attention, of the trained arm"
+        " (± standard deviation), and of this arm with each layer replaced by its nearest"
+        " convolution of the same kernel size (batch statistics unchanged). The last four columns"
+        " are averaged over 3 × 3 layers and seeds: how many of the nine pixels are nearest to"
+        " some head, median distance moved in pixels, mass on a head's nearest pixel, and largest"
+        " residual of Lemma 3 on 15 × 15 pixels. Source: the run records in data/runs."
     )
     return Table.of(
         "arms", caption, rows, folded="The accuracies and the motion of the heads, by arm"
@@ -234,17 +234,17 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
 
 
 def growth_table(records: Records) -> Table:
-    """Return how the grid of each layer changed, for arms whose heads started on the grid."""
+    """Return a table of how each layer's grid grew, for freed arms whose heads started on it."""
     rows = []
     for name, spec in ARMS.items():
         runs = records.at(TIER).of(name)
         if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
             rows.append({"network": spec.label} | _growth(runs))
     caption = (
-        "Growth of the grid of each 3 × 3 layer, averaged over seeds: the factor, the share of"
-        " the heads' squared displacements that it explains, and the number of different pixels,"
-        " inside the kernel or not, nearest to some head. The layers' inputs have sides of 31, 15,"
-        " 15, 7, 7 and 3 pixels. Source: the run records in data/runs."
+        "Growth of the grid in each 3 × 3 layer, averaged over seeds: the growth factor, the share"
+        " of the heads' squared displacements that it explains, and the number of different pixels"
+        " (inside or outside the kernel) that are nearest to some head. The layers' inputs have"
+        " sides of 31, 15, 15, 7, 7 and 3 pixels. Source: the run records in data/runs."
     )
     return Table.of("growth", caption, rows)
 

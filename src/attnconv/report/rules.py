@@ -1,4 +1,4 @@
-"""Claims, the rules that judge them from run records, and the words for verdicts."""
+"""Claims, the rules that judge them from run records, and the names of the verdicts."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from ..runs.record import RunRecord
 from ..runs.select import Records
 
 Runs = Mapping[str, Sequence[RunRecord]]
-Answer = tuple[str, str]  # what was found, and the verdict
+Answer = tuple[str, str]  # the finding and the verdict
 Judgement = Callable[..., Answer]
 
 
@@ -18,12 +18,12 @@ Judgement = Callable[..., Answer]
 class Claim:
     """A claim and the rule that judges it.
 
-    `name` is a short name, unique among all claims, for `python -m attnconv check`. `place` is the
-    section of the paper that makes the claim, and `text` states the claim briefly. `rule` is the
-    rule in words, and `judge` is the rule in code. `needs` lists the models whose runs the rule
-    uses. `not_small` says why the rule does not apply to small networks, or is "" if it does.
-    `shown` is the chapter and the anchor where these runs are shown. `fixed` is the commit that
-    added the rule, before the first of the runs that it judges.
+    `name` is a short identifier, unique among all claims, for `python -m attnconv check`. `place`
+    is the section of the paper (or the chapter) that makes the claim, and `text` states the claim
+    briefly. `rule` is the rule in words, and `judge` is the rule in code. `needs` lists the models
+    whose runs the rule uses. `not_small` says why the rule does not apply to small networks, or is
+    "" if it does. `shown` is the chapter and anchor of the figure or table that shows the runs.
+    `fixed` is the commit that added the rule, before the first of the runs that it judges.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Claim:
 
 
 class Claims(list[Claim]):
-    """A list of claims whose rules were fixed by one commit."""
+    """A list of claims; the commit `fixed` added their rules, unless a claim names another."""
 
     def __init__(self, fixed: str):
         super().__init__()
@@ -47,11 +47,11 @@ class Claims(list[Claim]):
     def add(
         self, judge: Judgement, place: str, text: str, rule: str, *needs: str, **options: str
     ) -> None:
-        """Append a claim that the function `judge` judges.
+        """Append a claim that is judged by the function `judge`.
 
         The thresholds are the default arguments of `judge`. They also fill the placeholders in the
-        rule's text, so that text and code cannot differ. By default, `name` comes from the name of
-        the function.
+        rule's text, so that text and code cannot differ. By default, the claim's name is derived
+        from the name of the function.
         """
         given = inspect.signature(judge).parameters.values()
         thresholds = {each.name: each.default for each in given if each.default is not each.empty}
@@ -60,7 +60,7 @@ class Claims(list[Claim]):
         self.append(Claim(name, place, text, rule.format(**thresholds), needs, judge, **options))
 
     def claim(self, *words: str, **options: str) -> Callable[[Judgement], Judgement]:
-        """Return a decorator that adds a claim, judged by the decorated function; see `add`."""
+        """Return a decorator that adds a claim judged by the decorated function; see `add`."""
 
         def register(judge: Judgement) -> Judgement:
             self.add(judge, *words, **options)
@@ -70,7 +70,7 @@ class Claims(list[Claim]):
 
 
 def accuracy(runs: Sequence[RunRecord]) -> float:
-    """Return the mean test accuracy of runs after their last epoch."""
+    """Return the mean test accuracy of the given runs after their last epoch."""
     return Accuracy.of(runs).last
 
 
@@ -80,15 +80,15 @@ def gained(runs: Runs, ours: str, other: str) -> float:
 
 
 def minus(ours: float, other: float) -> float:
-    """Return the difference between two accuracies, to six decimals to remove rounding errors.
+    """Return the difference between two accuracies, rounded to six decimals.
 
-    For example, 0.943 is within 0.005 of 0.938.
+    This removes floating-point errors, so that 0.943 is within 0.005 of 0.938.
     """
     return round(ours - other, 6)
 
 
 def verdict(holds: bool) -> str:
-    """Return `reproduced` for a rule that holds, else `differs`."""
+    """Return `reproduced` if a rule holds, otherwise `differs`."""
     return "reproduced" if holds else "differs"
 
 
@@ -98,19 +98,19 @@ def grade(amount: float, enough: float, some: float) -> str:
 
 
 def listed(values: Sequence[float], digits: int = 1) -> str:
-    """Return numbers as text, without decimals if all are whole, like counts in a single run."""
+    """Return numbers as a comma-separated list, without decimals if all of them are whole."""
     digits = 0 if all(float(value).is_integer() for value in values) else digits
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
-    """Return, for each layer, the mean over runs of the values that `by_run` lists by layer."""
+    """Return each layer's mean over the runs; `by_run` lists the values of each run by layer."""
     return [mean(layer) for layer in zip(*by_run, strict=True)]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one tier shows about a claim: the result, the sample and the verdict."""
+    """What the runs of one tier show about a claim: the result, the sample and the verdict."""
 
     found: str
     sure: str
@@ -118,7 +118,7 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """Return whether the runs of the tier allowed the claim to be judged."""
+        """Whether the tier's runs allowed the claim to be judged."""
         return self.verdict not in ("not run", "not asked")
 
 
@@ -136,7 +136,7 @@ def finding(claim: Claim, records: Records) -> Finding:
 
 
 def _by_seed(claim: Claim, runs: Runs) -> str:
-    """Return the verdict for each run, if a claim is about a single model with several runs."""
+    """Return the verdict on each run if the claim is about a single model with several runs."""
     if len(runs) != 1 or len(used := runs[claim.needs[0]]) == 1:
         return ""
     alone = [claim.judge({claim.needs[0]: [record]})[1] for record in used]

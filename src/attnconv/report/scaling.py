@@ -1,4 +1,4 @@
-"""The tables of the chapter on scaling: settings, answers and prediction."""
+"""Tables for the chapter on scaling: settings, answers and predictions."""
 
 from ..measures.accuracy import Accuracy
 from ..measures.scaling import (
@@ -19,7 +19,7 @@ from .display import Table
 
 
 def settings_table(records: Records) -> Table:
-    """List every setting with the accuracies of both models and the gap between them."""
+    """Return a table of every setting with both models' accuracies and the gap between them."""
     found = {model: runs_of(records, model) for model in MODELS}
     rows = []
     for tier in SETTINGS:
@@ -32,20 +32,20 @@ def settings_table(records: Records) -> Table:
                 row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}"
                 row[f"{label}, accuracy"] = f"{ours} (n = {ours.seeds})"
         if tier == "small-tokens":
-            row[f"{SPECS['resnet18'].label}, accuracy"] = "as in small"
+            row[f"{SPECS['resnet18'].label}, accuracy"] = "same as in small"
         if len(accuracies) == len(MODELS):
             gap = accuracies["resnet18"].last - accuracies["sa-quadratic"].last
             row["gap"] = f"{gap:+.4f}"
         rows.append(row)
     caption = (
-        "Test accuracy after the last epoch, mean ± standard deviation over n seeds, and the gap,"
-        " ResNet18 minus attention. Source: the run records in data/runs."
+        "Test accuracy after the last epoch (mean ± standard deviation over n seeds), and the gap"
+        " (ResNet18 minus attention). Source: the run records in data/runs."
     )
     return Table.of("scaling-settings", caption, rows)
 
 
 def answers_table(records: Records) -> Table:
-    """Answer the question about each axis by the chapter's rule."""
+    """Return a table that answers the question about each axis by the chapter's rule."""
     found, rows = answers(records), []
     for axis in AXES:
         answer = found[axis.name]
@@ -57,16 +57,16 @@ def answers_table(records: Records) -> Table:
             row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
         rows.append(row)
     caption = (
-        "Does attention catch up? One answer per axis, by the rule on this page. Source:"
+        "Does attention catch up? The rule on this page gives an answer for each axis. Source:"
         " the run records in data/runs."
     )
     return Table.of("scaling-answers", caption, rows, stacked=True)
 
 
 def prediction_table(records: Records) -> Table:
-    """Predict the test accuracy of the paper's networks, if the check holds for both models.
+    """Return a table that checks and gives the test accuracies predicted for the paper's networks.
 
-    Predictions that were stored earlier are judged by the runs of the paper tier.
+    If the check fails for a model, nothing is predicted. The paper tier judges stored predictions.
     """
     found, stored = predictions(records), stored_predictions()
     made = all(isinstance(each, Prediction) and each.holds for each in found.values())
@@ -91,7 +91,7 @@ def prediction_table(records: Records) -> Table:
             row |= {"stored": _accuracy(stored[model]), "paper tier": measured + verdict}
         rows.append(row)
     caption = (
-        "Test accuracy of the paper's networks, extrapolated by a power law, with a 95 % interval."
+        "Test accuracy of the paper's networks, extrapolated by a power law, with 95 % intervals."
         " A prediction is made only if the check holds for both models. Source: the run"
         " records in data/runs; Table 4 of the paper."
     )

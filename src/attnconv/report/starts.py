@@ -1,4 +1,4 @@
-"""The tables of the chapter on vision transformers that start as a convolution."""
+"""Tables for the chapter on vision transformers that start as convolutions."""
 
 from ..measures.accuracy import Accuracy
 from ..measures.starts import NOT_RUN, RULES, TIERS, judge
@@ -16,7 +16,7 @@ def tier_label(tier: str) -> str:
 
 
 def starts_table(records: Records) -> Table:
-    """List the test accuracy of every start in every tier."""
+    """Return a table of the test accuracy of every initialisation in every tier."""
     rows = []
     for model in VITS:
         row = {"start": SPECS[model].label}
@@ -26,14 +26,14 @@ def starts_table(records: Records) -> Table:
             row[tier_label(tier)] = f"{accuracy} (n = {accuracy.seeds})" if accuracy else NOT_RUN
         rows.append(row)
     caption = (
-        "Test accuracy after the last epoch, mean ± standard deviation over n seeds. Source: the"
+        "Test accuracy after the last epoch (mean ± standard deviation over n seeds). Source: the"
         " run records in data/runs."
     )
     return Table.of("starts", caption, rows)
 
 
 def start_answers_table(records: Records) -> Table:
-    """Answer the chapter's questions by their rules."""
+    """Return a table that answers each of the chapter's questions by its rule."""
     rows = []
     for name, answer in judge(records).items():
         rule, _, tier = name.partition(", ")
@@ -47,7 +47,7 @@ def start_answers_table(records: Records) -> Table:
             }
         )
     caption = (
-        "The answer to each question, by its rule on this page, with the measurements that decide"
-        " it: differences in mean test accuracy, or shares of heads."
+        "The answers given by the rules on this page, and the measurements that decide them:"
+        " differences in mean test accuracy, or shares of heads."
     )
     return Table.of("start-answers", caption, rows)

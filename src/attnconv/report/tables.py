@@ -1,7 +1,7 @@
-"""The tables of the paper, with published and measured values, and further tables.
+"""The paper's tables, with published and measured values, and further tables.
 
-Numbers are computed or read from run records. `-` marks a value that does not exist; words mark
-what has not been run.
+Numbers are computed or read from run records. `-` marks a value that does not exist. Where
+a run is missing, the cell says so in words.
 """
 
 import statistics
@@ -31,10 +31,10 @@ from .display import Table
 
 @cache
 def cost_in_table(model: str, heads: tuple[int, ...] | None = None) -> Cost:
-    """Return the size and the FLOPs of a model in Table 4, for one image of 32 x 32 pixels.
+    """Return the size of a model in Table 4 and its FLOPs for one image of 32 x 32 pixels.
 
-    `heads` is the number of heads in each layer, for a run that did not prune the same heads as the
-    paper.
+    `heads` lists the number of heads in each layer, for a run that did not prune the same heads as
+    the paper.
     """
     return cost_of(build_model(model, **({"num_heads": heads} if heads else {})))
 
@@ -52,9 +52,9 @@ def table_4(records: Records) -> Table:
 def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -> Table:
     caption = (
         f"{name}. {what}, published and measured. Measured accuracies are those after the last"
-        ' epoch, mean ± standard deviation over seeds, and in the column "best" those of the best'
-        ' epoch. Numbers in brackets are as printed; "all FLOPs" counts every product. Source: the'
-        " paper; data/runs; the replication of Varma and Prabhu (2020), one seed; cost_of."
+        ' epoch (mean ± standard deviation over seeds) and, in the column "best", after the best'
+        ' one. Numbers in brackets are as printed; "all FLOPs" counts every product. Source: the'
+        " paper; data/runs; the replication by Varma and Prabhu (2020), one seed; cost_of."
     )
     rows = [_accuracy_row(model, records) for model in models]
     return Table.of(name.lower().replace(" ", "-"), caption, rows)
@@ -87,7 +87,7 @@ def _published(model: str) -> str:
 
 
 def summary(records: Records) -> Table:
-    """Return the README's table: published accuracy, measured accuracy in two tiers, and size."""
+    """Return a table of each model's published accuracy, accuracy in two tiers, and size."""
     paper, small = records.at("paper"), records.at("small")
     rows = [
         {
@@ -101,10 +101,10 @@ def summary(records: Records) -> Table:
         for model in TABLE_4
     ]
     caption = (
-        "Test accuracy on CIFAR-10: as published (one seed), and measured here after the last"
-        " epoch, mean ± standard deviation over n seeds. Paper tier: the paper's sizes and recipe."
-        " Small tier: narrower networks; compare its accuracies with each other, not with the"
-        " published ones. The pruned model's epochs include its parent's. Source: data/runs."
+        "Test accuracy on CIFAR-10, as published (one seed) and as measured here after the last"
+        " epoch (mean ± standard deviation over n seeds). The paper tier has the paper's sizes and"
+        " recipe. The small tier has narrower networks, so its accuracies can be compared only with"
+        " each other. The pruned model's epochs include its parent's. Source: data/runs."
     )
     return Table.of("summary", caption, rows)
 
@@ -118,7 +118,7 @@ def _measured(records: Records, model: str) -> str:
 
 
 def _size(records: Records, model: str) -> str:
-    """Return the number of parameters of a model, from its first run or else from its recipe."""
+    """Return a model's number of parameters, from its first run if there is one, or its recipe."""
     if runs := records.of(model):
         return f"{runs[0].info.parameter_count:,}"
     given = RunParameters.check({"model": model, "dataset": "cifar10", "tier": records.tier})
@@ -126,7 +126,7 @@ def _size(records: Records, model: str) -> str:
 
 
 def small_table(records: Records) -> Table:
-    """Return the small tier's version of Table 4: accuracy over seeds, size, cost and time."""
+    """Return the small tier's version of Table 4: accuracy, size, cost and training time."""
     short, long = records.at("small"), records.at("small-long")
     rows = []
     for model in TABLE_4:
@@ -134,9 +134,9 @@ def small_table(records: Records) -> Table:
         if long.of(model):
             rows.append(_small_row(long, model))
     caption = (
-        "Small tier, trained on all of CIFAR-10: test accuracy after the last epoch, mean ±"
-        " standard deviation over the seeds. FLOPs are for one image, counted as in the"
-        " paper and with every product. Minutes are for one run. Source: records in data/runs."
+        "Test accuracy of the small tier, trained on all of CIFAR-10, after the last epoch (mean ±"
+        " standard deviation over the seeds). FLOPs are for one image, counted as in the paper;"
+        ' "all FLOPs" counts every product. Minutes are for one run. Source: records in data/runs.'
     )
     return Table.of("table-4-small", caption, rows)
 
@@ -166,7 +166,7 @@ def _hardware(record: RunRecord) -> str:
 
 
 def quick_results(runs: Sequence[RunRecord]) -> Table:
-    """Return Table 4 for the quick tier, with networks trained while the book was built."""
+    """Return Table 4 for the quick tier, whose networks were trained while the book was built."""
     rows = [
         {
             "model": MODELS[record.info.parameters["model"]].label,
@@ -178,9 +178,9 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
         for record in runs
     ]
     caption = (
-        "Quick tier: all seven models run and learn. Test accuracy on scikit-learn's digits after a"
-        " few epochs, one seed; these numbers say nothing about the paper's. Source: networks"
-        f" trained during the build, on {runs[0].info.hardware['device']}."
+        "Quick tier: all seven models run and learn. The test accuracy is that of one seed on"
+        " scikit-learn's digits after a few epochs, and says nothing about the paper's results."
+        f" Source: networks trained during the build, on {runs[0].info.hardware['device']}."
     )
     return Table.of("quick-results", caption, rows)
 
@@ -189,7 +189,7 @@ def quick_results(runs: Sequence[RunRecord]) -> Table:
 
 
 def table_2(records: Records) -> Table:
-    """Return Table 2: the attention networks' parameters as printed, in our recipe and as run."""
+    """Return Table 2: the attention networks' parameters in the paper, our recipe and our runs."""
     recipe = RunParameters.check({"model": "sa-quadratic", "dataset": "cifar10"})
     model = cast(SelfAttentionNet, build_model("sa-quadratic"))
     norm = cast(nn.LayerNorm, model.get_submodule("blocks.0.attention_norm"))
@@ -206,7 +206,7 @@ def table_2(records: Records) -> Table:
         ours = f"{getattr(recipe, parameter)}" if parameter else elsewhere[label]
         used = [_used(record, label, parameter) for record in columns.values()]
         rows.append([label, printed, ours, *used])
-    used = "the run records (-: not recorded)." if columns else "no run record yet."
+    used = "the run records (-: not recorded)." if columns else "no run records yet."
     caption = (
         "Table 2. Parameters of the self-attention networks. Source: the paper;"
         f" models.specs.PAPER_RECIPE; the model itself; {used}"
@@ -223,7 +223,7 @@ def _used(record: RunRecord, label: str, parameter: str | None) -> str:
     return "-"  # set in the code, not in a record
 
 
-#: One model of each kind that has its own recipe.
+#: One model for each kind of recipe.
 KINDS = {"attention": "sa-quadratic", "ResNet18": "resnet18", "pruned": "sa-generalized-pruned"}
 
 
@@ -244,14 +244,14 @@ def tier_recipe() -> Table:
                 rows.append([name, ", ".join(alike), paper, small])
     caption = (
         "Differences between the small tier's recipe and the paper's. Source: PAPER_RECIPE and"
-        " SMALL_RECIPE of models.specs."
+        " SMALL_RECIPE in models.specs."
     )
     header = ["parameter", "applies to", "paper tier", "small tier"]
     return Table("tier-recipe", caption, header, rows)
 
 
 def _recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return a model's parameters in a tier, on the tier's intended device, a GPU or a CPU."""
+    """Return a model's parameters in a tier, on the device for which the tier is intended."""
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": tier})
     epochs = {"parent_epochs": parameters.parent().epochs} if MODELS[model].parent else {}
     return parameters.on("cuda" if tier == "paper" else "cpu").identity() | epochs
@@ -264,18 +264,18 @@ def _matters(kind: str, parameter: str) -> bool:
 
 
 def pilot_table() -> Table:
-    """Return a table of the pilot runs on held-out images that led to the small tier's recipe."""
+    """Return a table of the pilot runs from which the small tier's recipe was chosen."""
     folders = sorted((REPOSITORY / "data" / "pilot").iterdir())
     rows = [_pilot_row(path.name, record) for path in folders for record in find_runs(path)[0]]
     caption = (
-        "Pilot runs, seed 0: accuracy on 5,000 held-out training images after each epoch. The"
-        " learning rate decreases to zero over the epochs of a run. Minutes are for one thread,"
-        " with several runs sharing two cores. Source: the records in data/pilot."
+        "Pilot runs with seed 0: accuracy on 5,000 held-out training images after each epoch. The"
+        " learning rate decreases to zero over the epochs of a run. Each run used one thread, and"
+        " several runs shared two cores. Source: the records in data/pilot."
     )
     return Table.of("pilot", caption, rows)
 
 
-#: The parameters in which the pilots differ.
+#: The parameters that differ between the pilots.
 VARIED = (
     *("learning_rate", "optimizer", "weight_decay"),
     *("hidden", "intermediate", "pooling", "width"),
@@ -298,7 +298,7 @@ def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
 
 # --- Table 3 --------------------------------------------------------------------------------------
 
-#: By author: the input; x for sinusoids, learned, quadratic, relative; names in `encodings`.
+#: By author: the input, an x for each kind of encoding that is used, and names in `encodings`.
 ENCODING_USERS: dict[str, tuple[str, ...]] = {
     "Vaswani et al. (2017)": ("text", "x---", "sinusoidal_encoding"),
     "Radford et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
@@ -332,9 +332,9 @@ def table_3() -> Table:
         row |= {kind: "yes" if mark == "x" else "-" for kind, mark in kinds}
         rows.append(row | {"implemented in encodings as": "; ".join(shapes)})
     caption = (
-        "Table 3. Types of positional encoding. The last column is computed here: the shape of the"
-        " encoding of six words or 4 × 4 pixels; relative encodings cover all pairs. Source: the"
-        " paper."
+        "Table 3. Types of positional encoding. The last column, computed here, gives the shape of"
+        " the encoding of six words or 4 × 4 pixels; relative encodings cover all pairs. Source:"
+        " the paper."
     )
     return Table.of("table-3", caption, rows)
 
@@ -343,10 +343,10 @@ def table_3() -> Table:
 
 
 def lemma_1_table(record: RunRecord) -> Table:
-    """Return a table of how nearly each layer's heads attend to one shift each, as in Lemma 1.
+    """Return a table of how close each layer's heads come to attending to one shift each (Lemma 1).
 
-    The table also gives each layer's residual of Lemma 3, but not for models with content, because
-    the residual is defined only for attention that does not depend on the image.
+    It also gives each layer's residual of Lemma 3, except for models with content, because the
+    residual is defined only for attention that does not depend on the image.
     """
     trained, rows = record.history.encodings(), []
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
@@ -354,10 +354,10 @@ def lemma_1_table(record: RunRecord) -> Table:
         row = {
             "layer": str(number + 1),
             "heads with mass ≥ 0.9": f"{int((heads.mass >= 0.9).sum())} of {len(heads.mass)}",
-            "with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
+            "heads with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "of 9 shifts, with mass ≥ 0.5": str(heads.shifts_with_mass(3)),
+            "kernel shifts with mass ≥ 0.5 (of 9)": str(heads.shifts_with_mass(3)),
         }
         if heads.centers is not None:
             row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
@@ -368,15 +368,15 @@ def lemma_1_table(record: RunRecord) -> Table:
         "How closely each layer meets the conditions of Lemmas 1 and 3. Mass is a head's"
         " probability at its best shift (among shifts of up to half the image), averaged over the"
         " queries for which this shift stays inside the image. A shift of the 3 × 3 kernel counts"
-        " if some head has at least half of its mass there. Effective pixels refer to the map of"
-        " the middle query or, with content, to its mean over 100 test images, which is blurred."
+        " if some head has at least half of its mass there. The effective pixels are those of the"
+        " middle query's map or, with content, of its mean over 100 test images, which is blurred."
         f" The residual covers queries whose kernel lies inside the image. Source: {record.source}."
     )
     return Table.of(f"lemma-1-{record.name}", caption, rows)
 
 
 def pruning_table(record: RunRecord) -> Table:
-    """Return a table that compares a model before and after pruning, and after more training."""
+    """Return a table that compares a model before and after pruning, and after further training."""
     parent, parameters = record.parent, record.info.parameters
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
@@ -403,10 +403,10 @@ def pruning_table(record: RunRecord) -> Table:
 
 
 def model_cards(records: Records) -> Table:
-    """Return a table of the models with stored weights: the accuracy and the file of each."""
+    """Return a table of the models with stored weights, with their accuracies and file sizes."""
     caption = (
         "Models with stored weights. The weights are those of seed 0; accuracies are given for this"
-        " seed and over all seeds. Source: the run records in data/runs."
+        " seed and averaged over all seeds. Source: the run records in data/runs."
     )
     return Table.of("model-cards", caption, [_model_card(records, m) for m in (*TABLE_4, "cnn")])
 
@@ -420,7 +420,7 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
     info, ours = kept[0].info, Accuracy.of(runs)
     return card | {
         "test accuracy": f"{info.final_test_accuracy:.4f}",
-        "over the seeds": f"{ours} (n = {ours.seeds})",
+        "mean over seeds": f"{ours} (n = {ours.seeds})",
         "parameters": f"{info.parameter_count:,}",
         "file": f"{(kept[0].folder / WEIGHTS_FILE).stat().st_size / 1e6:.2f} MB",
         "epochs": str(info.epochs_done),
@@ -429,11 +429,11 @@ def _model_card(records: Records, model: str) -> dict[str, str]:
 
 
 def records_table(runs: Sequence[RunRecord], name: str) -> Table:
-    """Return a table of runs, each with its result, its hardware and the commit of its code.
+    """Return a table of runs, with the result, hardware and code commit of each.
 
     `display.commands_of` lists the commands that repeat the runs.
     """
-    caption = "Run records. A + marks uncommitted changes. Source: run.json of each record."
+    caption = "Run records. A + marks uncommitted changes. Source: the run.json of each record."
     return Table.of(name, caption, [_record_row(record) for record in runs])
 
 

@@ -1,8 +1,8 @@
-"""The statements of the theory, as claims whose two sides are both computed.
+"""The statements of the theory, each checked by computing both of its sides.
 
 Statements that hold up to rounding are tested at several image sizes, in two data types and with
-several seeds. We also fit how the gap between the two sides grows with the image size, so that
-no statement passes merely because the tested images are small.
+several seeds. We also fit a power law to the gap as a function of the image size, so that no
+statement passes merely because the tested images are small.
 """
 
 from collections.abc import Callable
@@ -55,9 +55,9 @@ Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 class TheoryClaim:
     """A statement of the theory and the computation that checks it.
 
-    `judge` returns what it found and "holds" or "fails". `rule` says when the statement holds, and
-    `sample` says what is computed. `place` says where the paper states it, or names the theorem of
-    the book.
+    `judge` returns its finding and "holds" or "fails". `rule` says when the statement holds, and
+    `sample` says what is computed. `place` says where the paper makes the statement, or names the
+    theorem of the book.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
 
 
 def growth(sizes: tuple[int, ...], gaps: list[float], least: float = 0.1) -> float:
-    """Return the exponent of a power law fitted to gaps; gaps below `least` count as `least`."""
+    """Return the exponent of a power law fitted to gaps; a gap below `least` counts as `least`."""
     logs = np.log(np.maximum(gaps, least))
     return float(np.polyfit(np.log(sizes), logs, 1)[0])
 

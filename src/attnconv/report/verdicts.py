@@ -36,7 +36,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "claim": claim.text,
                 "small tier": small.verdict,
                 "paper tier": paper.verdict,
-                "result (both tiers: small; paper)": "; ".join(results),
+                "result (small tier; paper tier)": "; ".join(results),
                 "figure or table, and runs": _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE: small.sure,
@@ -57,13 +57,13 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
             others.append(row)
     source = "Source: the rules in report/claims.py"
     caption = (
-        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, each by a rule"
-        f" from the runs of a tier; samples of the small tier, ± standard deviation of the"
-        f" accuracy. {source} and the run records in data/runs."
+        f"Verdicts on {len(judged)} of the {len(CLAIMS)} experimental claims, judged by rules from"
+        f" the runs of each tier. The samples are those of the small tier, with the accuracy's"
+        f" standard deviation (±). {source} and the run records in data/runs."
     )
     first = Table.of("claims", caption, judged, stacked=True)
     folded = f"The other {len(others)} claims, their rules and the missing runs"
-    caption = f"Claims that cannot be judged yet, because runs are missing. {source}."
+    caption = f"Claims that cannot be judged yet because runs are missing. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
 
 
@@ -84,7 +84,7 @@ def _runs(claim: Claim, records: Records, tier: str) -> Iterator[Link]:
 
 
 def _missing(claim: Claim, records: Records) -> list[str]:
-    """Return the commands of the runs without which a claim cannot be judged in a tier."""
+    """Return the commands for the missing runs that a claim needs in each tier."""
     tiers = [records.at(tier) for tier in (("paper",) if claim.not_small else ("small", "paper"))]
     return [at.command(model) for at in tiers for model in claim.needs if not at.of(model)]
 
@@ -123,7 +123,7 @@ def long_run_table(records: Records) -> Table:
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
-    """Return a tier's result and verdict on the claim whose text starts with `begins`."""
+    """Return a tier's result and verdict for the claim whose text starts with `begins`."""
     (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
     result = finding(claim, records.at(tier))
     return f"{result.found} ({result.verdict})"
@@ -169,15 +169,15 @@ def trained_heads(records: Records) -> Note:
     return Note.of(
         f"In the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}),"
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"
-        " averaged over seeds: those on which a head puts at least half of its attention."
-        f" {close or 'None'} of the {len(largest)} layers can approximately express every 3 × 3"
-        f" convolution: the residual of Lemma 3 is {ends}. The residual is 0 for a layer that can"
-        " express all of them, and about 1 for one that misses at least one position."
+        " averaged over seeds. A position is covered if a head puts at least half of its attention"
+        f" there. {close or 'None'} of the {len(largest)} layers can approximately express every"
+        f" 3 × 3 convolution: the residuals of Lemma 3 range from {ends}. The residual is 0 for a"
+        " layer that can express all of them and about 1 for one that misses at least one position."
     )
 
 
 def compute_table(runs: Sequence[RunRecord]) -> Table:
-    """Return a table of the computing time of some runs, by device."""
+    """Return a table of the computing time of the given runs, by device."""
     rows = []
     for device in sorted({record.info.hardware["device"] for record in runs}):
         mine = [record.info for record in runs if record.info.hardware["device"] == device]
@@ -186,12 +186,12 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
             "device": device,
             "runs": str(len(mine)),
             "epochs": str(sum(info.epochs_done for info in mine)),
-            "hours (several runs may have shared the machine)": f"{hours:.2f}",
+            "hours": f"{hours:.2f}",
         }
         rows.append(row)
     caption = (
-        "Computing time of the runs on CIFAR-10, excluding pilots and trials. Source: the run"
-        " records in data/runs."
+        "Computing time of the runs on CIFAR-10, excluding pilots and trials. Several runs may have"
+        " shared the machine. Source: the run records in data/runs."
     )
     return Table.of("compute", caption, rows or [{"device": "none", "runs": "0", "epochs": "0"}])
 
@@ -200,14 +200,14 @@ README, PICTURE = REPOSITORY / "README.md", REPOSITORY / "book" / "claim.png"
 MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of results -->"
 
 README_CAPTION = (
-    "Test accuracy on CIFAR-10: as published (one seed), and here after the last epoch, mean ±"
-    " standard deviation over n seeds (from data/runs). The networks of the small tier are"
-    " narrower, so compare its accuracies only with each other."
+    "Test accuracy on CIFAR-10, as published (one seed) and as measured here after the last epoch"
+    " (mean ± standard deviation over n seeds; from data/runs). The small tier has narrower"
+    " networks, so compare its accuracies only with each other."
 )
 
 
 def readme_part(records: Records) -> str:
-    """Return the README's part between the two `MARKS`, including them, with current results."""
+    """Return the results part of the README, including the two `MARKS` that enclose it."""
     table, state = summary(records), README_CAPTION
     for tier in ("small", "paper"):
         mine = records.at(tier)
@@ -240,5 +240,5 @@ def update_readme(records: Records, path: Path | None = None) -> bool:
 
 
 def update_picture(path: Path | None = None) -> None:
-    """Redraw the picture in the README, which shows Theorem 1 on a photograph."""
+    """Redraw the README's picture, which illustrates Theorem 1 with a photograph."""
     write_file(path or PICTURE, png_of(draw_claim()))

@@ -72,7 +72,7 @@ class Recorder:
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:
-        """Write an unfinished run's record, without attention; only warn if writing fails.
+        """Write an unfinished run's record, without attention, and warn if writing fails.
 
         `status` is "running" or "stopped".
         """
