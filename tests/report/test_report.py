@@ -56,7 +56,7 @@ def test_what_trained_heads_became(paper_records):
     assert "the quadratic model of the paper tier (1 seed" in text
     number = r"([\d.]+)"
     pattern = (
-        rf"cover ([\d., ]+) of the nine .* (None|\d) of the (\d) .* is {number} to {number}\. "
+        rf"cover ([\d., ]+) of the nine .* (None|\d) of the (\d) .* from {number} to {number}\. "
     )
     covered, close, layers, *ends = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")

@@ -25,7 +25,7 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A property that is varied towards the paper's value, with all others as in the small tier."""
+    """A property that moves towards the paper's value, with all others as in the small tier."""
 
     name: str
     question: str

@@ -35,9 +35,9 @@ def shift_targets(
     """Return the query pixels and their one-hot target maps, the rows of E_q in Lemma 3.
 
     The target for query q and shift Delta is e_{q + Delta}, in float64. `border="interior"` keeps
-    only queries whose whole kernel lies inside the image, as after "pad, attend, crop" in the
-    paper. `border="zero"` keeps all queries; a target outside the image is an all-zero map, as in a
-    zero-padded convolution.
+    only the queries whose whole kernel lies inside the image: those that the paper keeps when it
+    pads and crops. `border="zero"` keeps all queries; a target outside the image is an all-zero
+    map, as in a zero-padded convolution.
     """
     if border not in ("interior", "zero"):
         raise ValueError(f"border is {border!r}, expected 'interior' or 'zero'")
