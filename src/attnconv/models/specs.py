@@ -202,7 +202,7 @@ NUM_HEADS = 9  # heads of an attention layer, unless its model's spec says other
 
 @dataclass(frozen=True)
 class Published:
-    """The published numbers of a model, from Table 4 of the paper and from a replication.
+    """The published results for a model, from Table 4 of the paper and from a replication.
 
     `accuracy` is the test accuracy on CIFAR-10, or None if the paper gives no number. `replicated`
     is the accuracy that Varma and Prabhu (2020) obtained with a single seed.
