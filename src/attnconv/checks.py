@@ -18,7 +18,7 @@ def largest_gap(ours: Tensor, reference: Tensor) -> float:
 
 
 def check_gap(what: str, ours: Tensor, reference: Tensor, bound: float) -> float:
-    """Assert that the `largest_gap` between two tensors is at most `bound`; print and return it.
+    """Assert that the `largest_gap` of two tensors is at most `bound`; print and return the gap.
 
     The printed line starts with `what`. Raises AssertionError if the gap exceeds `bound` or
     is NaN.

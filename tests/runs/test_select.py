@@ -174,7 +174,7 @@ def test_a_note_is_html_that_can_be_copied_from():
     note = figure_or_note(Records([], {}), figures.figure_4, "sa-quadratic")
     assert (
         repr(note)
-        == "Paper tier, sa-quadratic on CIFAR-10: not run. This command creates the record, on a"
+        == "Paper tier, sa-quadratic on CIFAR-10: not run. This command creates the record on a"
         " GPU:"
         " .venv/bin/python -m attnconv train --model sa-quadratic --dataset cifar10"
     )

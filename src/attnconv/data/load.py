@@ -83,10 +83,10 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
 
     `china` and `flower` come from scikit-learn (CC BY 2.0, sources in its `datasets/images`).
     `chelsea`, a cat photographed by Stefan van der Walt, and `horse`, a black silhouette on white
-    by Andreas Preuss (openclipart.org/detail/158377/horse-by-marauder), come from scikit-image
-    (CC0), which the extra `book` installs. With `size`, the picture is reduced to that height and
-    width by averaging. Raises ValueError for an unknown name, and ImportError if scikit-image is
-    needed but not installed.
+    by Andreas Preuss (openclipart.org/detail/158377/horse-by-marauder), are CC0 and come from
+    scikit-image, which the extra `book` installs. With `size`, the picture is reduced to that
+    height and width by averaging. Raises ValueError for an unknown name, and ImportError if
+    scikit-image is needed but not installed.
     """
     if name not in PHOTOGRAPHS + PICTURES:
         known = ", ".join(PHOTOGRAPHS + PICTURES)

@@ -32,8 +32,8 @@ class Explorer(anywidget.AnyWidget):
     def of(cls, payload: Payload, state: dict) -> "Explorer":
         """Return a view that shows a payload of attention maps in the given state.
 
-        `state` maps names to text, numbers or sequences of these, such as `{"query": (4, 4)}`.
-        Raises ValueError for unknown names.
+        `state` maps names to text, numbers, or lists or tuples of these, such as
+        `{"query": (4, 4)}`. Raises ValueError for unknown names.
         """
         if unknown := sorted(set(state) - set(STATE)):
             raise ValueError(

@@ -27,7 +27,7 @@ MOMENTS = {"soft heads": (0.0, 0.1), "sharper": (0.8, 0.8), "exact": (1.0, None)
 START = 2.5  # a descent's centres start within this many pixels of the query, along each axis
 STEPS = (0, 100, 300)  # steps of a descent that are drawn, besides the last
 SEEN = 32  # side, in pixels, of a network's input
-LAYER, QUERY = 2, (3, 4)  # the layer and the query pixel whose heads are drawn
+LAYER, QUERY = 2, (3, 4)  # the layer whose heads are drawn, and the query pixel
 SOFT = 1.0  # alpha of the soft heads
 ALIKE = 60 / 64  # share of pixels; a head that spreads over more, on average, is nearly uniform
 FAINT = 0.04  # opacity of the cloud of a nearly uniform head
@@ -123,7 +123,7 @@ def descent_still() -> Figure:
 
 
 def heads_at(descent: Descent, step: int) -> nn.Module:
-    """Return the nine heads after `step` steps as a layer that approximates the Sobel filter."""
+    """Return the nine heads after `step` steps, combined into a layer for the Sobel filter."""
     weights = descent.values[step] @ torch.tensor(SOBEL).double().flatten()
     layer = conv_to_attention(convolution_of(weights.view(3, 3)), alpha=1.0)
     layer.encoding.centers.data = descent.centers[step]

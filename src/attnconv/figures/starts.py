@@ -17,7 +17,7 @@ def starts(records: Records) -> Figure:
     """Plot test accuracy against the number of training images, and by epoch for 10,000 images.
 
     On the left, each disc is one seed, and each line joins one initialisation's means over seeds;
-    discs on dashed lines are open. On the right, each line is a mean over seeds with a band that
+    discs on broken lines are open. On the right, each line is a mean over seeds with a band that
     spans their range. Thin lines show runs of 20 epochs, and thick lines show runs of 100 epochs.
     """
     figure, axes = line_plots(1, 2, 9.5, 4.2, sharey=True)

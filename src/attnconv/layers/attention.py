@@ -44,7 +44,7 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
 
     Per query and channel, attention with one factor per axis costs H + W products, and dense
     attention costs `H * W`. The pixels of all images in the batch are stacked in one matrix, so
-    that each product covers the whole batch.
+    that each matrix product covers the whole batch.
     """
     width, *each = X.shape[1:]
     X = as_in_autocast(X)

@@ -96,7 +96,7 @@ class ConvAsAttention(nn.Module):
         return self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
 
     def axis_probabilities(self, axis: int, size: int) -> Float[Tensor, "N_h queries {size}"]:
-        """Return the attention factor for one axis of the padded image: `(N_h, queries, size)`."""
+        """Return the attention factor of the kept queries for one axis of the padded image."""
         # `range` would fix the size in an exported graph
         queries = torch.arange(*self._bounds(axis, size), device=self.weight.device)
         keys = torch.arange(size, device=self.weight.device)

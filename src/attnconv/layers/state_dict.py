@@ -37,7 +37,7 @@ def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: An
     """Replace a layer's entries in a state_dict with those of the convolution (a post-hook).
 
     The weight in the state_dict is a view of the layer's weight. The encoding is omitted if the
-    layer's kernel size and alpha determine it; it is kept if heads are trained or have been moved.
+    kernel size and one alpha determine it; it is kept if heads are trained or have been moved.
     With `keep_vars=True`, the state_dict contains the layer's own parameters, because
     `functional_call` needs them.
     """

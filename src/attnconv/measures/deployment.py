@@ -153,7 +153,7 @@ class Route(NamedTuple):
     bound: float = 1e-5
 
 
-#: The routes by name. Exports accept any batch size and all sides that the network accepts.
+#: The routes by name. Exports accept any batch size and the sides given in `Example.exported`.
 ROUTES: dict[str, Route] = {
     "torch.export": Route(lambda example: example.exported.module()),
     "torch.compile": Route(lambda example: torch.compile(example.network)),
@@ -185,7 +185,7 @@ def try_route(example: Example, route: Route) -> Outcome:
     """Deploy a network by one route, run it on `example.other`, and check its output.
 
     The gap is the largest difference from the original network's float32 output, relative to that
-    output's largest value. If deployment raises an error, the error's message is the reason.
+    output's largest value. If deploying or running it fails, the error's message is the reason.
     """
     try:
         found = route.run(example)(example.other).float()

@@ -75,7 +75,7 @@ class Heads:
 
     @property
     def distance(self) -> Tensor:
-        """The mean distance `|k - q|` at which each head attends, in pixels: `(N_h,)`."""
+        """The mean distance `|k - q|` over each head's map, in pixels: `(N_h,)`."""
         delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
         return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
 

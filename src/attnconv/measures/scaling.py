@@ -317,8 +317,8 @@ def predictions(records: Records) -> dict[str, Prediction | str]:
 def store_predictions(records: Records, path: Path = STORED) -> None:
     """Store the predictions and the names of the runs behind them, as `JUDGEMENT` requires.
 
-    Raises ValueError if the check fails for either model or the paper tier has already been run,
-    and FileExistsError if a prediction is already stored.
+    Raises ValueError if either model has no prediction or fails its check, or if the paper tier has
+    already been run, and FileExistsError if a prediction is already stored.
     """
     models = {}
     for model, found in predictions(records).items():

@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def sign(self) -> int:
-        """The sign of the difference, or 0 if it does not exceed two standard errors."""
+        """The sign of the difference, or 0 if the difference is within two standard errors."""
         if abs(self.difference) <= STANDARD_ERRORS * self.standard_error:
             return 0
         return 1 if self.difference > 0 else -1
@@ -102,7 +102,7 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Compar
 
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Comparison:
-    """Return the convolution's gain over timm's start in tier `first` minus that in tier `last`."""
+    """Return the convolution start's gain over timm's in tier `first` minus that in tier `last`."""
     gains = [
         compare_starts(found, "vit-convolution", "vit-default", tier) for tier in (first, last)
     ]

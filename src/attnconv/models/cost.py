@@ -66,7 +66,7 @@ def _terms(module: nn.Module) -> int:
     """Return the number of products per output value of a linear map or convolution, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
-    # position-only attention multiplies by the weights of its layer `value` itself, head by head
+    # position-only attention itself multiplies by the weights of its layer `value`, head by head
     return module.value.in_features if isinstance(module, PositionAttention) else 0
 
 

@@ -37,8 +37,8 @@ def vision_transformer(
     `default` is timm's initialisation. `convolution` is `init_as_convolution` with a 3 x 3 kernel;
     `random` instead draws the offsets from N(0, 4 I) with `seed`, and `center` sets all offsets to
     zero. `frozen` starts like `convolution`, but its attention is not trained. `mimetic` is the
-    initialisation of Trockman and Kolter (2023), with absolute positions in place of the bias, as
-    in their paper. Raises ImportError if timm is not installed.
+    initialisation of Trockman and Kolter (2023), with absolute positions in place of the relative
+    position bias, as in their paper. Raises ImportError if timm is not installed.
     """
     try:
         from timm.models.vision_transformer import VisionTransformer

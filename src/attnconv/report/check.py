@@ -58,9 +58,9 @@ class Verdict:
 class NamedClaim:
     """A claim about the theory or the experiments, with the rule that judges it.
 
-    `place` says where the paper or the book makes the claim. `fixed` is the commit that added the
-    rule, or "" if none is given. `runs` lists the pairs of model and tier whose runs the rule
-    needs. `sample` describes the cases in which a statement of the theory is checked.
+    `place` says where the paper or the book makes the claim. `fixed` is the commit by which the
+    rule was settled, or "" if none is given. `runs` lists the pairs of model and tier whose runs
+    the rule needs. `sample` describes the cases in which a statement of the theory is checked.
     """
 
     name: str

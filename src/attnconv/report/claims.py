@@ -96,7 +96,7 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
             for record in records
         ]
         reached[model] = epoch = mean(first)  # infinite if any seed never reaches the level
-        when = f"first in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
+        when = f"in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
         words.append(f"{MODELS[model].label} reaches {level} {when}")
     if min(reached.values()) == math.inf:
         return ", ".join(words), "undecided"

@@ -167,7 +167,7 @@ def commands_of(runs: Sequence[RunRecord]) -> Note:
 
 
 def figure_or_note(records: Records, draw: Callable[[RunRecord], Any], model: str) -> Any:
-    """Draw a model's first run, or return a note that says how to create its record."""
+    """Return a drawing of a model's first run, or a note that says how to create its record."""
     if runs := records.of(model):
         return draw(runs[0])
     text = f"{records.name}, {model} on CIFAR-10: {records.state(model)}. This command creates the"

@@ -23,7 +23,7 @@ class Claim:
     briefly. `rule` is the rule in words, and `judge` is the rule in code. `needs` lists the models
     whose runs the rule uses. `not_small` says why the rule does not apply to small networks, or is
     "" if it does. `shown` is the chapter and anchor of the figure or table that shows the runs.
-    `fixed` is the commit that added the rule, before the first of the runs that it judges.
+    `fixed` is the commit by which the rule was settled, before the first run that it judges.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Claim:
 
 
 class Claims(list[Claim]):
-    """A list of claims; the commit `fixed` added their rules, unless a claim names another."""
+    """A list of claims whose rules were settled by commit `fixed`, unless a claim names another."""
 
     def __init__(self, fixed: str):
         super().__init__()

@@ -344,7 +344,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         return self.model_dump(exclude=Place.names())
 
     def parent(self) -> Self:
-        """Return the parameters of the parent run, from whose trained model this run starts."""
+        """Return the parameters of the parent run, from whose model this run starts."""
         epochs = self.parent_epochs or 3 * self.epochs
         apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
         changed = {

@@ -104,7 +104,7 @@ def absolute_score_terms(
 ]:
     """Return the four terms of the scores with an absolute encoding P. Equation (7).
 
-    Their sum is the result of `attention_scores`. In order, they are content-content,
+    Their sum is the result of `attention_scores` with P. In order, they are content-content,
     content-position, position-content and position-position, with the query named first.
     """
     X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key

@@ -28,8 +28,8 @@ ALPHA_FORMS = ("square", "direct")
 def sinusoidal_encoding(*sizes: int, dim: int, base: float = 10_000.0) -> Tensor:
     """Return the fixed absolute encoding P of Vaswani et al. (2017): `(*sizes, dim)`, float32.
 
-    The sines and cosines of the individual axes are concatenated. `dim` must be a multiple of twice
-    the number of axes.
+    The sines and cosines of the individual coordinates are concatenated. `dim` must be a multiple
+    of twice the number of axes.
     """
     per_axis, rest = divmod(dim, 2 * len(sizes))
     if rest or not per_axis:
@@ -342,7 +342,7 @@ class LearnedShiftEmbedding(nn.Module):
     def axis(self, axis: int, delta: Tensor) -> Tensor:
         """Return the vectors `(..., dim)` for the shifts `(...)` along one axis.
 
-        On the CPU, raises ValueError for shifts that exceed the image size.
+        On the CPU, raises ValueError if a shift is at least as large as the image.
         """
         size = self.sizes[axis]
         # On other devices, reading a number would have to wait for the computation.

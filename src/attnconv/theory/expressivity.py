@@ -89,7 +89,7 @@ def expresses_convolution(
     shared: bool = True,
     border: str = "interior",
 ) -> Expressivity:
-    """Return whether attention maps can express all convolutions of the given size. Lemma 3.
+    """Return whether attention maps can express all convolutions of a kernel size. Lemma 3.
 
     The maps, which may be constructed or trained, are `(N_h, H, W, H, W)`, or
     `(B, N_h, H, W, H, W)` for several images. The result also contains the residual of each shift,

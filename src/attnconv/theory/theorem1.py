@@ -147,7 +147,7 @@ def sufficient_alpha(W: Float[Tensor, "*K D_in D_out"], gap: float, largest: flo
 
     The bound holds for every output channel. See `softness_bound` for the other arguments. Any
     larger alpha also suffices (`theorem_1_alpha` in proofs/). The result is 0 for an all-zero
-    kernel. Raises ValueError unless `gap` > 0, `largest` >= 0 and all are finite.
+    kernel. Raises ValueError unless `gap` > 0, `largest` >= 0 and all arguments are finite.
     """
     if not 0 < gap < math.inf:
         raise ValueError(f"gap is {gap!r}, expected a finite number above 0")

@@ -26,7 +26,7 @@ class Progress:
     training_seconds: float = 0.0
     times_resumed: int = 0
     parent: dict[str, Any] | None = None  # the run from which this one started, and how
-    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epoch
+    snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs completed
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Checkpoints:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def keep_weights(self, epoch: int, weights: dict[str, Tensor], run: dict[str, Any]) -> None:
-        """Store the weights after an epoch with the parameters of the run; warn if this fails."""
+        """Store the weights after an epoch, and the parameters of the run; warn if this fails."""
         self._try_to_write(self.weights_path(epoch), weights, {"parameters": run})
 
     def clear(self) -> None:

@@ -31,7 +31,7 @@ def imitate_convolution(
 ) -> Imitation:
     """Train K * K heads with random initial centres to reproduce a K x K convolution's output.
 
-    The data are random crops of an image `(H, W, C)`, `crop` pixels on a side. Adam's learning
+    The data are random crops, `crop` pixels on a side, of an image `(H, W, C)`. Adam's learning
     rates fall to zero on a cosine schedule, from 3e-2 for centres and spreads and from 1e-2 for the
     values. The values are initialised to zero (or by torch's default) and are the only parameters
     with weight decay. The error ||attention - convolution|| / ||convolution|| excludes the border

@@ -33,7 +33,7 @@ from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
 from .recorder import Recorder, evaluate, snapshot_interval
 
-# in pixels or position scores, which change more than weights do and have no weight decay
+# in pixels, or position scores; both change more than weights do and have no weight decay
 POSITION_PARAMETERS = (
     ".centers",
     ".spread",
@@ -385,7 +385,7 @@ def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
 
 
 def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processes) -> int:
-    """Return how many images of a batch to process at a time, in parts of similar size.
+    """Return how many images to process at a time, dividing a batch into parts of similar size.
 
     On a CPU, memory access dominates the time of a step, so a layer's largest tensor, which holds
     the values of all heads, is limited to 32 MiB. The whole batch is processed at once on other
