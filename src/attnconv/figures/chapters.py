@@ -73,7 +73,7 @@ def head_locality(record: RunRecord) -> Figure:
 
 
 def exactness(record: RunRecord) -> Figure:
-    """Plot a quadratic head's mass outside its best pixel against alpha, above the trained alphas.
+    """Plot a quadratic head's mass outside its best pixel against alpha, and the trained alphas.
 
     The upper panel has one line for a centre on a pixel, one for a centre a quarter of a pixel
     away, and one for a centre half-way between two pixels. The lower panel marks the alpha of

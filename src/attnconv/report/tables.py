@@ -343,7 +343,7 @@ def table_3() -> Table:
 
 
 def lemma_1_table(record: RunRecord) -> Table:
-    """Return a table of how close each layer's heads come to attending to one shift each (Lemma 1).
+    """Return a table of how close each layer's heads are to attending to a single shift (Lemma 1).
 
     It also gives each layer's residual of Lemma 3, except for models with content, because the
     residual is defined only for attention that does not depend on the image.

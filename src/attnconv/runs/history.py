@@ -101,7 +101,7 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """Three parts that add up to the attention scores of images at the query pixels.
+    """Three parts whose sum is the attention scores of the query pixels, for each image.
 
     The parts are `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
     `encodings.learned_content_parts`.

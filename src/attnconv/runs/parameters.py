@@ -86,7 +86,7 @@ class Parameters(BaseModel):
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
         """Return the parameters given as text on the command line.
 
-        As in papermill, values are read as numbers, True, False or None, and otherwise as text.
+        As in papermill, a value is read as a number, True, False or None if possible, else as text.
         """
         return cls.check({name: _from_text(text) for name, text in texts.items()})
 
