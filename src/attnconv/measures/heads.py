@@ -61,7 +61,7 @@ class Heads:
 
     @property
     def alone(self) -> Tensor:
-        """Whether each head's best shift is shared by no other head in its layer, `(N_h,)`."""
+        """Return, as `(N_h,)`, whether each head is alone in its layer with its best shift."""
         return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
 
     @property

@@ -114,7 +114,7 @@ def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Ten
 def bias_tables(model: nn.Module) -> list[Tensor]:
     """Return each layer's relative position bias for all shifts k - q: `(N_h, 2H - 1, 2W - 1)`.
 
-    The tables are detached, on the CPU and in half precision, as they are stored in records. The
+    The tables are returned as records store them: detached, on the CPU, in half precision. The
     result is empty for a model without such biases.
     """
     attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]

@@ -230,7 +230,7 @@ class Outcome:
 
     @property
     def stands(self) -> bool:
-        """Whether the verdicts equal the recorded ones and none of them is "fails"."""
+        """Return whether the verdicts equal the recorded ones and none of them is "fails"."""
         found = _by_where(self.verdicts)
         return found == self.recorded and "fails" not in found.values()
 

@@ -226,7 +226,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     )
     residual = mean(mean(measured.lemma_3_residual_by_layer(record)) for record in runs)
     return cells | {
-        "pixels covered": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
+        "pixels occupied": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
         "distance moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
         "mass on the nearest pixel": f"{mass:.2f}",
         "residual of Lemma 3": f"{residual:.2f}",

@@ -110,7 +110,7 @@ def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the runs of one tier show about a claim: the result, the sample and the verdict."""
+    """The result, the sample and the verdict of judging a claim from the runs of one tier."""
 
     found: str
     sure: str
@@ -118,7 +118,7 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the tier's runs allowed the claim to be judged."""
+        """Return whether the tier's runs allowed the claim to be judged."""
         return self.verdict not in ("not run", "not asked")
 
 

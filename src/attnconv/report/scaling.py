@@ -85,8 +85,7 @@ def prediction_table(records: Records) -> Table:
             row["check"] = f"not possible ({each})"
         if stored:
             runs = records.at("paper").of(model)
-            accuracies = [run.accuracy for run in runs]
-            verdict = judge_prediction(stored[model], accuracies)
+            verdict = judge_prediction(stored[model], [run.accuracy for run in runs])
             measured = f"{Accuracy.of(runs)}: " if runs else ""
             row |= {"stored": _accuracy(stored[model]), "paper tier": measured + verdict}
         rows.append(row)

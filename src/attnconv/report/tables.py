@@ -1,7 +1,7 @@
 """The paper's tables, with published and measured values, and further tables.
 
 Numbers are computed or read from run records. `-` marks a value that does not exist. Where
-a run is missing, the cell says so in words.
+a run is missing, the cell reads "not run" or gives the reason.
 """
 
 import statistics

@@ -314,7 +314,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @property
     def keeps_weights(self) -> bool:
-        """Whether the weights are stored with the record.
+        """Return whether the weights are stored with the record.
 
         They are stored for seed 0 in some of the small tiers, but among the vision transformers
         only for the one that starts as a convolution.

@@ -67,7 +67,7 @@ class RunInfo(BaseModel):
     sha256: str | None = None  # digest of this file without this field
 
     def sealed(self) -> "RunInfo":
-        """Return a copy that contains a digest of its own content."""
+        """Return a copy with a digest of the content, by which damage can be detected."""
         bare = self.model_copy(update={"sha256": None})
         return self.model_copy(update={"sha256": hashlib.sha256(bare.as_file()).hexdigest()})
 
@@ -146,7 +146,7 @@ class RunRecord:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run used all CIFAR-10 images that its tier trains and tests on."""
+        """Return whether the run used all CIFAR-10 images that its tier trains and tests on."""
         data = self.info.dataset
         whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
         if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
@@ -182,7 +182,7 @@ class RunRecord:
 
     @property
     def has_content(self) -> bool:
-        """Whether the model's attention depends on the image."""
+        """Return whether the model's attention depends on the image."""
         return SPECS[self.info.parameters["model"]].encoding == "content"
 
 

@@ -44,7 +44,7 @@ class Checkpoint:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last epoch of the run is complete."""
+        """Return whether the last epoch of the run is complete."""
         return self.progress.epoch == self.parameters["epochs"]
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -39,7 +39,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether the current process is the one that writes files."""
+        """Return whether the current process is the one that writes files."""
         return self.index == 0
 
     def total(self, value: Tensor) -> Tensor:
