@@ -40,7 +40,7 @@ ADDED_SINCE = {
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
     *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
     *("figures/stage.py", "training/descent.py", "explorer/networks.py"),
-    *("report/check.py", "report/theory.py"),
+    *("report/check.py", "report/theory.py", "report/pruning.py"),
     "runs/hub.py",
     *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
 }

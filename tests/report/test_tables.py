@@ -9,7 +9,7 @@ from helpers.synthetic import write_record
 from attnconv import build_model, cost_of
 from attnconv.models import MODELS
 from attnconv.models.specs import TABLE_1, TABLE_2, TABLE_4
-from attnconv.report import tables
+from attnconv.report import pruning, tables
 from attnconv.report.display import commands_of
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
@@ -85,16 +85,14 @@ def test_the_pruned_row_has_the_size_of_the_run_that_was_made(tmp_path):
     assert sizes[0].startswith("9,686,916 ") and sizes[1].startswith(
         f"{12_087_006 - 3 * 160_006:,} "
     )
-    pruning = tables.pruning_table(record)
+    table = pruning.pruning_table(record)
     assert (
-        columns(pruning, "before")["heads"] == "54"
-        and columns(pruning, "just after")["heads"] == "39"
+        columns(table, "before")["heads"] == "54" and columns(table, "just after")["heads"] == "39"
     )
     assert (
-        columns(pruning, "before")["parameters"] == "12,087,006"
-        and "(-19.9%)" in pruning.rows[2][-1]
+        columns(table, "before")["parameters"] == "12,087,006" and "(-19.9%)" in table.rows[2][-1]
     )
-    assert pruning.rows[0][1:] == ["0.9020", "0.4500", "0.9000"]
+    assert table.rows[0][1:] == ["0.9020", "0.4500", "0.9000"]
 
 
 def test_table_2_has_each_parameter_as_printed_as_planned_and_as_used(tmp_path):

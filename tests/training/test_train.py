@@ -311,6 +311,30 @@ def test_pruning_starts_from_the_trained_model(tmp_path):
             train(small(tmp_path, **other | values), DIGITS)
 
 
+def test_the_control_of_pruning_starts_from_the_same_model_with_all_heads(tmp_path):
+    values = {"epochs": 1, "schedule": "constant", "parent_epochs": 2}
+    pruned, control = (
+        train(small(tmp_path, model=f"sa-generalized-{end}", **values), DIGITS).record
+        for end in ("pruned", "on")
+    )
+    parent = load_run(tmp_path / "runs" / "sa-generalized--digits--seed0")
+    assert control.info.parent == {
+        name: pruned.info.parent[name] for name in ("run", "epochs", "test_accuracy")
+    }
+    for name, moments in parent.attention.items():
+        if name != "epochs":
+            assert torch.equal(control.attention[name][0], moments[-1]), name
+    assert control.info.parameter_count == parent.info.parameter_count
+    assert control.heads_left is None
+    recipes = [
+        RunParameters.check({"model": f"sa-generalized-{end}", "dataset": "cifar10", "tier": tier})
+        for end in ("pruned", "on")
+        for tier in ("small", "paper")
+    ]
+    for one, other in zip(recipes[:2], recipes[2:], strict=True):
+        assert one.model_copy(update={"model": other.model}) == other
+
+
 def test_pruning_digits_can_be_repeated(tmp_path):
     """The quick recipe keeps no checkpoints and starts afresh; what the parent leaves must not
     stand in the way."""

@@ -235,9 +235,9 @@ class ModelSpec:
     `encoding` names the encoding of its attention, and is None for CNNs, for networks made from
     CNNs and for vision transformers. `vit` names the initialisation of a vision transformer.
     `curve` is the model's colour and line style in figures. `defaults` contains the default keyword
-    arguments of its network. `parent` is the model from which a pruned model or an arm of chapter
-    15 starts, and `start` describes how the arm starts. `recipes` contains the model's deviations
-    from the recipe of each tier.
+    arguments of its network. `parent` is the trained model from which this one starts, `prunes`
+    says whether the parent's degenerate heads are removed first, and `start` describes how an arm
+    of chapter 15 starts. `recipes` contains the model's deviations from the recipe of each tier.
     """
 
     label: str
@@ -247,6 +247,7 @@ class ModelSpec:
     published: Published = Published()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
+    prunes: bool = False
     start: Start | None = None
     vit: str | None = None
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -259,6 +260,13 @@ class ModelSpec:
 
 #: Heads left in each layer of the paper's pruned model: [2, 4, 1, 2, 6, 0] of nine were pruned.
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
+#: The recipes of models that start from a trained sa-generalized, pruned or not.
+TRAINED_FURTHER = {
+    "paper": {"epochs": 100, "learning_rate": 0.01},
+    "quick": {"epochs": 4, "learning_rate": 3e-4},
+    "brief": {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": BRIEF_RECIPE["epochs"]},
+    "small": {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
+}
 #: The paper's models by name.
 MODELS = {
     "resnet18": ModelSpec(
@@ -303,12 +311,8 @@ MODELS = {
         curve=("#A87900", "-"),
         defaults={"num_heads": PUBLISHED_HEADS_LEFT},
         parent="sa-generalized",
-        recipes={
-            "paper": {"epochs": 100, "learning_rate": 0.01},
-            "quick": {"epochs": 4, "learning_rate": 3e-4},
-            "brief": {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": BRIEF_RECIPE["epochs"]},
-            "small": {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
-        },
+        prunes=True,
+        recipes=TRAINED_FURTHER,
     ),
     "sa-learned": ModelSpec(
         label="SA learned",
@@ -327,8 +331,16 @@ MODELS = {
     ),
 }
 
-#: The models of chapters 14 and 15 by name.
+#: The control of chapter 12 and the models of chapters 14 and 15 by name.
 BEYOND = {
+    "sa-generalized-on": ModelSpec(
+        label="SA quadratic, generalised, trained further",
+        head_label="generalised quadratic, trained further",
+        encoding="generalized",
+        curve=("#D55E00", ":"),
+        parent="sa-generalized",
+        recipes=TRAINED_FURTHER,
+    ),
     "cnn": ModelSpec(
         label="CNN",
         curve=("#000000", "--"),

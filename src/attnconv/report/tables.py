@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from torch import nn
 
-from ..data import DATASETS
 from ..measures.accuracy import Accuracy
 from ..measures.heads import heads_of, lemma_3_residual
 from ..models import MODELS, SPECS, SelfAttentionNet, build_model, cost_of
@@ -373,33 +372,6 @@ def lemma_1_table(record: RunRecord) -> Table:
         f" The residual covers queries whose kernel lies inside the image. Source: {record.source}."
     )
     return Table.of(f"lemma-1-{record.name}", caption, rows)
-
-
-def pruning_table(record: RunRecord) -> Table:
-    """Return a table that compares a model before and after pruning, and after further training."""
-    parent, parameters = record.parent, record.info.parameters
-    size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
-    whole = [SPECS[parameters["model"]].heads_before_pruning] * len(left)
-    before, pruned = (cost_of(build_network(parameters, heads), size) for heads in (whole, left))
-    accuracies = parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
-    rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies)]]
-    for name, old, new in (
-        ("heads", sum(whole), sum(left)),
-        ("parameters", before.parameters, pruned.parameters),
-        ("FLOPs as published", before.flops_paper, pruned.flops_paper),
-        ("FLOPs, every product", before.flops, pruned.flops),
-    ):
-        rows.append([name, f"{old:,}", f"{new:,}", f"{new:,} ({new / old - 1:+.1%})"])
-    caption = (
-        f"The effect of pruning heads with a condition number above {parent['max_condition']:g} or"
-        f" a largest eigenvalue below {parent['min_eigenvalue']:g}. Heads removed per layer:"
-        f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}. Source:"
-        f" {record.source}."
-    )
-    after = f"after {record.info.epochs_done} more epochs"
-    return Table(
-        f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows
-    )
 
 
 def model_cards(records: Records) -> Table:

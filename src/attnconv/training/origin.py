@@ -1,8 +1,8 @@
 """The origin of a run: the model and the state from which it starts.
 
-A run starts from scratch, from its own checkpoint, from a trained parent whose degenerate heads are
-pruned, or from a CNN that is trained further, either unchanged or converted to attention. A
-finished run is returned unchanged.
+A run starts from scratch, from its own checkpoint, from a trained parent (with or without its
+degenerate heads), or from a CNN that is trained further, either unchanged or converted to
+attention. A finished run is returned unchanged.
 """
 
 import warnings
@@ -26,7 +26,7 @@ from .checkpoint import Checkpoint, Checkpoints
 from .machine import Processes
 from .recorder import evaluate
 
-# the parameters by which a pruned run recognises its parent's checkpoint
+# the parameters by which a run recognises its parent's checkpoint
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
 
 
@@ -102,7 +102,7 @@ def find_origin(
     if SPECS[parameters.model].start:
         return _from_cnn(parameters, data.test, processes)
     if SPECS[parameters.model].parent:
-        return _from_pruned(parameters, data.test, processes)
+        return _from_trained(parameters, data.test, processes)
     model = build_network(parameters.model_dump())
     if count := min(getattr(model, "PREPARED_WITH", 0), len(data.train)):
         first = torch.arange(count, device=processes.device)
@@ -125,7 +125,7 @@ def _from_checkpoint(
 
 
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
-    """Return the parameters of a pruned model's parent if it must be trained first, else None."""
+    """Return the parameters of the parent if it must be trained first, else None."""
     spec = SPECS[parameters.model]
     if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
         return None
@@ -139,7 +139,7 @@ def _last_checkpoint(parent: RunParameters) -> Checkpoint | None:
     return found if fits else None
 
 
-def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
+def _from_trained(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
     parent = parameters.parent()
     found = _last_checkpoint(parent)
     if found is None:
@@ -150,11 +150,14 @@ def _from_pruned(parameters: RunParameters, test: Batches, processes: Processes)
         )
     network = build_network(parent.model_dump())
     set_weights(network, found.weights)
+    before = found.progress.metrics[-1]["test_accuracy"]
+    about = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": before}
+    if not SPECS[parameters.model].prunes:
+        return Origin(processes.place(network), about)
     criterion = {name: getattr(parameters, name) for name in ("max_condition", "min_eigenvalue")}
     model, removed = prune_degenerate_heads(cast(SelfAttentionNet, network), **criterion)
-    model, before = processes.place(model), found.progress.metrics[-1]["test_accuracy"]
+    model = processes.place(model)
     _, after = evaluate(model, test, parameters.precision)
-    about = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": before}
     about |= {"removed_heads": removed, **criterion, "test_accuracy_after_pruning": after}
     return Origin(model, about)
 
