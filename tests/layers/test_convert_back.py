@@ -9,13 +9,15 @@ from helpers.models import small_cnn
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnconv import build_model, conv_to_attention, convert_back, convert_network
+from attnconv import build_model, conv_to_attention, convert_back, convert_network, load_model
 from attnconv.checks import largest_gap
 from attnconv.layers.attention import PositionAttention
 from attnconv.layers.conv import ConvAsAttention
 from attnconv.layers.converse import AttentionAsConv
 from attnconv.layers.convert_back import HeadsAsConv
 from attnconv.models.cnn import START_ALPHA, as_free_attention
+from attnconv.runs.select import Records
+from attnconv.runs.weights import WEIGHTS_FILE
 
 CONVOLVES = (nn.Conv1d, nn.Conv2d, AttentionAsConv)  # each runs one convolution
 BOUND = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -195,3 +197,22 @@ def test_layers_without_a_size_of_their_own_and_sharp_heads_are_refused():
         sharp.encoding.centers[4] -= 3  # beyond the image, where the first query stands
     with pytest.raises(ValueError, match=r"cannot convert 0 back: the border factor of head 5"):
         convert_back(nn.Sequential(sharp), 9, 9)
+
+
+STORED = [
+    run
+    for run in Records.read().found
+    if (run.folder / WEIGHTS_FILE).exists()
+    and not run.info.parameters["model"].startswith(("vit", "resnet", "cnn"))
+    and run.info.parameters["model"] != "sa-learned-content"
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", STORED, ids=lambda run: run.name)
+def test_every_trained_network_of_position_only_attention_is_converted_back(run):
+    """Trained heads reach far and are sharp, which random ones are not."""
+    of = run.info.parameters
+    network = load_model(of["model"], tier=of["tier"], seed=of["seed"])
+    x = torch.randn(2, 3, 32, 32)
+    assert compare(network, convert_back(network, 32, 32), x) < 1e-4 * network(x).abs().max()

@@ -56,7 +56,15 @@ def test_codes_have_mean_zero_and_one_norm(height, width, prefix, alpha):
     assert len(codes[prefix:].unique(dim=0)) == height * width
 
 
-@pytest.mark.parametrize("options", [{}, {"class_token": False, "global_pool": "avg"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"class_token": False, "global_pool": "avg"},
+        {"num_heads": 4, "embed_dim": 48, "img_size": (20, 28)},
+        {"num_heads": 12, "embed_dim": 48, "img_size": 64},
+    ],
+)
 @pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 0.7), (2, 30.0)])
 def test_the_start_is_exact_where_content_has_the_same_size_everywhere(options, kernel_size, alpha):
     """On an image of one colour, in the first layer, in float64: borders included."""
@@ -64,10 +72,10 @@ def test_the_start_is_exact_where_content_has_the_same_size_everywhere(options, 
     model.pos_embed.data.zero_()
     if model.cls_token is not None:
         model.cls_token.data.zero_()
-    images = torch.full((1, 3, 32, 32), 0.7, dtype=torch.float64)
+    images = torch.full((1, 3, *model.patch_embed.img_size), 0.7, dtype=torch.float64)
     report = init_as_convolution(model, kernel_size, alpha, images=images)
     found = attention_of(model, images)[0]
-    expected = quadratic(report.layers[0].offsets, alpha, (8, 8))
+    expected = quadratic(report.layers[0].offsets, alpha, model.patch_embed.grid_size)
     assert (found.maps[0] - expected).abs().max() < 1e-5
     assert found.prefix_mass.max() < 1e-8
 
@@ -77,7 +85,7 @@ def test_photographs_leave_every_layer_convolutional():
     model, images = plain(), photographs(32)
     report = init_as_convolution(model, 3, 2.0, images=images)
     for layer, found in zip(report.layers, attention_of(model, images), strict=True):
-        exact = quadratic(layer.offsets, 2.0, (8, 8))
+        exact = quadratic(layer.offsets, 2.0, model.patch_embed.grid_size)
         assert (found.maps.double().mean(dim=0) - exact).abs().max() < 0.02
         assert layer.fidelity.min() > 0.6 and layer.residual < 0.25
 
@@ -123,25 +131,70 @@ def test_values_keep_their_start_and_queries_can_be_learned():
     assert gradient[:54].abs().max() > 0 and gradient[54:108].abs().max() > 0
 
 
+FORMS = {
+    "class token": {},
+    "mean, fc_norm": {"class_token": False, "global_pool": "avg"},
+    "mean, norm": {"class_token": False, "global_pool": "avg", "fc_norm": False},
+    "class token without position": {"no_embed_class": True},  # DeiT III
+    "registers": {"no_embed_class": True, "reg_tokens": 4, "init_values": 1e-5},  # DINOv2
+}
+
+
+def pooled(model, images):
+    """The size of what the classifier reads, in the dimensions that hold no code."""
+    with torch.no_grad():
+        features = model.forward_head(model.forward_features(images), pre_logits=True)
+    return features[:, :-CODE].square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_classifier_reads_features_of_the_same_size_as_before(form):
+    """Most of a token is its code, so that the last LayerNorm alone would make content tiny."""
+    model, images = plain(**FORMS[form]), photographs(32)
+    before = pooled(model, images)
+    report = init_as_convolution(model, images=images)
+    assert pooled(model, images) == pytest.approx(before, rel=0.3)
+    for layer in report.layers:
+        assert layer.fidelity.min() > 0.6
+    if model.cls_token is not None and not model.no_embed_class:
+        assert not model.cls_token[..., -CODE:].any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_starting_twice_is_starting_once(form):
+    model, images = plain(**FORMS[form]), photographs(32)
+    init_as_convolution(model, images=images)
+    once = copy.deepcopy(model.state_dict())
+    init_as_convolution(model, images=images)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, once[name], rtol=1e-4, atol=1e-6)
+
+
 def test_content_that_outweighs_positions_is_warned_of():
     model = plain()
     with torch.no_grad():
         for block in model.blocks:  # the outputs of the first layers outweigh positions later
             block.mlp.fc2.weight *= 1e4
-    with pytest.warns(UserWarning, match="blocks.3.attn has .*% of the fidelity"):
+    with pytest.warns(
+        UserWarning, match=r"a head of blocks.3.attn has the fidelity 0.\d+ instead of 0.6"
+    ):
         init_as_convolution(model, images=photographs(32))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"qk_norm": True}, "blocks.0.attn"),
+        ({"qk_norm": True}, "blocks.0.attn: it normalises queries"),
         ({"pre_norm": True}, "norm_pre"),
-        ({"no_embed_class": True}, "class token has no position"),
         ({"embed_dim": 18}, "heads of dimension 2"),
+        ({"global_pool": "map", "class_token": False}, "attention pooling"),
+        ({"norm_layer": "rmsnorm"}, r"norm \(RmsNorm\): expected a LayerNorm"),
+        ({"mlp_layer": "glu"}, r"blocks.0.mlp \(GluMlp\): expected timm's Mlp"),
     ],
 )
 def test_other_forms_are_refused(options, message):
+    if options.get("mlp_layer"):
+        options = {"mlp_layer": timm.layers.GluMlp}
     model = plain(**options)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(TypeError, match=message):

@@ -1,5 +1,8 @@
 """Tests of vision transformers started as convolutions, against timm's own forward pass."""
 
+import re
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ from attnconv import init_as_convolution
 from attnconv.theory.attention import convolution
 from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.theorem1 import softness_bound
+from attnconv.vit.absolute import absolute_layers
 from attnconv.vit.biases import PREFIX_MARGIN, biased_layers
 from attnconv.vit.start import kernel_offsets, mass_on_offsets, zero_queries
 
@@ -84,47 +88,101 @@ def test_attention_is_the_quadratic_encodings(family):
         )
 
 
-@settings(max_examples=15, deadline=None)
+def relpos(kind, prefix_tokens=0):
+    """timm's attention with a relative position bias of a class in `timm.layers`."""
+    from timm.models.vision_transformer_relpos import RelPosAttention
+
+    def build(heads, side):
+        bias = partial(
+            getattr(timm.layers, kind), window_size=(side, side), prefix_tokens=prefix_tokens
+        )
+        return RelPosAttention(2 * heads, num_heads=heads, rel_pos_cls=bias)
+
+    return build
+
+
+def maxxvit(name, kind, head_first):
+    """The attention of MaxViT and CoAtNet, which is `name` in timm's `maxxvit`."""
+
+    def build(heads, side):
+        bias = partial(getattr(timm.layers, kind), window_size=(side, side))
+        attention = getattr(timm.models.maxxvit, name)
+        return attention(2 * heads, dim_head=2, head_first=head_first, rel_pos_cls=bias)
+
+    return build
+
+
+#: For each form of attention with a position bias, a layer with heads of two dimensions.
+LAYERS = {
+    "bias": relpos("RelPosBias"),
+    "mlp": relpos("RelPosMlp"),
+    "class token": relpos("RelPosBias", prefix_tokens=1),
+    "mlp, class token": relpos("RelPosMlp", prefix_tokens=1),
+    "swin": lambda heads, side: timm.models.swin_transformer.WindowAttention(
+        2 * heads, heads, window_size=side
+    ),
+    "beit": lambda heads, side: timm.models.beit.Attention(
+        2 * heads, heads, qkv_bias=True, window_size=(side, side)
+    ),
+    "maxvit, tf": maxxvit("Attention2d", "RelPosBiasTf", True),
+    "coatnet": maxxvit("AttentionCl", "RelPosBias", True),
+    "coatnet, mlp": maxxvit("Attention2d", "RelPosMlp", False),
+}
+WITH_CLASS_TOKEN = ("class token", "mlp, class token", "beit")
+
+
+@torch.no_grad()
+def set_values(attention, W):
+    """Set identity values and the matrices W `(N_h, 2, D)` of the heads; remove the biases."""
+    heads = len(W)
+    weights = attention.qkv.weight.flatten(1)  # a view, also of a convolution's weight
+    first = getattr(attention, "head_first", False)
+    by_head = weights.view(heads, 3, 2, -1)[:, 2] if first else weights.view(3, heads, 2, -1)[2]
+    by_head.zero_()
+    by_head[:, :, :2] = torch.eye(2)
+    attention.proj.weight.copy_(W.flatten(0, 1).T.view_as(attention.proj.weight))
+    for bias in (attention.qkv.bias, attention.proj.bias, getattr(attention, "v_bias", None)):
+        if bias is not None:
+            bias.zero_()
+
+
+def run_on_image(attention, X, with_class_token):
+    """The layer's output on an image `(H, W, D)`, in whichever layout the layer takes."""
+    if isinstance(attention.qkv, torch.nn.Conv2d):
+        return attention(X.movedim(-1, 0).unsqueeze(0))[0].movedim(0, -1)
+    tokens = X.flatten(0, 1).unsqueeze(0)
+    if with_class_token:
+        tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens], dim=1)
+    return attention(tokens)[0, int(with_class_token) :].unflatten(0, X.shape[:2])
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     side=st.integers(4, 8),
     heads=st.sampled_from((1, 2, 4, 9, 12, 25)),
     kernel_size=st.integers(1, 4),
     alpha=st.floats(0.2, 40),
-    kind=st.sampled_from(("bias", "mlp")),
+    kind=st.sampled_from(sorted(LAYERS)),
 )
 def test_a_started_layer_is_a_convolution_within_the_bound(side, heads, kernel_size, alpha, kind):
     """With identity values and a kernel for the heads' offsets in the projection (Theorem 1)."""
-    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-
     torch.manual_seed(side)
     channels = 2  # of the image; each head carries them in its own dimensions
-    model = VisionTransformerRelPos(
-        img_size=side,
-        patch_size=1,
-        in_chans=channels,
-        embed_dim=2 * heads,
-        depth=1,
-        num_heads=heads,
-        rel_pos_type=kind,
-    ).eval()
+    attention = LAYERS[kind](heads, side).eval()
+    model = torch.nn.Sequential(attention)
     offsets = init_as_convolution(model, kernel_size, alpha).layers[0].offsets
-    attention = model.blocks[0].attn
     W = torch.randn(heads, channels, 2 * heads)  # one matrix for each head
+    set_values(attention, W)
+    X = torch.rand(side, side, channels) * 2 - 1
+    padded = torch.nn.functional.pad(X, (0, 2 * heads - channels))
     with torch.no_grad():
-        values = attention.qkv.weight[-2 * heads :].zero_()
-        values[:, :channels] = torch.eye(channels).repeat(heads, 1)
-        attention.qkv.bias.zero_()
-        attention.proj.weight.copy_(W.flatten(0, 1).T)
-        attention.proj.bias.zero_()
-        X = torch.rand(1, side, side, channels) * 2 - 1
-        tokens = torch.nn.functional.pad(X, (0, 2 * heads - channels)).flatten(1, 2)
-        output = attention(tokens).unflatten(1, (side, side))[0]
+        output = run_on_image(attention, padded, kind in WITH_CLASS_TOKEN)
     # the convolution whose kernel sums the matrices of the heads at each offset
     reach = kernel_size
     kernel = torch.zeros(2 * reach + 1, 2 * reach + 1, channels, 2 * heads)
     for (row, column), matrix in zip(offsets.tolist(), W, strict=True):
         kernel[row + reach, column + reach] += matrix
-    expected = convolution(X[0], kernel)
+    expected = convolution(X, kernel)
     inside = [
         (i, j)
         for i in range(side)
@@ -192,8 +250,10 @@ def test_a_class_token_takes_no_part():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("swinv2_tiny_window8_256", "layers.0.blocks.0.attn"),
+        ("swinv2_tiny_window8_256", r"layers.0.blocks.0.attn \(WindowAttention\): .*sigmoid"),
         ("gcvit_xxtiny", "WindowAttentionGlobal"),
+        ("levit_128s", r"stages.0.blocks.0.attn \(Attention\): .*distances alone"),
+        ("mvitv2_tiny", r"attn \(MultiScaleAttention\): .*content of the query"),
         ("resnet18", "ResNet"),
     ],
 )
@@ -206,11 +266,47 @@ def test_other_models_are_refused_by_name(name, expected):
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rel_pos_type": "mlp-swin"}, "blocks.0.attn: its bias passes through a sigmoid"),
+        ({"rel_pos_dim": 4}, "blocks.0.attn: the perceptron of its bias has 4 hidden units"),
+    ],
+)
+def test_perceptrons_that_cannot_hold_the_scores_are_refused(options, message):
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    model = VisionTransformerRelPos(
+        img_size=32, patch_size=4, embed_dim=18, depth=1, num_heads=9, **options
+    )
+    with pytest.raises(TypeError, match=message):
+        init_as_convolution(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", timm.models.list_modules())
+def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
+    """Without numbers: on torch's meta device, only the structure is looked at."""
+    names = timm.list_models(module=module)
+    for name in {names[0], names[-1]} if names else ():
+        with torch.device("meta"):
+            model = timm.create_model(name, pretrained=False)
+        try:
+            assert absolute_layers(model) or biased_layers(model)
+        except TypeError as error:
+            refused = str(error)
+            kind = re.match(r"cannot start (\S+)|(\w+) has no timm attention layer", refused)
+            assert kind, refused
+            known = {"the", type(model).__name__, *dict(model.named_modules())}
+            assert (kind[1] or kind[2]).rstrip(":") in known, refused
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"kernel_size": 6}, "kernel_size is 6, expected a whole number from 1 to 5"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"layers": (12,)}, "layers has 12"),
+        ({"layers": ()}, "layers is empty"),
     ],
 )
 def test_bad_arguments_leave_the_model_as_it_was(arguments, message):

@@ -4,6 +4,7 @@ Letters: B batch, D channels, H x W pixels, N_h heads. Images are `(B, H, W, D)`
 """
 
 import copy
+import math
 
 import torch
 import torch.nn.functional as F
@@ -68,17 +69,27 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
         )
     with torch.no_grad():
         scores = layer.encoding.shift_scores(height, width)
-        kernels = (scores - scores.amax(dim=(1, 2), keepdim=True)).exp()
-        module = AttentionAsConv(kernels, copy.deepcopy(layer.value)).train(layer.training)
+        scores = scores - scores.amax(dim=(1, 2), keepdim=True)
+        module = AttentionAsConv(scores.exp(), copy.deepcopy(layer.value))
+        if (small := is_out_of_range(module.border_factor)).any():
+            # a larger kernel has a larger border factor, and their ratio stays the same
+            scores[small] += math.log(torch.finfo(scores.dtype).max) / 4
+            module = AttentionAsConv(scores.exp(), module.value)
     expect_in_range(module.border_factor)
-    return module
+    return module.train(layer.training)
+
+
+def is_out_of_range(border_factor: Tensor) -> Tensor:
+    """Return a mask `(N_h,)` of the heads whose border factor is too small for its dtype."""
+    info = torch.finfo(border_factor.dtype)
+    smallest = border_factor.flatten(1).amin(dim=1)
+    return ~(smallest >= info.smallest_normal / info.eps)  # NaN is out of range as well
 
 
 def expect_in_range(border_factor: Tensor) -> None:
     """Raise ValueError if any head's border factor `(N_h, ...)` is out of range for its dtype."""
-    dtype, info = border_factor.dtype, torch.finfo(border_factor.dtype)
-    smallest = border_factor.flatten(1).amin(dim=1)
-    if not bool((smallest >= info.smallest_normal / info.eps).all()):  # NaN is rejected as well
+    if is_out_of_range(border_factor).any():
+        dtype, smallest = border_factor.dtype, border_factor.flatten(1).amin(dim=1)
         head = int(smallest.argmin())
         raise ValueError(
             f"the border factor of head {head + 1} falls to {float(smallest[head]):.1e}, too small"

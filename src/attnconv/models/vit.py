@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..theory.encodings import sinusoidal_encoding
+from ..vit import expect_timm
 from ..vit.biases import Biased, biased_layers
 from ..vit.start import kernel_offsets, set_heads
 from .specs import NUM_HEADS, VIT_RECIPE, VIT_STARTS
@@ -40,13 +41,10 @@ def vision_transformer(
     initialisation of Trockman and Kolter (2023), with absolute positions in place of the relative
     position bias, as in their paper. Raises ImportError if timm is not installed.
     """
-    try:
-        from timm.models.vision_transformer import VisionTransformer
-        from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"vision transformers need {error.name}, which is not installed: pip install timm"
-        ) from None
+    expect_timm()
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
     sizes: dict[str, Any] = {"img_size": image_size, "patch_size": pooling, "depth": num_layers}
     sizes |= {"embed_dim": hidden, "num_heads": NUM_HEADS, "mlp_ratio": intermediate / hidden}
     sizes |= {"in_chans": in_channels, "num_classes": num_classes, "global_pool": "avg"}

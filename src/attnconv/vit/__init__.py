@@ -2,3 +2,13 @@
 
 timm is an optional dependency and is imported only when a function is called.
 """
+
+from importlib.util import find_spec
+
+
+def expect_timm() -> None:
+    """Raise an ImportError that says how to install timm if it is missing."""
+    if find_spec("timm") is None:
+        raise ImportError(
+            "vision transformers need timm, which is not installed: pip install timm", name="timm"
+        )

@@ -8,13 +8,14 @@ which the softmax ignores (`theorem_1_absolute` in proofs/).
 A LayerNorm before the projections divides by the standard deviation of the whole token, so the
 scores would depend on content. To prevent this, a fifth number makes the norm of all five the same
 at every position, and each number is stored together with its negative, so that the mean is zero.
-The stored numbers are much larger than the content, and the LayerNorm's weights restore the size of
-the content.
+The stored numbers are much larger than the content, and the weights of each LayerNorm restore the
+size of the content.
 
 Letters: D hidden dimension, T tokens of an image, N_h heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -48,33 +49,50 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 
     Raises TypeError for a plain vision transformer that `start_absolute` cannot initialise.
     """
-    from timm.layers.attention import Attention
-    from timm.models.vision_transformer import Block, VisionTransformer
+    from timm.models.vision_transformer import VisionTransformer
 
     if not isinstance(model, VisionTransformer) or not isinstance(model.pos_embed, nn.Parameter):
         return None
-    if model.no_embed_class and model.num_prefix_tokens:
-        raise TypeError("cannot start the model: its class token has no position encoding")
     if not isinstance(model.norm_pre, nn.Identity):
         raise TypeError("cannot start the model: norm_pre comes between positions and attention")
-    found = []
+    if model.attn_pool is not None:
+        raise TypeError("cannot start the model: its attention pooling would read the positions")
+    for name in ("norm", "fc_norm"):
+        norm = getattr(model, name)
+        if not isinstance(norm, nn.LayerNorm | nn.Identity):
+            raise TypeError(f"cannot start {name} ({type(norm).__name__}): expected a LayerNorm")
     grid = tuple(model.patch_embed.grid_size)
-    for number, block in enumerate(model.blocks):
-        attention: Any = getattr(block, "attn", None)
-        name = f"blocks.{number}.attn"
-        plain = type(block) is Block and type(attention) is Attention
-        if not plain or not isinstance(attention.q_norm, nn.Identity):
+    return [_expect_plain(block, number, grid) for number, block in enumerate(model.blocks)]
+
+
+def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
+    """Return the attention layer of a block, or raise a TypeError that names what differs."""
+    from timm.layers.mlp import Mlp
+    from timm.layers.attention import Attention
+    from timm.models.vision_transformer import Block
+
+    expected = {"attn": Attention, "mlp": Mlp, "norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
+    if type(block) is not Block:
+        raise TypeError(
+            f"cannot start blocks.{number} ({type(block).__name__}): expected timm's Block"
+        )
+    for name, kind in expected.items():
+        module = getattr(block, name)
+        if type(module) is not kind and not (name.startswith("norm") and isinstance(module, kind)):
             raise TypeError(
-                f"cannot start {name} ({type(attention).__name__}): expected timm's Block and"
-                " Attention without normalisation of queries and keys"
+                f"cannot start blocks.{number}.{name} ({type(module).__name__}): expected timm's"
+                f" {kind.__name__}"
             )
-        if attention.head_dim < 3 or model.embed_dim <= CODE:
-            raise TypeError(
-                f"cannot start {name}: heads of dimension {attention.head_dim} in a model of width"
-                f" {model.embed_dim}, expected at least 3 and {CODE + 1}"
-            )
-        found.append(Absolute(name, attention, number, grid))
-    return found
+    attention: Any = block.attn
+    name, width = f"blocks.{number}.attn", attention.qkv.in_features
+    if not isinstance(attention.q_norm, nn.Identity):
+        raise TypeError(f"cannot start {name}: it normalises queries and keys")
+    if attention.head_dim < 3 or width <= CODE:
+        raise TypeError(
+            f"cannot start {name}: heads of dimension {attention.head_dim} in a model of width"
+            f" {width}, expected at least 3 and {CODE + 1}"
+        )
+    return Absolute(name, attention, number, grid)
 
 
 @torch.no_grad()
@@ -83,23 +101,24 @@ def start_absolute(
 ) -> None:
     """Set the centres `(N_h, 2)` (in tokens) and the alpha of each layer's heads in place.
 
-    The size of the `position_code` is calibrated on `images` `(B, C, H', W')`.
+    The size of the `position_code` is calibrated on `images` `(B, C, H', W')`. Afterwards, the
+    content that each LayerNorm passes on has the same size on these images as before.
     """
-    learned = model.pos_embed[:, model.num_prefix_tokens :]
+    learned = model.pos_embed[:, _prefix_rows(model) :]
     tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
     centred = tokens.square().sum(dim=1) - tokens.sum(dim=1).square() / model.embed_dim
     content = centred.mean()  # the squared norm that a LayerNorm would see without the code
     reach = max(float(of_layer.abs().max()) for of_layer in centers)
     code, scale = position_code(*layers[0].grid, model.num_prefix_tokens, alpha, reach)
     size = (CODE_TO_CONTENT * content / code[0].square().sum()).sqrt().item()
+    before = _content_sizes(model, images)
     _reserve_code(model)
-    model.pos_embed[..., -CODE:] = size * code
-    for norm in _norms(model):  # content gets the size that it would have without the code
-        norm.weight[:-CODE] *= (1 + CODE_TO_CONTENT) ** 0.5
+    _write_code(model, size * code)
     # what a LayerNorm divides by, in units of `size`
     deviation = (((1 + CODE_TO_CONTENT) * content / model.embed_dim).sqrt() / size).item()
     for layer, of_layer in zip(layers, centers, strict=True):
         _write_heads(layer.attention, of_layer, alpha, deviation, scale)
+    _content_sizes(model, images, wanted=before)
 
 
 def position_code(
@@ -126,9 +145,60 @@ def position_code(
     return torch.cat([numbers, -numbers], dim=1), scale
 
 
-def _norms(model: Any) -> list[nn.LayerNorm]:
-    blocks = [norm for block in model.blocks for norm in (block.norm1, block.norm2)]
-    return [norm for norm in (*blocks, model.norm, model.fc_norm) if isinstance(norm, nn.LayerNorm)]
+def _prefix_rows(model: Any) -> int:
+    """Return how many rows of the position encoding belong to prefix tokens."""
+    return 0 if model.no_embed_class else model.num_prefix_tokens
+
+
+def _write_code(model: Any, code: Tensor) -> None:
+    """Write all tokens' codes `(prefix + T, CODE)` into the position encoding.
+
+    Prefix tokens without a position encoding (DeiT III, registers) get their code themselves.
+    """
+    model.pos_embed[..., -CODE:] = code[-model.pos_embed.shape[1] :]
+    for name in ("cls_token", "dist_token", "reg_token"):
+        if (token := getattr(model, name, None)) is not None:
+            token[..., -CODE:] = code[0] if model.no_embed_class else 0
+
+
+def _content_sizes(
+    model: Any, images: Tensor, wanted: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """Return the root mean square of the content that each LayerNorm passes on, by its name.
+
+    The mean is over `images` and over patches; for the last LayerNorm, it is over the tokens that
+    the classifier reads. If `wanted` is given, the weights of each LayerNorm are first rescaled, in
+    the order of execution, so that the sizes become these.
+    """
+    first, found, hooks = model.num_prefix_tokens, {}, []
+    read = (
+        slice(first - model.num_reg_tokens) if model.global_pool == "token" else slice(first, None)
+    )
+
+    def measure(name: str, tokens: slice, norm: Any, _: Any, output: Tensor) -> Tensor:
+        bias = 0 if norm.bias is None else norm.bias
+        content = (output - bias)[..., :-CODE]
+        content = content[:, tokens] if output.ndim == 3 else content
+        found[name] = content.square().mean().sqrt()
+        if wanted is None:
+            return output
+        factor = torch.ones_like(norm.weight)
+        factor[:-CODE] = wanted[name] / found[name]
+        norm.weight *= factor
+        return (output - bias) * factor + bias
+
+    for name, norm in model.named_modules():
+        if isinstance(norm, nn.LayerNorm):
+            tokens = read if name == "norm" else slice(first, None)
+            hooks.append(norm.register_forward_hook(partial(measure, name, tokens)))
+    training = model.training
+    try:
+        model.eval()(images)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def _reserve_code(model: Any) -> None:

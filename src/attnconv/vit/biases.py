@@ -59,6 +59,8 @@ def biased_layers(model: nn.Module) -> list[Biased]:
     shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
     found = []
     for name, module in model.named_modules():
+        if reason := _why_no_table(module):
+            raise TypeError(f"cannot start {name} ({type(module).__name__}): {reason}; {SUPPORTED}")
         if not hasattr(module, "attn_drop"):
             continue
         own = getattr(module, "rel_pos", None)
@@ -69,7 +71,7 @@ def biased_layers(model: nn.Module) -> list[Biased]:
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
             raise TypeError(f"cannot start {name or 'the model'} ({what}): {SUPPORTED}")
         if reason := _why_not(holder):
-            raise TypeError(f"cannot start {name or 'the model'}: {reason}")
+            raise TypeError(f"cannot start {name or 'the model'}: {reason}; {SUPPORTED}")
         found.append(Biased(name, module, holder, tuple(holder.window_size), write))
     if not found:
         raise TypeError(f"{type(model).__name__} has no timm attention layer: {SUPPORTED}")
@@ -107,14 +109,27 @@ def _writers() -> dict[type, Callable[[Any, QuadraticEncoding], None]]:
     return dict.fromkeys(tables, _write_table) | {RelPosBiasTf: _write_tf, RelPosMlp: _write_mlp}
 
 
+SIGMOID = "its bias passes through a sigmoid, so that two scores differ by less than 16"
+
+
+def _why_no_table(module: nn.Module) -> str | None:
+    """Return why a position bias of another form than a table cannot express a convolution."""
+    from timm.models import swin_transformer_v2
+
+    if isinstance(module, swin_transformer_v2.WindowAttention):
+        return SIGMOID
+    if hasattr(module, "attention_biases"):  # LeViT, TinyViT, EfficientFormer
+        return "its bias depends on distances alone, so that no head can attend to one side"
+    if hasattr(module, "rel_pos_h"):  # MViTv2, SAM
+        return "its position scores are multiplied by the content of the query"
+    return None
+
+
 def _why_not(holder: Any) -> str | None:
     """Return why a bias cannot hold the scores of the quadratic encoding, or None if it can."""
     if mlp := getattr(holder, "mlp", None):
         if not isinstance(holder.bias_act, nn.Identity):
-            return (
-                "its bias passes through a sigmoid, as in SwinV2, which cannot hold scores further"
-                f" than {holder.bias_gain} apart; {SUPPORTED}"
-            )
+            return SIGMOID
         needed, hidden = 2 * sum(holder.window_size) - 4, mlp.fc1.out_features
         if hidden < needed:
             return f"the perceptron of its bias has {hidden} hidden units, expected {needed}"

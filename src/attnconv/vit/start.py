@@ -15,6 +15,7 @@ from ..theory.attention import spatial_softmax
 from ..theory.encodings import QuadraticEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import shift_set
+from . import expect_timm
 from .absolute import Absolute, absolute_layers, start_absolute
 from .biases import Biased, biased_layers
 from .capture import attention_of
@@ -78,19 +79,23 @@ def init_as_convolution(
     selects all. The returned report lists the offsets, fidelity and residual of each layer.
 
     If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
-    uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders. Layers
-    that share a bias start with the same heads.
+    uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders; in
+    MaxViT's grid attention, whose tokens lie far apart, the convolution is dilated. Layers that
+    share a bias start with the same heads.
 
     A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
     ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
     positions with content (see `vit.absolute`). It is calibrated and measured on `images`
-    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. A warning
-    names any layer with less than half the fidelity of an exact initialisation. For other models,
-    `images` is ignored.
+    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. The norms are
+    rescaled so that content keeps its size on these images. A warning names any layer in which a
+    head's fidelity is below 0.5 (or, if alpha is so small that even exact attention is softer, more
+    than a tenth below that of exact attention). For other models, `images` is ignored.
 
-    Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
-    for an invalid kernel size, alpha or layer number. In both cases, the model is left unchanged.
+    Raises a TypeError naming the module if a layer cannot be initialised this way, ValueError for
+    an invalid kernel size, alpha or layer number, and ImportError without timm. In all cases, the
+    model is left unchanged.
     """
+    expect_timm()
     if (plain := absolute_layers(vit)) is not None:
         return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
     chosen = chosen_layers(biased_layers(vit), layers)
@@ -110,7 +115,7 @@ def _start_plain(
 ) -> StartReport:
     _expect_sizes(kernel_size, alpha, layers)
     if images is None:
-        channels = vit.patch_embed.proj.in_channels
+        channels = next(m for m in vit.modules() if isinstance(m, nn.Conv2d)).in_channels
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(8, channels, *vit.patch_embed.img_size, generator=generator)
         images = images.to(vit.pos_embed)
@@ -125,19 +130,19 @@ def _start_plain(
         residual = float(expresses_convolution(maps, kernel_size).residual.max())
         starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
         encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
-        exact = spatial_softmax(encoding.position_scores(*layer.grid))
-        share = float(fidelity.mean() / mass_on_offsets(exact, offsets).mean())
-        if share < LOW_FIDELITY:
+        exact = mass_on_offsets(spatial_softmax(encoding.position_scores(*layer.grid)), offsets)
+        if bool((fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
+            lowest = int((fidelity / exact).argmin())
             warnings.warn(
-                f"{layer.name} has {share:.0%} of the fidelity that alpha = {alpha:g} should give,"
-                " since content outweighs positions there; start fewer layers, or use a model with"
-                " a relative position bias",
+                f"a head of {layer.name} has the fidelity {fidelity[lowest]:.2f} instead of"
+                f" {exact[lowest]:.2f}, since content outweighs positions there; start fewer"
+                " layers, or use a model with a relative position bias",
                 stacklevel=3,
             )
     return StartReport(kernel_size, alpha, tuple(starts))
 
 
-#: A start with less than this share of an exact start's fidelity is not convolutional.
+#: A head with less fidelity is not convolutional, unless alpha itself makes it soft.
 LOW_FIDELITY = 0.5
 
 
@@ -187,10 +192,13 @@ def zero_queries(attention: Any) -> None:
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
 
-    Negative numbers count from the end. Raises ValueError for a number that is out of range.
+    Negative numbers count from the end. Raises ValueError for a number that is out of range, and
+    for an empty selection.
     """
     if layers is None:
         return found
+    if not len(layers):
+        raise ValueError("layers is empty, expected at least one number, or None for all layers")
     if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
         raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
     return [found[number] for number in layers]
