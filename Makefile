@@ -85,6 +85,7 @@ readme: $(READY) ## write the README's table, from the run records, its picture,
 benchmark: $(READY) ## time and memory: one layer, whole models, the explorer, chapters (over an hour on a CPU)
 	@$(BIN)/python benchmarks/attention.py
 	@$(BIN)/python benchmarks/conversion.py
+	@$(BIN)/python benchmarks/vit.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/explorer.py
 	@$(BIN)/python benchmarks/networks.py

@@ -55,6 +55,15 @@ def test_a_layer_and_its_convolution_load_into_each_other(name, alpha):
     assert torch.equal(again(x), layer(x))
 
 
+def test_a_checkpoint_of_resnet18_loads_into_the_converted_network():
+    torchvision = pytest.importorskip("torchvision")
+    trained, images = torchvision.models.resnet18().eval(), torch.randn(1, 3, 64, 64)
+    converted = convert_network(torchvision.models.resnet18()).eval()
+    converted.load_state_dict(trained.state_dict(), strict=True)
+    with torch.no_grad():
+        assert largest_gap(converted(images), trained(images)) < 1e-4 * trained(images).abs().max()
+
+
 def test_a_network_and_its_cnn_load_into_each_other():
     cnn, images = small_cnn(), torch.randn(2, 3, 20, 20, dtype=torch.float64)
     converted, other = convert_network(cnn), copy.deepcopy(cnn)

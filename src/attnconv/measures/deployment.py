@@ -102,13 +102,17 @@ def _trained(model: str, largest: int | None = None) -> Example:
     return Example(lambda: load_model(model), 4, 20, 24, largest)
 
 
-#: The networks by name; those with `sa-` names are trained models from the small tier.
+#: The networks by name. The CNN and those with `sa-` names are trained models of the small tier.
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14
     ),
     "converted ResNet18": Example(_resnet18, 1, 64, 80),
+    "converted CNN": Example(lambda: convert_network(load_model("cnn")), 8, 32, 40),
     "sa-quadratic": _trained("sa-quadratic"),
+    "sa-quadratic-16": _trained("sa-quadratic-16"),
+    "sa-generalized": _trained("sa-generalized"),
+    "sa-generalized-pruned": _trained("sa-generalized-pruned"),
     "sa-learned": _trained("sa-learned", largest=32),
     "sa-learned-content": _trained("sa-learned-content", largest=32),
     "started vision transformer": Example(_started_vit, None, 32, 32),

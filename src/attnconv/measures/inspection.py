@@ -40,9 +40,11 @@ class LayerReport:
     `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.shifts` is each
     head's best offset, and `heads.mass` is the mean attention on it. Three measures have the shape
     `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
-    `off_convolution`, the result of the function of that name; and `prefix_mass`, the attention
-    from patches to class, distillation and register tokens, which `maps` excludes. `residual`
-    `(K, K)` is the residual of Lemma 3, with one mixture of heads for all images and queries.
+    `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
+    attention from patches to class, distillation and register tokens, which `maps` excludes.
+    `kernels` `(N_h, 2H - 1, 2W - 1)` are those of the nearest convolutions (see
+    `nearest_convolution`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
+    heads for all images and queries.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LayerReport:
     heads: Heads
     mean_distance: Tensor
     off_convolution: Tensor
+    kernels: Tensor
     prefix_mass: Tensor
     residual: Tensor
 
@@ -186,28 +189,31 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
     height, width = mean.shape[-2:]
     middle = mean[:, height // 2, width // 2]
     distance = relative_shifts(height, width).double().norm(dim=-1)  # (H, W, H, W)
+    kernels, off_convolution = nearest_convolution(layer.maps, kernel_size)
     return LayerReport(
         layer.name,
         mean.float(),
         Heads(middle, mean_by_shift(mean)),
         (mean * distance).sum(dim=(3, 4)).mean(dim=(1, 2)),
-        off_convolution(layer.maps, kernel_size),
+        off_convolution,
+        kernels,
         layer.prefix_mass,
         residual,
     )
 
 
-def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
-    """Return each head's relative distance from the nearest convolution, `(N_h,)`.
+def nearest_convolution(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]:
+    """Return the kernel of the convolution nearest to each head, and the relative distance to it.
 
-    `maps` have the shape `(B, N_h, H, W, H, W)`. The distance is `||A - C||_F / ||A||_F`. Here, A
-    is the attention of the queries whose K x K kernel lies inside the image, as in Lemma 3. C is
-    the matrix nearest to A whose entries depend only on the shift k - q: each entry is the mean
-    of A over all images and pixel pairs with that shift. The distance is 0 for a head that
-    attends to one offset of the kernel. It is also 0 for uniform attention, which is a
-    convolution with the largest kernel. It is near 1 if attention follows image content. For
-    other softmax heads that depend only on positions, it is small but not 0, because they are
-    renormalised near the border.
+    `maps` have the shape `(B, N_h, H, W, H, W)`, the kernels `(N_h, 2H - 1, 2W - 1)` and the
+    distances `(N_h,)`. The distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the
+    queries whose K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A
+    whose entries depend only on the shift k - q: each entry is the mean of A over all images and
+    pixel pairs with that shift. These means form the kernel, which lists the shifts in ascending
+    order and is 0 at shifts that no such query has. The distance is 0 for a head that attends to
+    one offset of the kernel. It is also 0 for uniform attention, which is a convolution with the
+    largest kernel. It is near 1 if attention follows image content. For other softmax heads that
+    depend only on positions, it is small but not 0, because they are renormalised near the border.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))
@@ -219,8 +225,10 @@ def off_convolution(maps: Tensor, kernel_size: int = 3) -> Tensor:
     for image in maps:
         A = image[:, rows, columns].double().flatten(1)  # (N_h, Q * T)
         total, squares = total + A, squares + A.square().sum(dim=1)
-    counts = len(maps) * torch.bincount(number).double()
+    sides = 2 * height - 1, 2 * width - 1
+    counts = len(maps) * torch.bincount(number, minlength=sides[0] * sides[1]).double()
     sums = total.new_zeros(len(total), len(counts)).index_add(1, number, total)
     means = sums / counts.clamp(min=1)  # C, by shift
     # A - C is orthogonal to C, so ||A - C||^2 = ||A||^2 - ||C||^2
-    return (1 - (means.square() @ counts) / squares).clamp(min=0).sqrt()
+    distance = (1 - (means.square() @ counts) / squares).clamp(min=0).sqrt()
+    return means.unflatten(1, sides), distance

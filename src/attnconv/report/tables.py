@@ -375,12 +375,17 @@ def lemma_1_table(record: RunRecord) -> Table:
 
 
 def model_cards(records: Records) -> Table:
-    """Return a table of the models with stored weights, with their accuracies and file sizes."""
+    """Return a table of the models with stored weights, with their accuracies and file sizes.
+
+    They are the models of the small tier and the vision transformer of chapter 18.
+    """
     caption = (
         "Models with stored weights. The weights are those of seed 0; accuracies are given for this"
         " seed and averaged over all seeds. Source: the run records in data/runs."
     )
-    return Table.of("model-cards", caption, [_model_card(records, m) for m in (*TABLE_4, "cnn")])
+    rows = [_model_card(records.at("small"), model) for model in (*TABLE_4, "cnn")]
+    rows.append(_model_card(records.at("vit-10k"), "vit-convolution"))
+    return Table.of("model-cards", caption, rows)
 
 
 def _model_card(records: Records, model: str) -> dict[str, str]:

@@ -67,8 +67,8 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 
 def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
     """Return the attention layer of a block, or raise a TypeError that names what differs."""
-    from timm.layers.mlp import Mlp
     from timm.layers.attention import Attention
+    from timm.layers.mlp import Mlp
     from timm.models.vision_transformer import Block
 
     expected = {"attn": Attention, "mlp": Mlp, "norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
