@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..theory.grid import pixels
 from .biases import PREFIX_MARGIN
+from .capture import for_reading
 
 #: Number of hidden dimensions that hold the position: five numbers and their negatives.
 CODE = 10
@@ -191,13 +192,10 @@ def _content_sizes(
         if isinstance(norm, nn.LayerNorm):
             tokens = read if name == "norm" else slice(first, None)
             hooks.append(norm.register_forward_hook(partial(measure, name, tokens)))
-    training = model.training
-    try:
-        model.eval()(images)
-    finally:
-        model.train(training)
-        for hook in hooks:
-            hook.remove()
+    with for_reading(model):
+        model(images)
+    for hook in hooks:
+        hook.remove()
     return found
 
 

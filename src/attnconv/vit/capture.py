@@ -52,7 +52,7 @@ def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
     layers = dict(_layers(model))
     if not layers:
         raise TypeError(f"{type(model).__name__} has no attention that can be read; {SUPPORTED}")
-    with _as_for_reading(model), ExitStack() as hooks, torch.no_grad():
+    with for_reading(model), ExitStack() as hooks, torch.no_grad():
         for name, module in layers.items():
             for hook in _hooks(name, module, model, images, found):
                 hooks.callback(hook.remove)
@@ -71,7 +71,7 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _as_for_reading(model: nn.Module) -> Iterator[None]:
+def for_reading(model: nn.Module) -> Iterator[None]:
     """Put a model in evaluation mode with attention that forms whole maps, then restore it."""
     modules: list[Any] = list(model.modules())
     training = [module.training for module in modules]
