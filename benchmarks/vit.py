@@ -1,6 +1,6 @@
 """Measure the time to start a vision transformer as a convolution and to inspect its attention.
 
-Both are compared with a forward pass on the same images; the calls alternate, so that changes in
+Both are compared with a forward pass on eight images; the calls alternate, so that changes in
 the machine's load affect all of them. Prints a Markdown table; with --write it also stores the
 numbers in benchmarks/results/NAME.json, which the page "Use it on your network" reads. Weights and
 images are random.
@@ -20,7 +20,7 @@ from attnconv import init_as_convolution, inspect_attention
 from attnconv.measures.cost import seconds
 from attnconv.runs.record import provenance
 
-CASES = {  # timm's name and pixels a side
+CASES = {  # timm's name and the side of the images in pixels
     "relative positions": ("vit_relpos_base_patch16_224", 224),
     "absolute positions": ("vit_base_patch16_224", 224),
 }

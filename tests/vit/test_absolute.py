@@ -1,6 +1,7 @@
 """Tests of plain vision transformers started as convolutions, in timm's own forward pass."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -176,7 +177,7 @@ def test_content_that_outweighs_positions_is_warned_of():
         for block in model.blocks:  # the outputs of the first layers outweigh positions later
             block.mlp.fc2.weight *= 1e4
     with pytest.warns(
-        UserWarning, match=r"a head of blocks.3.attn has the fidelity 0.\d+ instead of 0.6"
+        UserWarning, match=r"a head of blocks.3.attn has fidelity 0.\d+ instead of 0.6"
     ):
         init_as_convolution(model, images=photographs(32))
 
@@ -188,13 +189,20 @@ def test_content_that_outweighs_positions_is_warned_of():
         ({"pre_norm": True}, "norm_pre"),
         ({"embed_dim": 18}, "heads of dimension 2"),
         ({"global_pool": "map", "class_token": False}, "attention pooling"),
-        ({"norm_layer": "rmsnorm"}, r"norm \(RmsNorm\): expected a LayerNorm"),
+        ({"norm_layer": "rmsnorm"}, r"blocks.0.norm1 \(RmsNorm\): expected a LayerNorm"),
+        (
+            {"norm_layer": "plain"},
+            r"blocks.0.norm1 \(LayerNorm\): expected a LayerNorm with weights",
+        ),
+        ({"embed_norm_layer": "layernorm"}, "patch_embed: its norm"),
         ({"mlp_layer": "glu"}, r"blocks.0.mlp \(GluMlp\): expected timm's Mlp"),
     ],
 )
 def test_other_forms_are_refused(options, message):
     if options.get("mlp_layer"):
         options = {"mlp_layer": timm.layers.GluMlp}
+    if options.get("norm_layer") == "plain":
+        options = {"norm_layer": partial(torch.nn.LayerNorm, elementwise_affine=False)}
     model = plain(**options)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(TypeError, match=message):

@@ -252,8 +252,8 @@ def test_a_class_token_takes_no_part():
     [
         ("swinv2_tiny_window8_256", r"layers.0.blocks.0.attn \(WindowAttention\): .*sigmoid"),
         ("gcvit_xxtiny", "WindowAttentionGlobal"),
-        ("levit_128s", r"stages.0.blocks.0.attn \(Attention\): .*distances alone"),
-        ("mvitv2_tiny", r"attn \(MultiScaleAttention\): .*content of the query"),
+        ("levit_128s", r"stages.0.blocks.0.attn \(Attention\): .*distance along each axis"),
+        ("mvitv2_tiny", r"attn \(MultiScaleAttention\): .*products with the query"),
         ("resnet18", "ResNet"),
     ],
 )

@@ -19,8 +19,9 @@ class AttentionAsConv(nn.Module):
 
     The module maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. Head h computes a convolution and
     divides it by a border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the
-    exponentials of the head's scores. The border factor, `border_factor[h]` `(H, W)`, is an image
-    of ones convolved with the same kernel. `value` mixes the heads, as in the attention layer.
+    exponentials of the head's scores, up to a constant factor, which cancels. The border factor,
+    `border_factor[h]` `(H, W)`, is an image of ones convolved with the same kernel. `value` mixes
+    the heads, as in the attention layer.
     """
 
     kernels: Tensor
@@ -72,7 +73,7 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
         scores = scores - scores.amax(dim=(1, 2), keepdim=True)
         module = AttentionAsConv(scores.exp(), copy.deepcopy(layer.value))
         if (small := is_out_of_range(module.border_factor)).any():
-            # a larger kernel has a larger border factor, and their ratio stays the same
+            # a factor in the kernel also scales the border factor, and the two cancel
             scores[small] += math.log(torch.finfo(scores.dtype).max) / 4
             module = AttentionAsConv(scores.exp(), module.value)
     expect_in_range(module.border_factor)

@@ -334,8 +334,8 @@ MODELS = {
 #: The control of chapter 12 and the models of chapters 14 and 15 by name.
 BEYOND = {
     "sa-generalized-on": ModelSpec(
-        label="SA quadratic, generalised, trained further",
-        head_label="generalised quadratic, trained further",
+        label="SA quadratic, generalised, unpruned control",
+        head_label="generalised quadratic, unpruned control",
         encoding="generalized",
         curve=("#D55E00", ":"),
         parent="sa-generalized",

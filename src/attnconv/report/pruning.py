@@ -15,9 +15,9 @@ MODELS = ("sa-generalized-pruned", "sa-generalized-on")
 RULE = (
     "Is the pruned model as accurate as the unpruned one after the same further training? The"
     " control sa-generalized-on starts from the same parent as sa-generalized-pruned, with the same"
-    " seed, recipe and number of epochs, but keeps all heads. The answer is yes if, on average over"
-    " the seeds of both, the pruned model is at most"
-    f" {TOLERANCE} less accurate than the control, and no otherwise."
+    " seed, recipe and number of epochs, but keeps all heads. The answer is yes if, averaged over"
+    f" the seeds for which both were run, the accuracy of the pruned model is at most {TOLERANCE}"
+    " below that of the control. Otherwise, it is no."
 )
 
 
@@ -70,7 +70,10 @@ def answer(records: Records) -> str:
 
 
 def control_table(records: Records) -> Table:
-    """Return a table that compares the pruned model with the control, before and after training."""
+    """Return a table that compares the pruned model with the control.
+
+    Accuracies are those before pruning and after further training.
+    """
     rows = []
     for seed, runs in (by_seed(records) or {"-": {}}).items():
         row = {"seed": str(seed)}
@@ -81,7 +84,7 @@ def control_table(records: Records) -> Table:
             row[f"{label}: after"] = f"{after:.4f}" if run else "not run"
         rows.append(row)
     caption = (
-        "Test accuracy before pruning and after further training, with pruning and without it."
+        "Test accuracy of the parent (before) and after further training, with and without pruning."
         f" {records.name}. Source: the run records in data/runs."
     )
     return Table.of("pruning-control", caption, rows)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 
 def expect_timm() -> None:
-    """Raise an ImportError that says how to install timm if it is missing."""
+    """If timm is missing, raise an ImportError that says how to install it."""
     if find_spec("timm") is None:
         raise ImportError(
             "vision transformers need timm, which is not installed: pip install timm", name="timm"

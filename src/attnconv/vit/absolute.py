@@ -58,12 +58,26 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
         raise TypeError("cannot start the model: norm_pre comes between positions and attention")
     if model.attn_pool is not None:
         raise TypeError("cannot start the model: its attention pooling would read the positions")
-    for name in ("norm", "fc_norm"):
-        norm = getattr(model, name)
-        if not isinstance(norm, nn.LayerNorm | nn.Identity):
-            raise TypeError(f"cannot start {name} ({type(norm).__name__}): expected a LayerNorm")
+    if not isinstance(getattr(model.patch_embed, "norm", nn.Identity()), nn.Identity):
+        raise TypeError("cannot start patch_embed: its norm would change the positions")
     grid = tuple(model.patch_embed.grid_size)
-    return [_expect_plain(block, number, grid) for number, block in enumerate(model.blocks)]
+    layers = [_expect_plain(block, number, grid) for number, block in enumerate(model.blocks)]
+    for name, norm in _norms(model).items():
+        if not isinstance(norm, nn.LayerNorm) or norm.weight is None:
+            raise TypeError(
+                f"cannot start {name} ({type(norm).__name__}): expected a LayerNorm with weights"
+            )
+    return layers
+
+
+def _norms(model: Any) -> dict[str, nn.Module]:
+    """Return the norms that tokens pass, by name, without those that are identities."""
+    found = {
+        f"blocks.{number}.{name}": getattr(block, name)
+        for number, block in enumerate(model.blocks)
+        for name in ("norm1", "norm2")
+    } | {"norm": model.norm, "fc_norm": model.fc_norm}
+    return {name: norm for name, norm in found.items() if not isinstance(norm, nn.Identity)}
 
 
 def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
@@ -72,14 +86,14 @@ def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
     from timm.layers.mlp import Mlp
     from timm.models.vision_transformer import Block
 
-    expected = {"attn": Attention, "mlp": Mlp, "norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
+    expected = {"attn": Attention, "mlp": Mlp}
     if type(block) is not Block:
         raise TypeError(
             f"cannot start blocks.{number} ({type(block).__name__}): expected timm's Block"
         )
     for name, kind in expected.items():
         module = getattr(block, name)
-        if type(module) is not kind and not (name.startswith("norm") and isinstance(module, kind)):
+        if type(module) is not kind:
             raise TypeError(
                 f"cannot start blocks.{number}.{name} ({type(module).__name__}): expected timm's"
                 f" {kind.__name__}"
@@ -154,7 +168,8 @@ def _prefix_rows(model: Any) -> int:
 def _write_code(model: Any, code: Tensor) -> None:
     """Write all tokens' codes `(prefix + T, CODE)` into the position encoding.
 
-    Prefix tokens without a position encoding (DeiT III, registers) get their code themselves.
+    If prefix tokens have no position encoding (DeiT III, registers), the code is written into the
+    tokens themselves.
     """
     model.pos_embed[..., -CODE:] = code[-model.pos_embed.shape[1] :]
     for name in ("cls_token", "dist_token", "reg_token"):
@@ -188,10 +203,9 @@ def _content_sizes(
         norm.weight *= factor
         return (output - bias) * factor + bias
 
-    for name, norm in model.named_modules():
-        if isinstance(norm, nn.LayerNorm):
-            tokens = read if name == "norm" else slice(first, None)
-            hooks.append(norm.register_forward_hook(partial(measure, name, tokens)))
+    for name, norm in _norms(model).items():
+        tokens = read if name == "norm" else slice(first, None)
+        hooks.append(norm.register_forward_hook(partial(measure, name, tokens)))
     with for_reading(model):
         model(images)
     for hook in hooks:

@@ -109,19 +109,21 @@ def _writers() -> dict[type, Callable[[Any, QuadraticEncoding], None]]:
     return dict.fromkeys(tables, _write_table) | {RelPosBiasTf: _write_tf, RelPosMlp: _write_mlp}
 
 
-SIGMOID = "its bias passes through a sigmoid, so that two scores differ by less than 16"
+SIGMOID = "its bias passes through a sigmoid, so any two biases differ by less than 16, too little"
 
 
 def _why_no_table(module: nn.Module) -> str | None:
-    """Return why a position bias of another form than a table cannot express a convolution."""
+    """Return why a module's position scores cannot be set, or None if no reason is known."""
     from timm.models import swin_transformer_v2
 
     if isinstance(module, swin_transformer_v2.WindowAttention):
         return SIGMOID
     if hasattr(module, "attention_biases"):  # LeViT, TinyViT, EfficientFormer
-        return "its bias depends on distances alone, so that no head can attend to one side"
+        return (
+            "its bias depends only on the distance along each axis, so no head can prefer one side"
+        )
     if hasattr(module, "rel_pos_h"):  # MViTv2, SAM
-        return "its position scores are multiplied by the content of the query"
+        return "its position scores are products with the query, which has to be zero here"
     return None
 
 

@@ -88,12 +88,12 @@ def init_as_convolution(
     positions with content (see `vit.absolute`). It is calibrated and measured on `images`
     `(B, C, H', W')`, in the model's input format, or on noise if no images are given. The norms are
     rescaled so that content keeps its size on these images. A warning names any layer in which a
-    head's fidelity is below 0.5 (or, if alpha is so small that even exact attention is softer, more
-    than a tenth below that of exact attention). For other models, `images` is ignored.
+    head's fidelity is below 0.5 and below 90 % of the fidelity of exact attention. For other
+    models, `images` is ignored.
 
     Raises a TypeError naming the module if a layer cannot be initialised this way, ValueError for
-    an invalid kernel size, alpha or layer number, and ImportError without timm. In all cases, the
-    model is left unchanged.
+    an invalid kernel size, alpha or layer number, and ImportError if timm is not installed. In
+    all cases, the model is left unchanged.
     """
     expect_timm()
     if (plain := absolute_layers(vit)) is not None:
@@ -134,15 +134,15 @@ def _start_plain(
         if bool((fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
             lowest = int((fidelity / exact).argmin())
             warnings.warn(
-                f"a head of {layer.name} has the fidelity {fidelity[lowest]:.2f} instead of"
-                f" {exact[lowest]:.2f}, since content outweighs positions there; start fewer"
+                f"a head of {layer.name} has fidelity {fidelity[lowest]:.2f} instead of"
+                f" {exact[lowest]:.2f} because content outweighs position there; start fewer"
                 " layers, or use a model with a relative position bias",
                 stacklevel=3,
             )
     return StartReport(kernel_size, alpha, tuple(starts))
 
 
-#: A head with less fidelity is not convolutional, unless alpha itself makes it soft.
+#: A head with lower fidelity does not count as convolutional, unless exact attention is as soft.
 LOW_FIDELITY = 0.5
 
 
