@@ -301,14 +301,16 @@ def names_table(path: Path = CLAIMS_FILE) -> Table:
             "claim": claim.text,
             "stated in": claim.place,
             "rule": f"{claim.rule} ({claim.sample})" if claim.sample else claim.rule,
+            "rule committed in": claim.fixed or "-",
             "recorded verdict": _listed(recorded.get(claim.name, {})),
         }
         for claim in all_claims()
     ]
     caption = (
         "All claims by name, each with its rule and recorded verdicts. For a statement of the"
-        " theory, the sample follows the rule in parentheses. Checking a single claim also prints"
-        " the commands that repeat its runs. Source: data/claims.json."
+        " theory, the sample follows the rule in parentheses. Where a commit is given, it settled the"
+        " rule. Checking a single claim also prints the commands that repeat its runs. Source:"
+        " data/claims.json."
     )
     folded = f"The names, rules and recorded verdicts of all {len(rows)} claims"
     return Table.of("claim-names", caption, rows, stacked=True, folded=folded)
