@@ -4,7 +4,6 @@ import pytest
 from helpers.synthetic import write_record
 
 from attnconv.report import pruning
-from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
 
 PRUNED, CONTROL = pruning.MODELS
@@ -45,9 +44,9 @@ def test_without_any_run_the_table_says_so(tmp_path):
     assert pruning.control_table(records).rows == [["-", *["not run"] * 4]]
 
 
-def test_the_pages_wait_for_the_control():
-    """Chapter 12 asserts the answer; this checks the committed runs of which it is made."""
+def test_committed_runs_start_from_the_parent_of_their_seed():
+    """Chapter 12 asserts the answer, which these runs give."""
     for seed, runs in pruning.by_seed(Records.read().at("small")).items():
         for model, run in runs.items():
-            assert load_run(run.folder).parent["run"].endswith(f"seed{seed}")
+            assert run.parent["run"].endswith(f"seed{seed}")
             assert ("removed_heads" in run.parent) == (model == PRUNED)

@@ -86,7 +86,7 @@ def test_photographs_leave_every_layer_convolutional():
     model, images = plain(), photographs(32)
     report = init_as_convolution(model, 3, 2.0, images=images)
     for layer, found in zip(report.layers, attention_of(model, images), strict=True):
-        exact = quadratic(layer.offsets, 2.0, model.patch_embed.grid_size)
+        exact = quadratic(layer.offsets, 2.0, (8, 8))
         assert (found.maps.double().mean(dim=0) - exact).abs().max() < 0.02
         assert layer.fidelity.min() > 0.6 and layer.residual < 0.25
 
@@ -169,6 +169,21 @@ def test_starting_twice_is_starting_once(form):
     init_as_convolution(model, images=images)
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, once[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_that_fails_on_the_images_keeps_no_hooks():
+    model = plain()
+    before = copy.deepcopy(model.state_dict())
+
+    def fail(*_):
+        raise RuntimeError("no such image")
+
+    handle = model.blocks[1].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="no such image"):
+        init_as_convolution(model, images=photographs(32))
+    handle.remove()
+    assert not [name for name, module in model.named_modules() if module._forward_hooks]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_content_that_outweighs_positions_is_warned_of():

@@ -51,9 +51,10 @@ def pruning_table(record: RunRecord) -> Table:
 def by_seed(records: Records) -> dict[int, dict[str, RunRecord]]:
     """Return the runs of the pruned model and the control in a tier, by seed and then by model."""
     runs = sorted(records.of(*MODELS), key=lambda run: run.info.parameters["seed"])
-    found: dict[int, dict[str, RunRecord]] = {run.info.parameters["seed"]: {} for run in runs}
+    found: dict[int, dict[str, RunRecord]] = {}
     for run in runs:
-        found[run.info.parameters["seed"]][run.info.parameters["model"]] = run
+        of = run.info.parameters
+        found.setdefault(of["seed"], {})[of["model"]] = run
     return found
 
 

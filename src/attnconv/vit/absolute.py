@@ -15,6 +15,7 @@ Letters: D hidden dimension, T tokens of an image, N_h heads.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -186,7 +187,7 @@ def _content_sizes(
     the classifier reads. If `wanted` is given, the weights of each LayerNorm are first rescaled, in
     the order of execution, so that the sizes become these.
     """
-    first, found, hooks = model.num_prefix_tokens, {}, []
+    first, found = model.num_prefix_tokens, {}
     read = (
         slice(first - model.num_reg_tokens) if model.global_pool == "token" else slice(first, None)
     )
@@ -203,13 +204,12 @@ def _content_sizes(
         norm.weight *= factor
         return (output - bias) * factor + bias
 
-    for name, norm in _norms(model).items():
-        tokens = read if name == "norm" else slice(first, None)
-        hooks.append(norm.register_forward_hook(partial(measure, name, tokens)))
-    with for_reading(model):
+    with for_reading(model), ExitStack() as hooks:
+        for name, norm in _norms(model).items():
+            tokens = read if name == "norm" else slice(first, None)
+            hook = norm.register_forward_hook(partial(measure, name, tokens))
+            hooks.callback(hook.remove)
         model(images)
-    for hook in hooks:
-        hook.remove()
     return found
 
 

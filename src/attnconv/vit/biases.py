@@ -59,8 +59,9 @@ def biased_layers(model: nn.Module) -> list[Biased]:
     shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
     found = []
     for name, module in model.named_modules():
+        called = f"cannot start {name or 'the model'}"
         if reason := _why_no_table(module):
-            raise TypeError(f"cannot start {name} ({type(module).__name__}): {reason}; {SUPPORTED}")
+            raise TypeError(f"{called} ({type(module).__name__}): {reason}; {SUPPORTED}")
         if not hasattr(module, "attn_drop"):
             continue
         own = getattr(module, "rel_pos", None)
@@ -69,9 +70,9 @@ def biased_layers(model: nn.Module) -> list[Biased]:
         write = writers.get(type(holder))
         if write is None or not isinstance(module, attentions):
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
-            raise TypeError(f"cannot start {name or 'the model'} ({what}): {SUPPORTED}")
+            raise TypeError(f"{called} ({what}): {SUPPORTED}")
         if reason := _why_not(holder):
-            raise TypeError(f"cannot start {name or 'the model'}: {reason}; {SUPPORTED}")
+            raise TypeError(f"{called}: {reason}; {SUPPORTED}")
         found.append(Biased(name, module, holder, tuple(holder.window_size), write))
     if not found:
         raise TypeError(f"{type(model).__name__} has no timm attention layer: {SUPPORTED}")
