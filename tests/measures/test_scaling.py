@@ -1,5 +1,6 @@
 """The rules of the chapter on scaling, against hand-made accuracies and a known power law."""
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
+from attnconv import figures
 from attnconv.measures import scaling
 from attnconv.measures.scaling import (
     AXES,
@@ -20,6 +22,7 @@ from attnconv.measures.scaling import (
     change_of_gap,
     fit,
     interval,
+    is_made,
     judge_prediction,
     leave_largest_out,
     pooled_deviation,
@@ -132,6 +135,21 @@ def test_predictions_are_stored_once_and_only_if_the_check_holds(monkeypatch, tm
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(("bend", "made"), [(0.04, True), (0.06, False)])
+def test_the_figure_shows_a_fit_only_if_a_prediction_is_made(monkeypatch, bend, made):
+    by_model = {"resnet18": settings(bend=bend), "sa-quadratic": settings()}
+    for found in by_model.values():
+        found[1] = replace(found[1], tier="small")
+    end = Setting("paper", (1e7, 300), 3e9, ())
+    for module in (scaling, importlib.import_module("attnconv.figures.scaling")):
+        monkeypatch.setattr(module, "settings_of", lambda records, model: by_model[model])
+        monkeypatch.setattr(module, "papers_setting", lambda model: end)
+    figure = figures.scaling(Records.read())
+    dashed = [[line for line in ax.lines if line.get_linestyle() == "--"] for ax in figure.axes]
+    assert [len(lines) for lines in dashed] == [2 * made, 2 * made]
+    assert is_made(scaling.predictions(Records.read())) is made
+
+
 def test_a_prediction_cannot_be_stored_after_the_paper_tier_was_run(monkeypatch, tmp_path):
     monkeypatch.setattr(scaling, "settings_of", lambda records, model: settings())
     monkeypatch.setattr(scaling, "papers_setting", lambda model: settings()[2])
@@ -144,9 +162,7 @@ def test_a_prediction_cannot_be_stored_after_the_paper_tier_was_run(monkeypatch,
 
 def test_the_committed_prediction_is_stored_as_soon_as_it_can_be_made():
     """The check holds for both models exactly if a prediction is stored, with the method used."""
-    found = predictions(Records.read())
-    made = all(isinstance(each, Prediction) and each.holds for each in found.values())
-    assert bool(stored_predictions()) or not made
+    assert bool(stored_predictions()) or not is_made(predictions(Records.read()))
     if STORED.exists():
         content = json.loads(STORED.read_text())
         assert (content["method"], content["judgement"]) == (PREDICTION, JUDGEMENT)

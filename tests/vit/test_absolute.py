@@ -1,6 +1,7 @@
 """Tests of plain vision transformers started as convolutions, in timm's own forward pass."""
 
 import copy
+import re
 from functools import partial
 
 import pytest
@@ -171,6 +172,57 @@ def test_starting_twice_is_starting_once(form):
         torch.testing.assert_close(value, once[name], rtol=1e-4, atol=1e-6)
 
 
+def test_other_layers_cannot_be_started_later():
+    """The position code is one for all layers, so a second call would undo the first."""
+    model, images = plain(), photographs(32)
+    init_as_convolution(model, layers=[0, 1], images=images)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"):
+        init_as_convolution(model, layers=[2, 3], images=images)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    report = init_as_convolution(model, alpha=5.0, images=images)
+    assert len(report.layers) == 4 and min(layer.fidelity.min() for layer in report.layers) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda images: images[0], r"shape \(3, 32, 32\), expected \(batch, 3, 32, 32\)"),
+        (lambda images: images[..., :28], r"shape \(6, 3, 32, 28\)"),
+        (lambda images: images[:0], r"shape \(0, 3, 32, 32\)"),
+        (lambda images: images / 0, "NaN or infinite"),
+    ],
+)
+def test_images_that_the_model_cannot_take_are_refused(change, message):
+    model = plain()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=message):
+        init_as_convolution(model, images=change(photographs(32)))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    model = plain()
+    before = copy.deepcopy(model.state_dict())
+    monkeypatch.setattr("attnconv.vit.start.attention_of", fail)
+    with pytest.raises(MemoryError):
+        init_as_convolution(model, images=photographs(32))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, partial(torch.nn.Sequential, torch.nn.Identity())])
+def test_a_wrapped_model_is_refused_with_the_path_to_it(wrap):
+    model = plain()
+    wrapped = wrap(model)
+    with pytest.raises(TypeError, match="contains a vision transformer: pass") as error:
+        init_as_convolution(wrapped, images=photographs(32))
+    (path,) = re.findall(r'get_submodule\("(.*)"\)', str(error.value))
+    assert wrapped.get_submodule(path) is model
+
+
 def test_a_model_that_fails_on_the_images_keeps_no_hooks():
     model = plain()
     before = copy.deepcopy(model.state_dict())
@@ -202,7 +254,7 @@ def test_content_that_outweighs_positions_is_warned_of():
     [
         ({"qk_norm": True}, "blocks.0.attn: it normalises queries"),
         ({"pre_norm": True}, "norm_pre"),
-        ({"embed_dim": 18}, "heads of dimension 2"),
+        ({"embed_dim": 18}, "its head dimension is 2"),
         ({"global_pool": "map", "class_token": False}, "attention pooling"),
         ({"norm_layer": "rmsnorm"}, r"blocks.0.norm1 \(RmsNorm\): expected a LayerNorm"),
         (

@@ -109,6 +109,24 @@ def test_our_networks():
         assert layer.maps.shape == (2, 9, 6, 4, 6, 4) and torch.equal(layer.maps, maps)
 
 
+def test_a_wrapped_model_keeps_its_grid_and_prefix_tokens():
+    model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 80), depth=1).eval()
+    images = torch.randn(2, 3, 64, 80)
+    (alone,), (wrapped,) = (
+        attention_of(each, images) for each in (model, nn.Sequential(nn.Identity(), model))
+    )
+    assert alone.maps.shape[2:] == (4, 5, 4, 5)
+    assert torch.equal(wrapped.maps, alone.maps)
+    assert torch.equal(wrapped.prefix_mass, alone.prefix_mass) and alone.prefix_mass.min() > 0
+
+
+def test_a_grid_is_not_guessed_on_images_that_are_not_square():
+    model = timm.create_model("mobilevit_xxs", pretrained=False)
+    assert attention_of(model, torch.randn(1, 3, 128, 128))[0].maps.shape[2:] == (8, 8, 8, 8)
+    with pytest.raises(ValueError, match="or square images and a square number of tokens"):
+        attention_of(model, torch.randn(1, 3, 64, 256))
+
+
 class Silent(nn.Module):
     """It has the parts of timm's attention, but never forms a map."""
 

@@ -1,5 +1,6 @@
 """Tests of vision transformers started as convolutions, against timm's own forward pass."""
 
+import copy
 import re
 from functools import partial
 
@@ -306,7 +307,9 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
         ({"kernel_size": 6}, "kernel_size is 6, expected a whole number from 1 to 5"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"layers": (12,)}, "layers has 12"),
-        ({"layers": ()}, "layers is empty"),
+        ({"layers": ()}, r"layers is \(\), expected a list of numbers"),
+        ({"layers": 0}, r"layers is 0, expected a list of numbers such as \[0\]"),
+        ({"layers": [0, -12]}, "names a layer twice"),
     ],
 )
 def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
@@ -315,6 +318,22 @@ def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
     with pytest.raises(ValueError, match=message):
         init_as_convolution(model, **arguments)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_layers_that_share_a_bias_start_together():
+    model = timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=3)
+    names = [layer.name for layer in init_as_convolution(model).layers]
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=f"{names[0]} shares its bias .* choose all of"):
+        init_as_convolution(model, alpha=3.0, layers=[0])
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_model_without_weights_is_refused():
+    with torch.device("meta"):
+        model = timm.create_model("vit_relpos_small_patch16_224", pretrained=False)
+    with pytest.raises(ValueError, match="on the meta device"):
+        init_as_convolution(model)
 
 
 def test_the_report_prints_a_line_for_each_layer():

@@ -6,7 +6,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..measures.scaling import MODELS, SIZES, Setting, papers_setting, settings_of, towards
+from ..measures.scaling import (
+    MODELS,
+    SIZES,
+    Setting,
+    is_made,
+    papers_setting,
+    predictions,
+    settings_of,
+    towards,
+)
 from ..models import SPECS
 from ..runs.select import Records
 from .style import finish, line_plots
@@ -24,16 +33,17 @@ def scaling(records: Records) -> Figure:
     Each disc is one seed, and a line joins the means over the seeds at each size. Triangles mark
     runs of 60 epochs, squares mark runs with 16 x 16 tokens, and stars mark the published errors of
     the paper's networks. A dashed line is the power law fitted to a model's runs, drawn from the
-    small tier towards the paper's network, and the band is its 95 % interval. Both are left out if
-    the runs do not determine the power law.
+    small tier towards the paper's network, and the band is its 95 % interval. Both are drawn
+    only if a prediction is made (see `measures.scaling.PREDICTION`).
     """
     found = {model: settings_of(records, model) for model in MODELS}
-    fits = {model: _fit(model, settings) for model, settings in found.items()}
+    made = is_made(predictions(records))
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
         for model, settings in found.items():
             _draw(ax, model, settings, quantity)
-            _draw_fit(ax, model, quantity, fits[model])
+            if made:
+                _draw_fit(ax, model, settings, quantity)
         ax.set(xlabel=label, xscale="log", yscale="log")
     axes[0, 0].set(ylabel="test error")
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
@@ -56,19 +66,10 @@ def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> 
         ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)
 
 
-def _fit(model: str, settings: list[Setting]) -> tuple[list[Setting], np.ndarray] | None:
-    """Return a fit towards the paper's network, or None if the runs do not determine it."""
+def _draw_fit(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> None:
+    """Draw the power law and its interval from the small tier towards the paper's network."""
     start, end = next(s for s in settings if s.tier == "small"), papers_setting(model)
-    try:
-        return [start, end], towards(settings, start, end)
-    except ValueError:
-        return None
-
-
-def _draw_fit(ax: Axes, model: str, quantity: Callable, fit: tuple | None) -> None:
-    if fit is None:
-        return
-    (start, end), errors = fit
+    errors = towards(settings, start, end)
     x, color = np.geomspace(quantity(start), quantity(end), len(errors)), SPECS[model].curve[0]
     ax.plot(x, errors[:, 0], "--", color=color, lw=1)
     ax.fill_between(x, errors[:, 1], errors[:, 2], color=color, alpha=0.12, lw=0)

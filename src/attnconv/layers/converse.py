@@ -19,9 +19,9 @@ class AttentionAsConv(nn.Module):
 
     The module maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. Head h computes a convolution and
     divides it by a border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the
-    exponentials of the head's scores, up to a constant factor, which cancels. The border factor,
-    `border_factor[h]` `(H, W)`, is an image of ones convolved with the same kernel. `value` mixes
-    the heads, as in the attention layer.
+    exponentials of the head's scores, up to a constant factor that cancels in the division. The
+    border factor, `border_factor[h]` `(H, W)`, is an image of ones convolved with the same kernel.
+    `value` mixes the heads, as in the attention layer.
     """
 
     kernels: Tensor

@@ -102,7 +102,7 @@ def _trained(model: str, largest: int | None = None) -> Example:
     return Example(lambda: load_model(model), 4, 20, 24, largest)
 
 
-#: The networks by name. The CNN and those with `sa-` names are trained models of the small tier.
+#: The networks by name. "converted CNN" and the `sa-` networks are trained (small tier).
 NETWORKS: dict[str, Example] = {
     "converted layer": Example(
         lambda: conv_to_attention(nn.Conv2d(3, 8, 3, stride=2, padding=1)), 1, 12, 14

@@ -42,8 +42,8 @@ class LayerReport:
     `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
     `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
     attention from patches to class, distillation and register tokens, which `maps` excludes.
-    `kernels` `(N_h, 2H - 1, 2W - 1)` are those of the nearest convolutions (see
-    `nearest_convolution`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
+    `kernels` `(N_h, 2H - 1, 2W - 1)` contains the kernel of the convolution nearest to each head
+    (see `nearest_convolution`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
     heads for all images and queries.
     """
 
@@ -210,10 +210,12 @@ def nearest_convolution(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Ten
     queries whose K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A
     whose entries depend only on the shift k - q: each entry is the mean of A over all images and
     pixel pairs with that shift. These means form the kernel, which lists the shifts in ascending
-    order and is 0 at shifts that no such query has. The distance is 0 for a head that attends to
-    one offset of the kernel. It is also 0 for uniform attention, which is a convolution with the
-    largest kernel. It is near 1 if attention follows image content. For other softmax heads that
-    depend only on positions, it is small but not 0, because they are renormalised near the border.
+    order and is 0 at any shift that does not occur for these queries.
+
+    The distance is 0 for a head that attends to one offset of the kernel. It is also 0 for uniform
+    attention, which is a convolution with a constant kernel that covers the whole image. It is near
+    1 if attention follows image content. For other softmax heads that depend only on positions, it
+    is small but not 0, because they are renormalised near the border.
     """
     height, width = maps.shape[-2:]
     queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))

@@ -260,7 +260,7 @@ class ModelSpec:
 
 #: Heads left in each layer of the paper's pruned model: [2, 4, 1, 2, 6, 0] of nine were pruned.
 PUBLISHED_HEADS_LEFT = (7, 5, 8, 7, 3, 9)
-#: The recipes of models that start from a trained sa-generalized, pruned or not.
+#: The recipes for training sa-generalized further, with or without pruning.
 TRAINED_FURTHER = {
     "paper": {"epochs": 100, "learning_rate": 0.01},
     "quick": {"epochs": 4, "learning_rate": 3e-4},

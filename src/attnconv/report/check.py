@@ -308,9 +308,9 @@ def names_table(path: Path = CLAIMS_FILE) -> Table:
     ]
     caption = (
         "All claims by name, each with its rule and recorded verdicts. For a statement of the"
-        " theory, the sample follows the rule in parentheses. Where a commit is given, it settled"
-        " the rule. Checking a single claim also prints the commands that repeat its runs. Source:"
-        " data/claims.json."
+        " theory, the sample follows the rule in parentheses. If a commit is listed, it fixed the"
+        " rule before the first run that the rule judges. Checking a single claim also prints the"
+        " commands that repeat its runs. Source: data/claims.json."
     )
     folded = f"The names, rules and recorded verdicts of all {len(rows)} claims"
     return Table.of("claim-names", caption, rows, stacked=True, folded=folded)

@@ -1,4 +1,4 @@
-"""Tables on pruning for chapter 12: one run, and a control that keeps all heads."""
+"""Tables for chapter 12: the effect of pruning, and a comparison with an unpruned control."""
 
 from statistics import mean
 
@@ -73,7 +73,7 @@ def answer(records: Records) -> str:
 def control_table(records: Records) -> Table:
     """Return a table that compares the pruned model with the control.
 
-    Accuracies are those before pruning and after further training.
+    It gives test accuracies before and after further training. The accuracy before is the parent's.
     """
     rows = []
     for seed, runs in (by_seed(records) or {"-": {}}).items():
@@ -85,7 +85,8 @@ def control_table(records: Records) -> Table:
             row[f"{label}: after"] = f"{after:.4f}" if run else "not run"
         rows.append(row)
     caption = (
-        "Test accuracy of the parent (before) and after further training, with and without pruning."
+        "Test accuracy of the parent (before) and of the model trained further (after), with and"
+        " without pruning."
         f" {records.name}. Source: the run records in data/runs."
     )
     return Table.of("pruning-control", caption, rows)

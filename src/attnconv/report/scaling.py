@@ -8,6 +8,7 @@ from ..measures.scaling import (
     Change,
     Prediction,
     answers,
+    is_made,
     judge_prediction,
     predictions,
     runs_of,
@@ -69,7 +70,6 @@ def prediction_table(records: Records) -> Table:
     If the check fails for a model, nothing is predicted. The paper tier judges stored predictions.
     """
     found, stored = predictions(records), stored_predictions()
-    made = all(isinstance(each, Prediction) and each.holds for each in found.values())
     rows = []
     for model, each in found.items():
         published = SPECS[model].published.accuracy
@@ -79,7 +79,7 @@ def prediction_table(records: Records) -> Table:
                 f"{each.left_out}: the other settings predict an error of {each.predicted:.4f};"
                 f" measured: {each.measured:.4f} ({'holds' if each.holds else 'fails'})"
             )
-            if made:
+            if is_made(found):
                 row["predicted"] = _accuracy(each)
         else:
             row["check"] = f"not possible ({each})"

@@ -115,8 +115,8 @@ class RunRecord:
         """
         if self.info.parent is None:
             raise ValueError(
-                f"{self.name} started from no other run; expected a model trained further, such as"
-                " sa-generalized-pruned or an arm of chapter 15"
+                f"{self.name} did not start from another run; expected a run that did, such as one"
+                " of sa-generalized-pruned or of an arm of chapter 15"
             )
         return self.info.parent
 

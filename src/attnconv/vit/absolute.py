@@ -53,14 +53,24 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    if not isinstance(model, VisionTransformer) or not isinstance(model.pos_embed, nn.Parameter):
+    def is_plain(module: nn.Module) -> bool:
+        return isinstance(module, VisionTransformer) and isinstance(module.pos_embed, nn.Parameter)
+
+    if not is_plain(model):
+        if inner := [name for name, module in model.named_modules() if is_plain(module)]:
+            raise TypeError(
+                f"cannot start {type(model).__name__}, which contains a vision transformer:"
+                f' pass model.get_submodule("{inner[0]}") instead'
+            )
         return None
+    if not isinstance(getattr(model.patch_embed, "proj", None), nn.Conv2d):
+        raise TypeError("cannot start patch_embed: expected a Conv2d as proj")
     if not isinstance(model.norm_pre, nn.Identity):
-        raise TypeError("cannot start the model: norm_pre comes between positions and attention")
+        raise TypeError("cannot start the model: norm_pre normalises tokens before the first block")
     if model.attn_pool is not None:
-        raise TypeError("cannot start the model: its attention pooling would read the positions")
+        raise TypeError("cannot start the model: attention pooling would read the position code")
     if not isinstance(getattr(model.patch_embed, "norm", nn.Identity()), nn.Identity):
-        raise TypeError("cannot start patch_embed: its norm would change the positions")
+        raise TypeError("cannot start patch_embed: its norm would write to the position code")
     grid = tuple(model.patch_embed.grid_size)
     layers = [_expect_plain(block, number, grid) for number, block in enumerate(model.blocks)]
     for name, norm in _norms(model).items():
@@ -72,7 +82,7 @@ def absolute_layers(model: nn.Module) -> list[Absolute] | None:
 
 
 def _norms(model: Any) -> dict[str, nn.Module]:
-    """Return the norms that tokens pass, by name, without those that are identities."""
+    """Return the normalisation layers that tokens pass through, by name, except identities."""
     found = {
         f"blocks.{number}.{name}": getattr(block, name)
         for number, block in enumerate(model.blocks)
@@ -82,7 +92,7 @@ def _norms(model: Any) -> dict[str, nn.Module]:
 
 
 def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
-    """Return the attention layer of a block, or raise a TypeError that names what differs."""
+    """Return the attention layer of a block, or raise a TypeError naming what is unsupported."""
     from timm.layers.attention import Attention
     from timm.layers.mlp import Mlp
     from timm.models.vision_transformer import Block
@@ -105,10 +115,27 @@ def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
         raise TypeError(f"cannot start {name}: it normalises queries and keys")
     if attention.head_dim < 3 or width <= CODE:
         raise TypeError(
-            f"cannot start {name}: heads of dimension {attention.head_dim} in a model of width"
+            f"cannot start {name}: its head dimension is {attention.head_dim} and its width is"
             f" {width}, expected at least 3 and {CODE + 1}"
         )
     return Absolute(name, attention, number, grid)
+
+
+def expect_unstarted(model: Any, layers: Sequence[Absolute]) -> None:
+    """Raise ValueError if other layers than the given ones have been started by an earlier call."""
+    halves = model.pos_embed[..., -CODE:].tensor_split(2, dim=-1)
+    if not halves[0].any() or not torch.equal(halves[0], -halves[1]):
+        return  # no code
+    numbers = {layer.block for layer in layers}
+    if lost := [
+        f"blocks.{number}"
+        for number, block in enumerate(model.blocks)
+        if number not in numbers and block.attn.qkv.weight[:, -CODE:].any()
+    ]:
+        raise ValueError(
+            f"{', '.join(lost)} would lose the start from an earlier call, because a plain vision"
+            " transformer has one position code; start all layers in one call"
+        )
 
 
 @torch.no_grad()
@@ -117,8 +144,10 @@ def start_absolute(
 ) -> None:
     """Set the centres `(N_h, 2)` (in tokens) and the alpha of each layer's heads in place.
 
-    The size of the `position_code` is calibrated on `images` `(B, C, H', W')`. Afterwards, the
-    content that each LayerNorm passes on has the same size on these images as before.
+    The magnitude of the `position_code` is calibrated on `images` `(B, C, H', W')`. The weights of
+    each LayerNorm are then rescaled so that the content in its output keeps its root mean square
+    over patches and these images; for the last LayerNorm, over the tokens that the classifier
+    reads.
     """
     learned = model.pos_embed[:, _prefix_rows(model) :]
     tokens = (model.patch_embed(images).flatten(1, -2) + learned).flatten(0, 1)[:, :-CODE]
@@ -181,11 +210,11 @@ def _write_code(model: Any, code: Tensor) -> None:
 def _content_sizes(
     model: Any, images: Tensor, wanted: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """Return the root mean square of the content that each LayerNorm passes on, by its name.
+    """Return the root mean square of the content in each LayerNorm's output, keyed by name.
 
-    The mean is over `images` and over patches; for the last LayerNorm, it is over the tokens that
-    the classifier reads. If `wanted` is given, the weights of each LayerNorm are first rescaled, in
-    the order of execution, so that the sizes become these.
+    The mean is over `images` and patches; for the last LayerNorm, it is over the tokens that the
+    classifier reads. If `wanted` is given, the weights of each LayerNorm are also rescaled, in the
+    order of execution, so that these values become `wanted`.
     """
     first, found = model.num_prefix_tokens, {}
     read = (

@@ -110,7 +110,9 @@ def _writers() -> dict[type, Callable[[Any, QuadraticEncoding], None]]:
     return dict.fromkeys(tables, _write_table) | {RelPosBiasTf: _write_tf, RelPosMlp: _write_mlp}
 
 
-SIGMOID = "its bias passes through a sigmoid, so any two biases differ by less than 16, too little"
+SIGMOID = (
+    "its bias passes through a sigmoid, so its values differ by less than 16, which is not enough"
+)
 
 
 def _why_no_table(module: nn.Module) -> str | None:
@@ -121,10 +123,11 @@ def _why_no_table(module: nn.Module) -> str | None:
         return SIGMOID
     if hasattr(module, "attention_biases"):  # LeViT, TinyViT, EfficientFormer
         return (
-            "its bias depends only on the distance along each axis, so no head can prefer one side"
+            "its bias depends only on the distance along each axis, so no head can distinguish an"
+            " offset from its mirror image"
         )
     if hasattr(module, "rel_pos_h"):  # MViTv2, SAM
-        return "its position scores are products with the query, which has to be zero here"
+        return "its position scores are products with the query, which the initialisation zeroes"
     return None
 
 

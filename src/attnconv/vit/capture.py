@@ -110,7 +110,8 @@ def _hooks(
     def add(_, inputs: tuple[Tensor, ...]) -> None:
         called = _called(name, module)
         probabilities = _expect_self_attention(called, inputs[0], shapes[-1])
-        grid = _grid(called, module, model, tuple(images.shape[-2:]), inputs[0].shape[-1])
+        tokens, image = inputs[0].shape[-1], tuple(images.shape[-2:])
+        grid = _grid(called, module, _backbone(name, model), image, tokens)
         found.append(LayerAttention(name, *_of_patches(probabilities, grid)))
 
     yield module.attn_drop.register_forward_pre_hook(add)
@@ -143,6 +144,13 @@ def _sides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
     return [(shape[1], shape[2]), (shape[2], shape[3])] if len(shape) == 4 else []
 
 
+def _backbone(name: str, model: nn.Module) -> nn.Module:
+    """Return the innermost module around a layer that has patch tokens, or else the model."""
+    parts = name.split(".")
+    around = (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
+    return next((module for module in around if hasattr(module, "patch_embed")), model)
+
+
 def _grid(
     called: str, module: Any, model: Any, image: tuple[int, ...], tokens: int
 ) -> tuple[int, int]:
@@ -159,11 +167,11 @@ def _grid(
         if isinstance(size, tuple) and tokens - size[0] * size[1] in (prefix, 0):
             return size[0], size[1]
     side = isqrt(max(tokens - prefix, 0))
-    if side * side != tokens - prefix or not side:
+    if side * side != tokens - prefix or not side or image[0] != image[1]:
         raise ValueError(
             f"{called} has {tokens} tokens, {prefix} of them prefix tokens; expected a"
-            " `window_size` or `patch_embed.grid_size` that gives their height and width, or a"
-            " square number"
+            " `window_size` or `patch_embed.grid_size` that gives their height and width, or square"
+            " images and a square number of tokens"
         )
     return side, side
 

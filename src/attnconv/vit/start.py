@@ -16,7 +16,7 @@ from ..theory.encodings import QuadraticEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import shift_set
 from . import expect_timm
-from .absolute import Absolute, absolute_layers, start_absolute
+from .absolute import Absolute, absolute_layers, expect_unstarted, start_absolute
 from .biases import Biased, biased_layers
 from .capture import attention_of
 
@@ -80,26 +80,33 @@ def init_as_convolution(
 
     If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
     uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders; in
-    MaxViT's grid attention, whose tokens lie far apart, the convolution is dilated. Layers that
-    share a bias start with the same heads.
+    MaxViT's grid attention, whose tokens lie far apart, the convolution is dilated. The report
+    ignores the mask of Swin's shifted windows. Layers that share a bias start with the same heads.
 
     A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
     ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
     positions with content (see `vit.absolute`). It is calibrated and measured on `images`
-    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. The norms are
-    rescaled so that content keeps its size on these images. A warning names any layer in which a
-    head's fidelity is below 0.5 and below 90 % of the fidelity of exact attention. For other
-    models, `images` is ignored.
+    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. The weights
+    of each LayerNorm are rescaled so that the content of the patches in its output keeps its root
+    mean square on these images (in the last LayerNorm, the content of the tokens that the
+    classifier reads). A warning names any layer in which a head's fidelity is below 0.5 and below
+    90 % of the fidelity of exact attention. Initialise the model at the image size at which it will
+    be trained, because resizing the position encoding stretches the kernel. For other models,
+    `images` is ignored.
 
     Raises a TypeError naming the module if a layer cannot be initialised this way, ValueError for
-    an invalid kernel size, alpha or layer number, and ImportError if timm is not installed. In
+    invalid arguments, and ImportError if timm is not installed. In
     all cases, the model is left unchanged.
     """
     expect_timm()
+    if any(parameter.is_meta for parameter in vit.parameters()):
+        raise ValueError("the model is on the meta device and has no weights; move it to a device")
     if (plain := absolute_layers(vit)) is not None:
         return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
-    chosen = chosen_layers(biased_layers(vit), layers)
+    found = biased_layers(vit)
+    chosen = chosen_layers(found, layers)
     _expect_sizes(kernel_size, alpha, chosen)
+    _expect_whole_groups(found, chosen)
     holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
     wanted = [by_holder[id(layer.holder)] for layer in chosen]
@@ -114,14 +121,19 @@ def _start_plain(
     vit: Any, layers: list[Absolute], kernel_size: int, alpha: float, images: Tensor | None
 ) -> StartReport:
     _expect_sizes(kernel_size, alpha, layers)
+    expect_unstarted(vit, layers)
     if images is None:
-        channels = next(m for m in vit.modules() if isinstance(m, nn.Conv2d)).in_channels
         generator = torch.Generator().manual_seed(0)
-        images = torch.randn(8, channels, *vit.patch_embed.img_size, generator=generator)
-        images = images.to(vit.pos_embed)
+        images = torch.randn(8, *_input_shape(vit), generator=generator).to(vit.pos_embed)
+    _expect_images(images, _input_shape(vit))
     wanted = kernel_offsets(kernel_size, [layer.num_heads for layer in layers])
-    start_absolute(vit, layers, wanted, alpha, images)
-    found = {layer.name: layer for layer in attention_of(vit, images)}
+    before = {name: value.clone() for name, value in vit.state_dict().items()}
+    try:
+        start_absolute(vit, layers, wanted, alpha, images)
+        found = {layer.name: layer for layer in attention_of(vit, images)}
+    except BaseException:
+        vit.load_state_dict(before)
+        raise
     starts = []
     for layer, offsets in zip(layers, wanted, strict=True):
         maps = found[layer.name].maps.double()
@@ -142,7 +154,7 @@ def _start_plain(
     return StartReport(kernel_size, alpha, tuple(starts))
 
 
-#: A head with lower fidelity does not count as convolutional, unless exact attention is as soft.
+#: Below this fidelity, a head triggers a warning, unless exact attention is almost as soft.
 LOW_FIDELITY = 0.5
 
 
@@ -192,16 +204,50 @@ def zero_queries(attention: Any) -> None:
 def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
 
-    Negative numbers count from the end. Raises ValueError for a number that is out of range, and
-    for an empty selection.
+    Negative numbers count from the end. Raises ValueError for anything but a sequence of different
+    numbers in range.
     """
     if layers is None:
         return found
-    if not len(layers):
-        raise ValueError("layers is empty, expected at least one number, or None for all layers")
+    if isinstance(layers, int) or not len(layers):
+        raise ValueError(
+            f"layers is {layers!r}, expected a list of numbers such as [0], or None for all layers"
+        )
     if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
         raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
-    return [found[number] for number in layers]
+    numbers = [number % len(found) for number in layers]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"layers is {list(layers)}, which names a layer twice")
+    return [found[number] for number in numbers]
+
+
+def _expect_whole_groups(found: Sequence[Biased], chosen: Sequence[Biased]) -> None:
+    """Raise ValueError if a chosen layer shares its bias with a layer that was not chosen."""
+    names = {layer.name for layer in chosen}
+    for layer in chosen:
+        sharing = [other.name for other in found if other.holder is layer.holder]
+        if not names.issuperset(sharing):
+            raise ValueError(
+                f"{layer.name} shares its bias with other layers; choose all of"
+                f" {', '.join(sharing)}, or none of them"
+            )
+
+
+def _input_shape(vit: Any) -> tuple[int, ...]:
+    """Return the shape `(C, H', W')` of a plain vision transformer's input."""
+    first = next(m for m in vit.modules() if isinstance(m, nn.Conv2d))
+    return first.in_channels, *vit.patch_embed.img_size
+
+
+def _expect_images(images: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `images` is a batch of images of the given shape, all finite."""
+    if tuple(images.shape[1:]) != shape or not len(images):
+        raise ValueError(
+            f"images has the shape {tuple(images.shape)}, expected (batch,"
+            f" {', '.join(map(str, shape))}), the model's input size"
+        )
+    if not bool(images.isfinite().all()):
+        raise ValueError("images contains NaN or infinite pixels, expected finite ones")
 
 
 def _expect_sizes(
