@@ -11,7 +11,7 @@ from helpers.ways import WAYS, by_axes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 
 from attnconv import (
     attention_probabilities,
@@ -20,9 +20,10 @@ from attnconv import (
     convert_network,
 )
 from attnconv.checks import largest_gap
+from attnconv.layers.shifts import is_one_hot
 from attnconv.theory import attention
-from attnconv.theory.encodings import QuadraticEncoding
-from attnconv.theory.theorem1 import softness_bound, sufficient_alpha
+from attnconv.theory.encodings import QuadraticEncoding, softmax_without_tails
+from attnconv.theory.theorem1 import hard_alpha, softness_bound, sufficient_alpha
 
 CONFIGURATIONS = 2500
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -223,6 +224,20 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
         assert type(network[0]) is nn.Conv2d
 
 
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning"
+)
+def test_scripted_models_are_refused():
+    conv = nn.Conv2d(1, 1, 1)
+    for scripted in (torch.jit.script(conv), torch.jit.trace(conv, torch.ones(1, 1, 1, 1))):
+        with pytest.raises(TypeError, match=r"is scripted; convert it before scripting"):
+            conv_to_attention(scripted)
+        with pytest.raises(TypeError, match=r"cannot convert 1 .* is scripted; convert it before"):
+            convert_network(nn.Sequential(nn.ReLU(), scripted))
+        with pytest.raises(TypeError, match=r"cannot convert the model .* is scripted; convert it"):
+            convert_network(scripted)
+
+
 def test_an_empty_batch_stays_empty():
     assert conv_to_attention(nn.Conv2d(3, 4, 3, padding=1))(torch.zeros(0, 3, 8, 8)).shape == (
         0,
@@ -233,9 +248,13 @@ def test_an_empty_batch_stays_empty():
 
 
 def test_weights_made_by_a_hook_are_refused():
-    model = nn.Sequential(nn.ReLU(), nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3)))
+    normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3))
+    network = nn.Sequential(nn.ReLU(), normed)
+    with pytest.raises(TypeError, match=r"cannot convert 1 \(.*remove_parametrizations\)"):
+        convert_network(network)
+    parametrize.remove_parametrizations(normed, "weight")
     x = torch.randn(1, 2, 5, 5)
-    assert largest_gap(convert_network(model)(x).detach(), model(x).detach()) < 1e-5
+    assert largest_gap(convert_network(network)(x).detach(), network(x).detach()) < 1e-5
     pruned = prune.random_unstructured(nn.Conv2d(2, 2, 3), "weight", 0.5)
     with pytest.raises(TypeError, match=r"cannot convert 0 \(Conv2d\): a hook changes it"):
         convert_network(nn.Sequential(pruned))
@@ -304,6 +323,29 @@ def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
     x = torch.randn(1, 3, 6, 6)
     assert largest_gap(recast(x).detach(), model(x).detach()) < 1e-5
     assert largest_gap(convert_network(shared)(x).detach(), shared(x).detach()) < 1e-5
+
+
+def test_tied_parameters_are_refused():
+    tied = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 3))
+    tied[2].weight = tied[0].weight
+    with pytest.raises(TypeError, match=r"convert 2 \(Conv2d\): it shares a parameter with 0; "):
+        convert_network(tied)
+    tied = nn.Sequential(nn.Linear(5, 3), nn.Conv2d(3, 3, 3))
+    tied[1].bias = tied[0].bias
+    with pytest.raises(TypeError, match=r"convert 1 \(Conv2d\): it shares a parameter with 0; "):
+        convert_network(tied)
+    with pytest.raises(TypeError, match=r"convert 1 \(Linear\): it shares a parameter with 0; "):
+        convert_network(nn.Sequential(*reversed(tied)))
+    others = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Conv1d(3, 3, 1))
+    others[1].weight = others[0].weight
+    recast = convert_network(others)
+    assert recast[1].weight is recast[0].weight
+
+
+def test_a_network_with_soft_heads():
+    network, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)), torch.randn(1, 3, 6, 6)
+    layers = nn.Sequential(*(conv_to_attention(conv, alpha=1.5) for conv in network))
+    assert torch.equal(convert_network(network, alpha=1.5)(x), layers(x))
 
 
 # --- ways to multiply -----------------------------------------------------------------------------
@@ -415,3 +457,76 @@ def test_under_autocast_it_is_the_same_function(groups, alpha):
         *(torch.autograd.grad(y.sum(), of) for y in (rounded, exact)), strict=True
     ):
         assert largest_gap(ours.float(), theirs) < BOUND[torch.bfloat16]
+
+
+# --- numbers that a dtype does not have -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "dilation"),
+    [
+        (torch.bfloat16, 3, 255),
+        (torch.bfloat16, 3, 256),
+        (torch.bfloat16, 3, 301),
+        (torch.bfloat16, 3, 512),
+        (torch.bfloat16, 511, 1),
+        (torch.bfloat16, 513, 1),
+        (torch.float16, 3, 2047),
+        (torch.float16, 3, 2048),
+    ],
+)
+def test_pixels_that_a_dtype_cannot_tell_apart_are_refused(dtype, kernel, dilation):
+    """bfloat16 has no 257, and float16 has no 2049."""
+    conv = nn.Conv1d(1, 4, kernel, dilation=dilation, padding="same")
+    x, reach = torch.randn(1, 1, 600).to(dtype), dilation * (kernel // 2)
+    converted, conv = conv_to_attention(conv).to(dtype), conv.to(dtype)
+    if reach in (255, 2047):
+        exact = copy.deepcopy(conv).double()(x.double())
+        for layer in (converted, conv_to_attention(conv)):
+            for y in (layer(x), by_axes(layer, x, "whole")):
+                assert largest_gap(y.double(), exact) < BOUND[dtype] * scale_of(conv, x)
+        return
+    reason = f"kernel reaches {reach} pixels, but {dtype} .* only up to (256|2048)"
+    with pytest.raises(TypeError, match=f"cannot turn Conv1d into attention: its {reason}"):
+        conv_to_attention(conv)
+    with pytest.raises(ValueError, match=reason):
+        converted(x)
+
+
+LONG = """
+import torch
+from attnconv import conv_to_attention
+conv, x = torch.nn.Conv1d(1, 4, 3, padding=1), torch.randn(1, 1, 16_000)
+with torch.no_grad():
+    print(float((conv_to_attention(conv)(x) - conv(x)).abs().max()))
+"""
+
+
+@pytest.mark.slow
+def test_a_long_sequence_fits_in_1_gb():
+    (gap,), peak = run_alone(LONG)
+    assert float(gap) < 1e-5 and peak < 1, f"peak memory {peak} GiB"
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("size", [2, 3, 8, 33, 400, 20_000])
+def test_one_hot_heads_are_told_by_their_alpha(size, dtype):
+    """As their probabilities tell: in the middle, where a query has two neighbours."""
+    hard, found = hard_alpha(dtype), set()
+    for alpha in (*range(1, 60), hard - 1, hard, hard + 1):
+        encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 1).to(dtype), alpha)
+        shifts = torch.arange(size) - size // 2
+        probabilities = softmax_without_tails(encoding.axis_scores(0, shifts)[0])
+        one_hot = bool(probabilities.max() == 1) and int(probabilities.count_nonzero()) == 1
+        assert is_one_hot(encoding.alpha, size) == one_hot, alpha
+        found.add((one_hot, alpha >= hard))
+    assert (True, True) in found and (False, True) not in found and (False, False) in found
+
+
+def test_soft_heads_far_from_the_query_are_shifts_of_one():
+    """Their average is computed around the query, where a dtype tells pixels apart."""
+    conv, x = nn.Conv1d(1, 4, 3, dilation=255, padding="same"), torch.randn(1, 1, 600)
+    conv, x = conv.bfloat16(), x.bfloat16()
+    layer = conv_to_attention(conv, alpha=1.0)
+    exact = copy.deepcopy(layer).double()(x.double())
+    assert largest_gap(layer(x).double(), exact) < BOUND[x.dtype] * scale_of(conv, x)

@@ -199,6 +199,48 @@ def test_layers_without_a_size_of_their_own_and_sharp_heads_are_refused():
         convert_back(nn.Sequential(sharp), 9, 9)
 
 
+class Pyramid(nn.Module):
+    """One layer on images of two sizes, and one that runs only in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared, self.auxiliary = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 5, 1)
+
+    def forward(self, images):
+        large, small = self.shared(images), self.shared(images[..., ::2, ::2])
+        return large.amax((2, 3)) + small.amax((2, 3))
+
+
+def test_one_hot_heads_need_no_size_of_their_own():
+    network, x = Pyramid(), torch.randn(2, 3, 12, 12)
+    back = convert_back(convert_network(network), 12, 12)
+    assert [type(module) for module in back.modules()] == [type(m) for m in network.modules()]
+    assert torch.equal(back(x), network(x))
+    assert torch.equal(back.auxiliary(x), network.auxiliary(x))
+    with pytest.raises(ValueError, match=r"convert auxiliary back: it met images of .* none"):
+        soft = convert_network(network)
+        soft.auxiliary = conv_to_attention(network.auxiliary, alpha=2.0)
+        convert_back(soft, 12, 12)
+
+
+def test_pooling_by_a_softmax_over_pixels_stays():
+    """Global context, as in GCNet: a softmax over pixels, but not one for each query."""
+    pooling = pytest.importorskip("timm.layers").GlobalContext(8)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), pooling).eval()
+    converted = convert_network(network)
+    back, x = convert_back(converted, 12, 12), torch.randn(2, 3, 12, 12)
+    assert not any(isinstance(module, ConvAsAttention) for module in back.modules())
+    assert torch.equal(back(x), network(x))
+
+
+def test_a_network_that_takes_no_images_is_refused():
+    network = nn.Sequential(
+        nn.Flatten(), nn.Linear(48, 50), nn.Unflatten(1, (2, 5, 5)), nn.Conv2d(2, 3, 3)
+    )
+    with pytest.raises(ValueError, match=r"does not run on an image of shape \(1, 2, 4, 4\)"):
+        convert_back(convert_network(network), 4, 4)
+
+
 STORED = [
     run
     for run in Records.read().found

@@ -37,22 +37,57 @@ def shapes(module):
     return {name: value.shape for name, value in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("alpha", [None, 2.0])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_a_layer_and_its_convolution_load_into_each_other(name, alpha):
+def test_a_layer_and_its_convolution_load_into_each_other(name):
     conv, x = CONVOLUTIONS[name], images_for(CONVOLUTIONS[name])
-    layer, other = conv_to_attention(conv, alpha), redrawn(conv)
+    layer, other = conv_to_attention(conv), redrawn(conv)
     assert shapes(layer) == shapes(conv)
     layer.load_state_dict(other.state_dict(), strict=True)
-    assert largest_gap(layer(x), conv_to_attention(other, alpha)(x)) == 0
+    assert largest_gap(layer(x), conv_to_attention(other)(x)) == 0
     back = redrawn(conv)
     back.load_state_dict(layer.state_dict(), strict=True)
     assert torch.equal(back.weight, other.weight)
-    if alpha is None:
-        assert largest_gap(layer(x), other(x)) < 1e-5
-    again = conv_to_attention(conv, alpha)
+    assert largest_gap(layer(x), other(x)) < 1e-5
+    again = conv_to_attention(conv)
     again.load_state_dict(layer.state_dict(), strict=True, assign=True)
     assert torch.equal(again(x), layer(x))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_soft_heads_are_saved(name):
+    """No layer and no convolution takes them for the one-hot heads that it would have itself."""
+    conv, x = CONVOLUTIONS[name], images_for(CONVOLUTIONS[name])
+    soft = conv_to_attention(conv, alpha=2.0)
+    assert shapes(soft).keys() - shapes(conv).keys() == {"encoding.centers", "encoding.spread"}
+    for alpha in (None, 1.0, 2.0):
+        other = conv_to_attention(redrawn(conv), alpha)
+        other.load_state_dict(soft.state_dict(), strict=True)
+        assert torch.equal(other(x), soft(x))
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*encoding\.centers"):
+        redrawn(conv).load_state_dict(soft.state_dict(), strict=True)
+    # a convolution's weights have no heads: the layer keeps its own
+    trained = redrawn(conv)
+    soft.load_state_dict(trained.state_dict(), strict=True)
+    assert torch.equal(soft(x), conv_to_attention(trained, alpha=2.0)(x))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "saved"),
+    [
+        (torch.float32, torch.float64, False),
+        (torch.bfloat16, torch.float64, False),
+        (torch.float16, torch.float32, False),
+        (torch.float16, torch.float64, True),  # exp(-18) is a number in float64
+        (torch.float64, torch.float16, False),
+    ],
+)
+def test_heads_are_saved_unless_they_are_one_hot_up_to_rounding(before, after, saved):
+    conv = nn.Conv2d(3, 4, 3).to(before)
+    layer, fresh = conv_to_attention(conv).to(after), conv_to_attention(conv.to(after))
+    assert ("encoding.spread" in layer.state_dict()) == saved
+    fresh.load_state_dict(layer.state_dict(), strict=True)
+    x = torch.randn(2, 3, 9, 8, dtype=after)
+    assert largest_gap(fresh(x), layer(x)) <= 4 * torch.finfo(after).eps
 
 
 def test_a_checkpoint_of_resnet18_loads_into_the_converted_network():

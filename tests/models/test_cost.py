@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers.models import PARAMETERS
 
-from attnconv import build_model, cost_of
+from attnconv import build_model, convert_network, cost_of
 from attnconv.models import MODELS
 
 # 2 x multiply-adds of linear and convolution layers, in billions, as the paper prints them (Tables
@@ -85,3 +85,23 @@ def test_cost_of_any_network():
     )
     cost = cost_of(network, image_size=8)
     assert cost.flops_paper == cost.flops == 2 * (36 * 4 * 27 + 144 * 5)
+
+
+def test_cost_of_a_converted_network():
+    """The published operations are those of the CNN; every query attends to the padded image."""
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+        torch.nn.Flatten(2),
+        torch.nn.Conv1d(6, 2, 2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(2 * 15, 5),
+    )
+    network.in_channels = 4
+    converted = convert_network(network)
+    converted.in_channels = 4
+    cost, of_cnn = cost_of(converted, image_size=8), cost_of(network, image_size=8)
+    assert cost.flops_paper == of_cnn.flops_paper == 2 * (16 * 6 * 18 + 15 * 2 * 12 + 30 * 5)
+    # 9 heads, 16 queries and 100 keys, then 2 heads, 15 queries and 16 keys; v and r_delta have
+    # three numbers, or two along a sequence
+    attention = 9 * 16 * 100 * (4 + 3) + 2 * 15 * 16 * (6 + 2)
+    assert cost.flops == cost.flops_paper + 2 * attention

@@ -65,6 +65,14 @@ ADDED_IN_SHARED_FILES = sum(
         "Results: the commands of missing runs": 2,
     }.values()
 )
+# The same for theory, layers and models, which have a bar of their own.
+ADDED_IN_CORE = sum(
+    {
+        "convert_network refuses what it would convert wrongly, and takes alpha": 25,
+        "long sequences without matrices": 6,
+        "the cost of converted networks": 12,
+    }.values()
+)
 
 
 def module_of(path):
@@ -132,8 +140,8 @@ def test_the_package_is_small():
     files = len(counts) - len(ADDED_SINCE)
     print(f"\n{parts.total()} lines of code in {files} files: {dict(parts)}")
     assert parts["theory"] <= 550
-    assert parts["theory"] + parts["layers"] + parts["models"] <= 1800
-    assert parts.total() <= 6482 + ADDED_IN_SHARED_FILES
+    assert parts["theory"] + parts["layers"] + parts["models"] <= 1800 + ADDED_IN_CORE
+    assert parts.total() <= 6482 + ADDED_IN_SHARED_FILES + ADDED_IN_CORE
     assert files <= 62
 
 

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
 
 from ..theory.encodings import QuadraticEncoding, softmax_without_tails
 from ..theory.grid import shift_set
@@ -42,7 +43,10 @@ class ConvAsAttention(nn.Module):
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
     matrices W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects
     every output (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its
-    dtype before the conversion, because the default alpha depends on the dtype.
+    dtype before the conversion, because the default alpha depends on the dtype. A layer whose
+    kernel reaches 256 pixels in bfloat16, or 2048 in float16, raises ValueError when it is called,
+    because the dtype cannot tell those pixels apart; going back to a wider dtype does not restore
+    their rounded centres.
 
     The layer and the convolution can load each other's state_dict; see `layers.state_dict`.
     """
@@ -168,6 +172,8 @@ class ConvAsAttention(nn.Module):
         return total if x.ndim == 4 else total.squeeze(2)
 
     def _check(self, x: Tensor) -> None:
+        if reason := _too_far(self):
+            raise ValueError(f"the layer cannot compute its convolution: {reason}")
         n = len(self.kernel_size)
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             expected = f"([batch,] {self.in_channels}, {'length' if n == 1 else 'height, width'})"
@@ -186,8 +192,10 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
 
     Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
-    default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D and
-    customised convolutions. The weights are copied, so later changes to `conv` have no effect.
+    default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D,
+    parametrised, scripted and customised convolutions, and for half-precision ones that reach so
+    many pixels that the dtype cannot tell them apart. The weights are copied, so later changes to
+    `conv` have no effect.
     """
     reason = _why_not(conv)
     if reason:
@@ -198,16 +206,24 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
     return ConvAsAttention(conv, alpha).train(conv.training)
 
 
-def convert_network(model: nn.Module) -> nn.Module:
+def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
     """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
 
-    Each convolution is replaced by the result of `conv_to_attention`. A module used in several
-    places remains shared. Convolutions called as functions in a forward method are not modules and
-    are not replaced. Forward hooks of a convolution are not copied. Raises a TypeError that names
-    the module if a convolution cannot be converted. The original model is not changed.
+    Each convolution is replaced by the result of `conv_to_attention`. `alpha` is the sharpness of
+    all heads; by default, they are one-hot. A module used in several places remains shared.
+    Convolutions called as functions in a forward method are not modules and are not replaced.
+    Forward hooks of a convolution are not copied. Raises a TypeError that names the module if a
+    convolution cannot be converted or shares a parameter with another module, or if a module is
+    scripted. The original model is not changed.
     """
+    owners: dict[nn.Parameter, tuple[str, nn.Module]] = {}
     for path, module in model.named_modules():
-        if _is_convolution(module) and (reason := _why_not(module)):
+        reason = _why_not(module) if _is_convolution(module) else None
+        for parameter in module.parameters(recurse=False):
+            name, owner = owners.setdefault(parameter, (path, module))
+            if owner is not module and (_is_convolution(module) or _is_convolution(owner)):
+                reason = f"it shares a parameter with {name or 'the model'}; give each its own"
+        if reason:
             raise TypeError(
                 f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}"
             )
@@ -218,7 +234,7 @@ def convert_network(model: nn.Module) -> nn.Module:
     converted: dict[nn.Module, ConvAsAttention] = {}
     for path, module in convolutions:
         if module not in converted:
-            converted[module] = conv_to_attention(module)
+            converted[module] = conv_to_attention(module, alpha)
         if not path:
             return converted[module]
         model.set_submodule(path, converted[module])
@@ -241,12 +257,17 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
-    """Return whether a module is a convolution of any kind, even if it cannot be converted."""
-    return isinstance(module, nn.modules.conv._ConvNd)
+    """Return whether a module is a convolution of any kind, even if it cannot be converted.
+
+    A scripted module may be one.
+    """
+    return isinstance(module, nn.modules.conv._ConvNd | torch.jit.ScriptModule)
 
 
 def _why_not(conv: object) -> str | None:
     """Return why a module cannot be converted, or None if it can be."""
+    if isinstance(conv, torch.jit.ScriptModule):
+        return "it is scripted; convert it before scripting"
     if isinstance(conv, LazyModuleMixin):
         return "it is lazy and has no weights yet (run it on an input first)"
     if isinstance(conv, nn.modules.conv._ConvTransposeNd):
@@ -261,9 +282,26 @@ def _why_not(conv: object) -> str | None:
             "a hook changes it before each call (as weight_norm and prune do); make its weights"
             " permanent first"
         )
+    if parametrize.is_parametrized(conv):
+        return (
+            "it is parametrised; make its weights permanent first (with"
+            " torch.nn.utils.parametrize.remove_parametrizations)"
+        )
     if conv.weight.dtype not in DTYPES:
         return f"its weights are {conv.weight.dtype}"
-    return None
+    return _too_far(conv)
+
+
+def _too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
+    """Return why a layer's dtype cannot tell apart the pixels that its kernel reaches, or None."""
+    reach = max(d * (k // 2) for d, k in zip(layer.dilation, layer.kernel_size, strict=True))
+    known = round(2 / torch.finfo(layer.weight.dtype).eps)  # all whole numbers up to this one
+    if reach < known:
+        return None
+    return (
+        f"its kernel reaches {reach} pixels, but {layer.weight.dtype} tells pixels apart only up to"
+        f" {known}; convert it to float32"
+    )
 
 
 def _padding_of(conv: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..theory.grid import shift_set
 from .attention import PositionAttention
 from .conv import ConvAsAttention, pad_image
 from .converse import attention_to_conv, expect_in_range
-from .state_dict import weight_by_channel
+from .state_dict import selects_pixels, weight_by_channel
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
-# operations that compute attention; a softmax does so if it normalises over keys
+# operations that compute attention; a softmax does so if it normalises over the keys of each query
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
@@ -81,13 +80,15 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 
     In evaluation mode, the copy is exact on images of `height` x `width` pixels or, without a
     width, on sequences of length `height`. Layers made by `conv_to_attention` become plain
-    convolutions again if their heads are one-hot on the kernel's pixels. In other position-only
-    layers, the heads become zero-padded convolutions divided by a border factor (`HeadsAsConv`,
-    `attention_to_conv`). All other modules are kept, and the original network is not changed.
+    convolutions again, exact at any size, if their heads are one-hot on the kernel's pixels. In
+    other position-only layers, the heads become zero-padded convolutions divided by a border factor
+    (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original network is
+    not changed.
 
-    Raises TypeError for attention that depends on the image, and ValueError for a layer that the
-    network never runs or runs at several sizes, or whose border factor is out of range. Both errors
-    name the module.
+    Raises TypeError for attention that depends on the image, and ValueError for a layer of other
+    heads that the network never runs or runs at several sizes, or whose border factor is out of
+    range. Both errors name the module. Raises ValueError if the network does not run on such an
+    image.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network, converted = copy.deepcopy(network).eval(), {}
@@ -105,6 +106,8 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 @torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
     """Return a module that computes a position-only layer by convolutions, at a fixed size."""
+    if isinstance(layer, ConvAsAttention) and selects_pixels(layer):
+        return _plain(layer).eval()
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -116,18 +119,13 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
         if isinstance(layer, PositionAttention):
             return attention_to_conv(layer, *sizes)
         assert isinstance(layer, ConvAsAttention)
-        return (_plain(layer, sizes) or HeadsAsConv(layer, sizes)).eval()
+        return HeadsAsConv(layer, sizes).eval()
     except ValueError as error:
         raise ValueError(f"cannot convert {name} back: {error}") from None
 
 
-def _plain(layer: ConvAsAttention, sizes: Sequence[int]) -> nn.Module | None:
-    """Return a layer as a plain convolution if its heads are one-hot on the kernel, else None."""
-    shifts = layer.shifts(_padded(layer, sizes))
-    pixels = shift_set(layer.kernel_size, layer.dilation).to(layer.encoding.centers)
-    one_hot = shifts is not None and all(each is None for each in shifts.probabilities)
-    if not one_hot or not torch.equal(layer.encoding.centers, pixels):
-        return None
+def _plain(layer: ConvAsAttention) -> nn.Module:
+    """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution."""
     alike = all(before == after for before, after in layer.padding)
     padding = tuple(before for before, _ in layer.padding) if alike else "same"
     options = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation}
@@ -171,7 +169,14 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
             shape = [1, *sizes, channels] if channels_last else [1, channels, *sizes]
             image = next(network.parameters()).new_zeros(shape)
             with _Watch(network) as watch:
-                network(image)
+                try:
+                    network(image)
+                except RuntimeError as error:
+                    raise ValueError(
+                        f"the network does not run on an image of shape {tuple(shape)} ({error});"
+                        " expected a network that takes images, with the channels of its first"
+                        " convolution or attention layer; convert only the part that does"
+                    ) from error
             return watch.met
     return {}
 
@@ -200,8 +205,9 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
-        # over the keys of each query; a softmax over classes has only one row per image
-        softmax = name in SOFTMAX and args[0].ndim > 2 and args[1] in (-1, args[0].ndim - 1)
+        # a softmax over classes, or one that pools all pixels, has only one row per image
+        rows = name in SOFTMAX and args[0].ndim > 2 and args[0].numel() > args[0].shape[-1]
+        softmax = rows and args[1] in (-1, args[0].ndim - 1)
         path, module = self.running[-1]
         attends = softmax or any(part in name for part in FUSED)
         if attends and not isinstance(module, POSITION_ONLY):

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..theory.encodings import QuadraticEncoding, softmax_without_tails
+from ..theory.encodings import QuadraticEncoding, softmax_without_tails, tail_cutoff
 from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
+from ..theory.theorem1 import hard_alpha
 from .windows import banded_matmul
 
 CHANNELS = 64  # smaller matrix products are inefficient
@@ -29,6 +30,17 @@ class Shifts(NamedTuple):
     # for each axis, the attention of the head that is centred on the query, `(size, size)`; None if
     # it is one-hot
     probabilities: list[Tensor | None]
+
+
+def is_one_hot(alpha: Float[Tensor, "N_h"], size: int) -> bool:
+    """Return whether heads centred on pixels are one-hot along an axis of `size` pixels.
+
+    In such heads, the neighbours' probabilities are cut off as tails or round to zero. With a
+    `size` of 1, the result is whether heads are one-hot up to rounding for images of any size: the
+    four neighbours' probabilities then sum to less than the dtype's eps.
+    """
+    least = float(alpha.min())
+    return least > tail_cutoff(alpha.dtype, size) or least >= hard_alpha(alpha.dtype)
 
 
 @torch.no_grad()
@@ -48,11 +60,12 @@ def as_shifts(
     if bool((places + starts < 0).any() or (places + ends >= torch.tensor(sizes)).any()):
         return None
     probabilities: list[Tensor | None] = []
-    for axis, size in enumerate(sizes):
-        delta = axis_shifts(size, encoding.device) + places[0, axis].item()
-        centered = softmax_without_tails(encoding.axis_scores(axis, delta)[0])
-        one_hot = torch.equal(centered, torch.eye(size).to(centered))
-        probabilities.append(None if one_hot else centered)
+    for size in sizes:
+        if is_one_hot(alpha, size):  # without a matrix, which long sequences have no memory for
+            probabilities.append(None)
+        else:
+            delta = axis_shifts(size, encoding.device).to(alpha)
+            probabilities.append(softmax_without_tails(-alpha[0] * delta.square()))
     return Shifts([tuple(corner) for corner in (places + starts).tolist()], probabilities)
 
 

@@ -2,6 +2,7 @@
 
 The attention layer and the convolution can load each other's state_dict with `strict=True`. The
 attention layer can also load a state_dict that contains the weights by head and the encoding.
+The state_dict of soft heads contains the encoding, so a convolution refuses it with `strict=True`.
 
 Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels per
 group.
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ..theory.grid import shift_set
 from ..theory.shapes import Float
+from .shifts import is_one_hot
 
 
 def weight_by_head(weight: Tensor, groups: int) -> Float[Tensor, "G O columns"]:
@@ -36,35 +38,47 @@ def weight_by_channel(weight: Float[Tensor, "G O columns"], kernel_size: Sequenc
 def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: Any) -> None:
     """Replace a layer's entries in a state_dict with those of the convolution (a post-hook).
 
-    The weight in the state_dict is a view of the layer's weight. The encoding is omitted if the
-    kernel size and one alpha determine it; it is kept if heads are trained or have been moved.
-    With `keep_vars=True`, the state_dict contains the layer's own parameters, because
-    `functional_call` needs them.
+    The weight in the state_dict is a view of the layer's weight. The encoding is omitted if all
+    heads are one-hot on the kernel's pixels, up to rounding; it is kept if heads are soft, are
+    trained or have been moved. With `keep_vars=True`, the state_dict contains the layer's own
+    parameters, because `functional_call` needs them.
     """
     name = f"{prefix}weight"
     if state[name] is layer.weight:
         return
     state[name] = weight_by_channel(state[name], layer.kernel_size)
-    if _is_determined(layer):
+    if selects_pixels(layer) and not _is_trained(layer):
         for key in layer.encoding.state_dict(prefix=f"{prefix}encoding."):
             del state[key]
 
 
 def load_from_convolution(layer: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Accept a convolution's entries in a state_dict that is being loaded (a pre-hook)."""
+    """Accept a convolution's entries in a state_dict that is being loaded (a pre-hook).
+
+    Without an encoding in the state_dict, a layer whose heads are on the kernel's pixels, are
+    equally sharp and are not trained keeps them, even if they are soft: it computes with the
+    convolution's weights and its own alpha. Any other layer requires an encoding.
+    """
     name = f"{prefix}weight"
     shape = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
     if name in state and tuple(state[name].shape) == shape:
         state[name] = weight_by_head(state[name].detach(), layer.groups)
-    if _is_determined(layer):
+    if _is_on_kernel(layer) and not _is_trained(layer):
         for key, value in layer.encoding.state_dict(prefix=f"{prefix}encoding.").items():
             state.setdefault(key, value)
 
 
-def _is_determined(layer: Any) -> bool:
-    """Return whether the kernel size and one alpha determine all heads, and none is trained."""
+def selects_pixels(layer: Any) -> bool:
+    """Return whether all heads are one-hot on the kernel's pixels, up to rounding."""
+    return _is_on_kernel(layer) and is_one_hot(layer.encoding.alpha, size=1)
+
+
+def _is_on_kernel(layer: Any) -> bool:
+    """Return whether the heads are centred on the kernel's pixels and have a common alpha."""
     centers, spread = layer.encoding.centers, layer.encoding.spread
-    if centers.requires_grad or spread.requires_grad:
-        return False
     pixels = shift_set(layer.kernel_size, layer.dilation).to(centers)
     return torch.equal(centers, pixels) and bool((spread == spread[0]).all())
+
+
+def _is_trained(layer: Any) -> bool:
+    return any(parameter.requires_grad for parameter in layer.encoding.parameters())

@@ -4,6 +4,7 @@ Letters: T = H * W pixels, N_h heads, D_k key dimension, D_p position dimension.
 and an addition count as two operations.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..layers.attention import ContentAttention, PositionAttention
+from ..layers.conv import ConvAsAttention
 from ..theory.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
 
-COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention)
+COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention, ConvAsAttention)
 # D_p of equation (9) and of appendix E
 POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
@@ -23,9 +25,11 @@ class Cost:
     """A model's parameter count and the number of operations in its forward pass on one image.
 
     `flops_paper` is twice the number of multiply-adds in linear and convolutional layers, as in
-    Tables 1 and 4. `flops` counts every product in the paper's dense formulation, including
-    attention times values, q . k, q . r and v . r_delta. `flops_executed` counts the matrix
-    products that this implementation executes, as reported by torch.
+    Tables 1 and 4; a converted convolution counts as the convolution. `flops` counts every product
+    in the paper's dense formulation, including attention times values, q . k, q . r and
+    v . r_delta. In a converted convolution, the kept queries attend to all pixels of the padded
+    image. `flops_executed` counts the matrix products that this implementation executes, as
+    reported by torch.
     """
 
     parameters: int
@@ -46,6 +50,8 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
         flops["layers"] += 2 * _terms(module) * output.numel()
         if isinstance(module, PositionAttention | ContentAttention):
             flops["attention"] += 2 * _products(module, *output.shape[1:3])
+        if isinstance(module, ConvAsAttention):
+            flops["attention"] += 2 * _products_of_converted(module, inputs[0], output)
 
     hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, COUNTED)]
     channels, was_training = getattr(model, "in_channels", 3), model.training
@@ -66,6 +72,8 @@ def _terms(module: nn.Module) -> int:
     """Return the number of products per output value of a linear map or convolution, else 0."""
     if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
+    if isinstance(module, ConvAsAttention):
+        return module.weight.shape[-1]
     # position-only attention itself multiplies by the weights of its layer `value`, head by head
     return module.value.in_features if isinstance(module, PositionAttention) else 0
 
@@ -80,3 +88,12 @@ def _products(attention: PositionAttention | ContentAttention, height: int, widt
         return pairs * (attention.dim_in + dimensions)
     relative = attention.num_heads * pixels * (height + width) * attention.embedding.dim  # q . r
     return pairs * (attention.dim_key + attention.dim_in) + relative
+
+
+def _products_of_converted(layer: ConvAsAttention, inputs: Tensor, output: Tensor) -> int:
+    """Return the number of products of a converted convolution, excluding the matrices W^(h)."""
+    axes = len(layer.kernel_size)
+    sides = zip(inputs.shape[-axes:], layer.padding, strict=True)
+    keys = math.prod(size + sum(pads) for size, pads in sides)
+    pairs = layer.num_heads * output.numel() // layer.out_channels * keys
+    return pairs * (layer.in_channels + axes + 1)  # D_p is 3 for images, equation (9)

@@ -46,7 +46,7 @@ class Absolute(NamedTuple):
         return self.attention.num_heads
 
 
-def absolute_layers(model: nn.Module) -> list[Absolute] | None:
+def absolute_layers(model: Any) -> list[Absolute] | None:
     """Return the attention layers of a plain vision transformer, or None for any other model.
 
     Raises TypeError for a plain vision transformer that `start_absolute` cannot initialise.
