@@ -486,7 +486,7 @@ def test_pixels_that_a_dtype_cannot_tell_apart_are_refused(dtype, kernel, dilati
             for y in (layer(x), by_axes(layer, x, "whole")):
                 assert largest_gap(y.double(), exact) < BOUND[dtype] * scale_of(conv, x)
         return
-    reason = f"kernel reaches {reach} pixels, but {dtype} .* only up to (256|2048)"
+    reason = f"kernel reaches {reach} pixels, but {dtype} .* only at distances below (256|2048)"
     with pytest.raises(TypeError, match=f"cannot turn Conv1d into attention: its {reason}"):
         conv_to_attention(conv)
     with pytest.raises(ValueError, match=reason):

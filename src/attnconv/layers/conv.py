@@ -299,8 +299,8 @@ def _too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
     if reach < known:
         return None
     return (
-        f"its kernel reaches {reach} pixels, but {layer.weight.dtype} tells pixels apart only up to"
-        f" {known}; convert it to float32"
+        f"its kernel reaches {reach} pixels, but {layer.weight.dtype} can tell pixels apart only at"
+        f" distances below {known}; make the convolution float32 before converting it to attention"
     )
 
 

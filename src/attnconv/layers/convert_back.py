@@ -85,10 +85,10 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original network is
     not changed.
 
-    Raises TypeError for attention that depends on the image, and ValueError for a layer of other
-    heads that the network never runs or runs at several sizes, or whose border factor is out of
-    range. Both errors name the module. Raises ValueError if the network does not run on such an
-    image.
+    Raises TypeError for attention that depends on the image. If a layer's heads are not one-hot,
+    raises ValueError if the network never runs the layer or runs it at several sizes, or if its
+    border factor is out of range. These errors name the module. Also raises ValueError if the
+    network does not run on an image of the given size.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network, converted = copy.deepcopy(network).eval(), {}

@@ -35,9 +35,9 @@ class Shifts(NamedTuple):
 def is_one_hot(alpha: Float[Tensor, "N_h"], size: int) -> bool:
     """Return whether heads centred on pixels are one-hot along an axis of `size` pixels.
 
-    In such heads, the neighbours' probabilities are cut off as tails or round to zero. With a
-    `size` of 1, the result is whether heads are one-hot up to rounding for images of any size: the
-    four neighbours' probabilities then sum to less than the dtype's eps.
+    In such heads, the neighbours' probabilities are cut off as tails or round to zero. With
+    `size=1`, the function tests whether heads are one-hot up to rounding on images of any size,
+    that is, whether the four neighbours' probabilities sum to less than the dtype's eps.
     """
     least = float(alpha.min())
     return least > tail_cutoff(alpha.dtype, size) or least >= hard_alpha(alpha.dtype)
@@ -61,7 +61,7 @@ def as_shifts(
         return None
     probabilities: list[Tensor | None] = []
     for size in sizes:
-        if is_one_hot(alpha, size):  # without a matrix, which long sequences have no memory for
+        if is_one_hot(alpha, size):  # no matrix is needed
             probabilities.append(None)
         else:
             delta = axis_shifts(size, encoding.device).to(alpha)

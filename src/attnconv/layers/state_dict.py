@@ -55,9 +55,9 @@ def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: An
 def load_from_convolution(layer: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
     """Accept a convolution's entries in a state_dict that is being loaded (a pre-hook).
 
-    Without an encoding in the state_dict, a layer whose heads are on the kernel's pixels, are
-    equally sharp and are not trained keeps them, even if they are soft: it computes with the
-    convolution's weights and its own alpha. Any other layer requires an encoding.
+    If the state_dict contains no encoding, a layer keeps its own heads, even soft ones, provided
+    that they are centred on the kernel's pixels, share one alpha and are not trained. The layer
+    then uses the convolution's weights with its own alpha. Any other layer requires an encoding.
     """
     name = f"{prefix}weight"
     shape = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
