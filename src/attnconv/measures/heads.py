@@ -251,3 +251,12 @@ def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
         for parts in zip(*layers, strict=True)
     )
     return ScoreParts(content.half(), rows, columns)
+
+
+def median_axis_ratios(record: RunRecord) -> list[float]:
+    """Return, for each layer, the median ratio of a trained head's longer to its shorter axis.
+
+    The heads are those of a generalised quadratic encoding (appendix E).
+    """
+    axes = [torch.linalg.svdvals(each.root.double()) for each in record.history.encodings()]
+    return [(axis[:, 0] / axis[:, 1]).median().item() for axis in axes]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..measures.accuracy import Accuracy
-from ..measures.heads import Heads, heads_of
+from ..measures.heads import Heads, heads_of, median_axis_ratios
 from ..models import MODELS
 from ..models.specs import TABLE_4
 from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
@@ -307,11 +307,7 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
     shown="12-beyond-isotropic#fig-12",
 )
 def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
-    by_run = []
-    for record in runs["sa-generalized"]:
-        axes = [torch.linalg.svdvals(each.root.double()) for each in record.history.encodings()]
-        by_run.append([(axis[:, 0] / axis[:, 1]).median().item() for axis in axes])
-    ratios = over_runs(by_run)
+    ratios = over_runs([median_axis_ratios(record) for record in runs["sa-generalized"]])
     reached, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
     found = f"median axis ratio of the heads, by layer: {listed(ratios)}"
     return found, grade(reached * (1 + above), 2, 1)
