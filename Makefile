@@ -16,7 +16,7 @@ export OMP_WAIT_POLICY := passive
 book slides test quick outputs: export OMP_NUM_THREADS := 1
 # The hash of everything that the book is made of.
 INPUTS = $(BIN)/python book/ext/nbcachekey.py _config.yml _toc.yml Makefile constraints.txt CITATION.cff codecheck.yml book benchmarks/results notebooks src data proofs
-.PHONY: help env book pdf slides proofs quick test outputs readme benchmark release serve clean
+.PHONY: help env book pdf slides proofs quick test outputs readme benchmark release serve lab clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -98,6 +98,10 @@ release: book ## put together what is published: wheel, book, records, weights, 
 
 serve: book ## the book on http://127.0.0.1:8000
 	@$(BIN)/python -m http.server --directory _build/html --bind $(BIND) 8000
+
+lab: $(READY) ## open the chapters in JupyterLab, which is installed the first time
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt jupyterlab
+	@$(BIN)/jupyter lab notebooks
 
 clean: ## remove what was built (not the environment)
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

@@ -166,6 +166,12 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
     return counts, f"{words}: {listed(counts)}"
 
 
+def on_grid(heads: Heads, reach: int = 3) -> Tensor:
+    """Return, as `(N_h,)`, which heads have half of their mass on a near shift of their own."""
+    near = heads.shifts.abs().amax(dim=1) <= reach
+    return (heads.mass >= HALF) & heads.alone & near
+
+
 @CLAIMS.claim(
     "4.2, Figure 3",
     "the heads of layer 4 attend to single pixels that form a grid around the query",
@@ -175,11 +181,10 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
     shown="11-quadratic-encoding#fig-3",
 )
 def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3) -> Answer:
-    def on_the_grid(heads: Heads) -> float:
-        near = heads.shifts.abs().amax(dim=1) <= reach
-        return ((heads.mass >= HALF) & heads.alone & near).double().mean().item()
+    def share_on_grid(heads: Heads) -> float:
+        return on_grid(heads, reach).double().mean().item()
 
-    share = by_layer(runs, "sa-quadratic", on_the_grid)[3]
+    share = by_layer(runs, "sa-quadratic", share_on_grid)[3]
     return f"{share:.0%} of layer 4's heads meet the rule", grade(share, enough / 9, some / 9)
 
 

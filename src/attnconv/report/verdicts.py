@@ -193,7 +193,8 @@ def compute_table(runs: Sequence[RunRecord]) -> Table:
         "Computing time of the runs on CIFAR-10, excluding pilots and trials. Several runs may have"
         " shared the machine. Source: the run records in data/runs."
     )
-    return Table.of("compute", caption, rows or [{"device": "none", "runs": "0", "epochs": "0"}])
+    rows = rows or [{"device": "none", "runs": "0", "epochs": "0"}]
+    return Table.of("compute", caption, rows, folded="Computing time, by device")
 
 
 README, PICTURE = REPOSITORY / "README.md", REPOSITORY / "book" / "claim.png"
