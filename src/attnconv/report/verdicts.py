@@ -201,9 +201,9 @@ README, PICTURE = REPOSITORY / "README.md", REPOSITORY / "book" / "claim.png"
 MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of results -->"
 
 README_CAPTION = (
-    "Test accuracy on CIFAR-10, as published (one seed) and as measured here after the last epoch"
-    " (mean ± standard deviation over n seeds; from data/runs). The small tier has narrower"
-    " networks, so compare its accuracies only with each other."
+    "Test accuracy on CIFAR-10 after the last epoch (mean ± standard deviation over n seeds) and as"
+    " published (one seed). The small tier has narrower networks, coarser tokens and another recipe;"
+    " compare its accuracies only with each other. The pruned model's epochs include its parent's."
 )
 
 
