@@ -202,8 +202,8 @@ MARKS = "<!-- results: written by `python -m attnconv readme` -->", "<!-- end of
 
 README_CAPTION = (
     "Test accuracy on CIFAR-10 after the last epoch (mean ± standard deviation over n seeds) and as"
-    " published (one seed). The small tier has narrower networks, coarser tokens and another recipe;"
-    " compare its accuracies only with each other. The pruned model's epochs include its parent's."
+    " published (one seed). The small tier has narrower networks, coarser tokens and another"
+    " recipe; compare its accuracies only with each other."
 )
 
 
