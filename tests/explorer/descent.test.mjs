@@ -108,7 +108,9 @@ test("many starts are counted, and the last ones named", () => {
 });
 
 test("a link gives the state again; after the last seed comes the first", () => {
-  const state = stateOf({ seed: "9999", targets: "kernel", picture: "two", kernel: "emboss", query: "3,4", seam: "0.2" });
+  const wanted = { seed: "9999", targets: "kernel", picture: "two", kernel: "emboss", query: "3,4", seam: "0.2" };
+  const state = stateOf(wanted);
+  assert.deepEqual(state.text(), wanted);
   assert.deepEqual(new DescentState(data()).open(state.text()), "");
   assert.deepEqual(stateOf(state.text()).text(), state.text());
   assert.deepEqual(stateOf(state.text()).centers, state.centers);

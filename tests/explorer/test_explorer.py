@@ -146,6 +146,7 @@ def test_a_page_asks_for_nothing_and_evaluates_nothing(records):
 
 def test_the_stage_has_its_pictures():
     payload = stage_payload()
+    assert payload.data["stage"]
     for name in payload.data["stage"]:
         picture = payload.data["images"][name]
         values = base64.b64decode(picture["base64"])

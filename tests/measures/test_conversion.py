@@ -9,8 +9,10 @@ from attnconv import conv_to_attention, convert_network
 from attnconv.checks import largest_gap
 from attnconv.data import Dataset
 from attnconv.data.cifar10 import CIFAR10_CLASSES
+from attnconv.layers.conv import ConvAsAttention
 from attnconv.measures.conversion import (
     CONVERSION_FILE,
+    SoftmaxAtEveryQuery,
     compare,
     load_conversion,
     with_softmax_at_every_query,
@@ -46,9 +48,18 @@ def record_in(folder):
     return RunRecord(folder, info, [])
 
 
-def test_the_same_network_twice(cnn, noise, tmp_path):
+def test_the_same_network_twice(cnn, noise, tmp_path, monkeypatch):
     write_weights(tmp_path, cnn, {})
+    layers = set()
+
+    def forward(layer, x):
+        layers.add(layer)
+        return softmax(layer, x)
+
+    softmax = SoftmaxAtEveryQuery.forward
+    monkeypatch.setattr(SoftmaxAtEveryQuery, "forward", forward)
     found = compare(cnn, tmp_path, noise)
+    assert len(layers) == sum(isinstance(each, torch.nn.Conv2d) for each in cnn.modules())
     assert found == load_conversion(record_in(tmp_path))
     for ours in (found.attention, found.softmax):
         assert ours.same_class == ours.same_class_mirrored == found.test_images == 140
@@ -88,14 +99,16 @@ def test_another_class_is_counted(cnn, noise, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("alpha", [1.0, 30.0])
 @pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2}, {"groups": 2, "bias": False}])
-def test_a_softmax_at_every_query_is_the_layer(alpha, options):
+def test_a_softmax_at_every_query_is_the_layer(alpha, options, monkeypatch):
     """Against a loop over the queries, with scores from the distances to each head's target."""
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(4, 6, 3, dtype=torch.float64, **options)
     layer = conv_to_attention(conv, alpha)
     x = torch.randn(2, 4, 6, 7, dtype=torch.float64)
+    expected = layer(x)
+    monkeypatch.setattr(ConvAsAttention, "forward", None)  # as fast shifts, it is not asked
     found = with_softmax_at_every_query(torch.nn.Sequential(layer))(x)
-    assert largest_gap(found, layer(x)) < 1e-12
+    assert largest_gap(found, expected) < 1e-12
     padded = torch.nn.functional.pad(x, [options.get("padding", 0)] * 4)
     keys = pixels(*padded.shape[2:]).double()
     row, column = (layer.queries(axis, size) for axis, size in enumerate(padded.shape[2:]))

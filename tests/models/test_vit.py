@@ -6,9 +6,9 @@ import torch
 from attnconv import build_model
 from attnconv.models import SPECS, snapshot
 from attnconv.models.specs import VIT_STARTS, VITS
-from attnconv.models.vit import MIMETIC_QUERY_KEY, MIMETIC_VALUE
 from attnconv.runs.history import from_snapshot
 from attnconv.runs.parameters import RunParameters, build_network
+from attnconv.theory.encodings import sinusoidal_encoding
 from attnconv.vit.capture import attention_of
 from attnconv.vit.start import mass_on_offsets
 
@@ -38,14 +38,18 @@ def test_starts_share_everything_but_attention(start):
 
 
 def test_random_offsets_differ_between_seeds_and_spread_as_stated():
-    centers = torch.cat([build_tables(seed) for seed in range(12)])
+    centers = torch.cat([centers_of("random", seed) for seed in range(12)])
     assert centers.float().std() == pytest.approx(2.0, rel=0.15)
-    assert not torch.equal(build_tables(0), build_tables(1))
+    assert not torch.equal(centers_of("random", 0), centers_of("random", 1))
 
 
-def build_tables(seed):
+def test_all_heads_of_the_center_start_look_at_the_query():
+    torch.testing.assert_close(centers_of("center"), torch.zeros(6, 9, 2), atol=1e-3, rtol=0)
+
+
+def centers_of(start, seed=0):
     """The centres of all heads, from the slopes of the scores: -a (d - c)^2 at d = 1 and -1."""
-    tables = snapshot(build_model("vit-random", seed=seed))
+    tables = snapshot(build_model(f"vit-{start}", seed=seed))
     table = torch.stack([value.float() for value in tables.values()])  # (L, N_h, 15, 15)
     middle = table.shape[-1] // 2
     down = table[..., middle + 1, middle] - table[..., middle - 1, middle]
@@ -84,14 +88,19 @@ def test_mimetic_products_are_those_of_the_paper():
     attention = model.blocks[0].attn
     query, key, value = attention.qkv.weight.detach().unflatten(0, (3, -1))
     product = value.T @ attention.proj.weight.detach().T
-    noise, identity = MIMETIC_VALUE
-    assert product.diagonal().mean() == pytest.approx(identity, abs=0.02)
+    # 0.4 Z - 0.4 I for values, 0.7 Z + 0.7 I for queries and keys
+    assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.02)
     rest = product - product.diagonal().mean() * torch.eye(108)
-    assert rest.std() == pytest.approx(noise / 108**0.5, rel=0.05)
+    assert rest.std() == pytest.approx(0.4 / 108**0.5, rel=0.05)
     # of rank 12, the best approximation: its singular values are the largest of a full matrix
     head = query[:12].T @ key[:12]
     assert torch.linalg.matrix_rank(head) == 12
-    assert head.diagonal().mean() > 0.1 * MIMETIC_QUERY_KEY[1]
+    Z = torch.randn(108, 108) / 108**0.5
+    like = torch.linalg.svdvals(0.7 * Z + 0.7 * torch.eye(108))[:12]
+    torch.testing.assert_close(torch.linalg.svdvals(head)[:12], like, rtol=0.1, atol=0)
+    assert head.diagonal().mean() > 0.12
+    positions = sinusoidal_encoding(8, 8, dim=108).flatten(0, 1)
+    torch.testing.assert_close(model.pos_embed[0].detach(), positions)
 
 
 def test_the_engine_builds_it_from_parameters():

@@ -85,6 +85,10 @@ def imports(path):
     """Modules of this package that a file imports, and the names it takes from each."""
     package = module_of(path).split(".")[: None if path.stem == "__init__" else -1]
     for node in ast.walk(ast.parse(path.read_text())):
+        outside = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        outside += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        absolute = [name for name in outside if name.partition(".")[0] == "attnconv"]
+        assert not absolute, f"{path} imports {absolute}; write it as a relative import"
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             yield (

@@ -45,8 +45,9 @@ def test_without_any_run_the_table_says_so(tmp_path):
 
 
 def test_committed_runs_start_from_the_parent_of_their_seed():
-    """Chapter 12 asserts the answer, which these runs give."""
-    for seed, runs in pruning.by_seed(Records.read().at("small")).items():
+    found = pruning.by_seed(Records.read().at("small"))
+    assert set(found) == {0, 2}
+    for seed, runs in found.items():
         for model, run in runs.items():
             assert run.parent["run"].endswith(f"seed{seed}")
             assert ("removed_heads" in run.parent) == (model == PRUNED)

@@ -16,9 +16,11 @@ from matplotlib.image import imread
 from attnconv.__main__ import main
 from attnconv.figures import chapters
 from attnconv.measures.heads import heads_of, lemma_3_residual
+from attnconv.measures.starts import TIERS
 from attnconv.models import MODELS
-from attnconv.models.specs import TABLE_4
+from attnconv.models.specs import TABLE_4, VITS
 from attnconv.report import moving_heads, verdicts
+from attnconv.report.check import STARTS_FIXED
 from attnconv.report.claims import CLAIMS
 from attnconv.report.display import commands_of
 from attnconv.report.rules import finding
@@ -110,6 +112,17 @@ def test_the_commit_that_a_rule_names_precedes_its_first_run(claims, tier):
         assert git("merge-base", "--is-ancestor", fixed, started).returncode == 0, (fixed, run)
 
 
+def test_the_rules_for_starts_precede_the_first_run_of_chapter_18():
+    records = Records.read()
+    runs = [run for tier in TIERS for model in VITS for run in records.at(tier).of(model)]
+    assert len(runs) > 10
+    if git("cat-file", "-e", STARTS_FIXED).returncode:
+        pytest.skip("needs the history of the repository")
+    for run in runs:
+        started = run.info.git_commit.removesuffix("+")
+        assert git("merge-base", "--is-ancestor", STARTS_FIXED, started).returncode == 0, run.name
+
+
 @pytest.mark.parametrize(
     ("accuracy", "expected"),
     [
@@ -146,6 +159,11 @@ def test_comparisons_of_accuracy(gap, tmp_path):
     assert verdict(tmp_path, "recovers") == ("differs" if gap else "reproduced")
     assert verdict(tmp_path, "initially hurts") == "reproduced"
     assert verdict(tmp_path, "similarly to the learned") == "reproduced"
+    unhurt = parent | {"test_accuracy_after_pruning": parent["test_accuracy"]}
+    write_record(tmp_path, "sa-generalized-pruned", 0.92, parent=unhurt)
+    write_record(tmp_path, "sa-learned", 0.95)
+    assert verdict(tmp_path, "initially hurts") == "differs"
+    assert verdict(tmp_path, "similarly to the learned") == "differs"
 
 
 def test_convergence(tmp_path):

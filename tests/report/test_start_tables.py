@@ -30,7 +30,9 @@ def test_answers_follow_from_accuracies(monkeypatch):
     assert judged["helps, vit-10k"].measured == "gain +0.2000 (standard error 0.0007)"
     assert judged["lasts"].measured.startswith("gain in vit-10k minus gain in vit-10k-long +0.15")
     assert found["data"] == "grows" and found["lasts"] == "shrinks" and found["stays"] == "not run"
-    made_up["vit-random"] = accuracies(0.5)
+    made_up |= {"vit-random": accuracies(0), "vit-center": accuracies(1)}
+    assert measures.answers(Records([], {}))["grid"] == "not shown to be the grid"  # nor the center
+    made_up |= {"vit-random": accuracies(0.5), "vit-center": accuracies(0)}
     assert measures.answers(Records([], {}))["grid"] == "the grid"
     del made_up["vit-convolution"]["vit-50k"]
     assert measures.answers(Records([], {}))["data"] == "not run"

@@ -13,7 +13,7 @@ from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
 from attnconv.theory.encodings import QuadraticEncoding
-from attnconv.theory.theorem1 import softness_bound
+from attnconv.theory.theorem1 import softness_bound, sufficient_alpha
 
 SHIFTS = list(itertools.product((-1, 0, 1), repeat=2))  # of a 3 x 3 kernel
 # the exponents of the smallest positive numbers, and the alphas, of `hard_alphas`
@@ -79,8 +79,9 @@ def test_no_smaller_constant_serves():
     x = checkerboard(3, 3)[None, None]
     for eps in (1e-3, 1e-5):
         gaps = {}
-        for c in (7.9, 8.0):
-            layer = conv_to_attention(conv, math.log1p(c / eps))
+        alphas = {7.9: math.log1p(7.9 / eps), 8.0: sufficient_alpha(conv.weight, eps, largest=1.0)}
+        for c, alpha in alphas.items():
+            layer = conv_to_attention(conv, alpha)
             gaps[c] = float((layer(x) - conv(x)).detach().abs()[0, 0, 1, 1])
         assert gaps[7.9] > eps > gaps[8.0]
 

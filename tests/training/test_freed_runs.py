@@ -12,6 +12,7 @@ from attnconv.models.cnn import attention_layers
 from attnconv.runs.parameters import RunParameters
 from attnconv.runs.record import load_run
 from attnconv.runs.weights import load_model
+from attnconv.store import read_tensors
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.loop import train
 from attnconv.training.origin import epochs_to_keep
@@ -58,9 +59,18 @@ def test_a_cnn_keeps_its_weights_where_arms_start(folder):
 
 
 @pytest.mark.parametrize("name", sorted(ARMS))
-def test_each_arm_trains_from_where_it_should(name, folder, noise):
+def test_each_arm_trains_from_where_it_should(name, folder, noise, monkeypatch):
     parameters, start = brief(folder, name), ARMS[name].start
+    paths = []
+
+    def read(path):
+        paths.append(path)
+        return read_tensors(path)
+
+    monkeypatch.setattr("attnconv.training.origin.read_tensors", read)
     run = train(parameters, noise)
+    weights = Checkpoints(brief(folder, "cnn").checkpoint_folder)
+    assert paths == [weights.weights_path(round(start.share * 4))]
     check_record(run.record, name, 2)
     origin = run.record.info.parent
     assert origin["run"] == "cnn--cifar10-small-free--seed0"

@@ -235,25 +235,39 @@ def test_a_full_disk_leaves_no_record_that_looks_whole(noise, tmp_path, small_fi
 
 
 @pytest.mark.parametrize("model", ["sa-quadratic", "sa-generalized", "sa-learned-content"])
-def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path):
-    runs = [
-        train(two_steps(tmp_path / str(size), model=model, micro_batch=size), noise)
-        for size in (100, 50, 33)
-    ]
+def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path, monkeypatch):
+    sizes = count_images(monkeypatch)
+    runs = []
+    for size in (100, 50, 33):
+        sizes.clear()
+        runs.append(train(two_steps(tmp_path / str(size), model=model, micro_batch=size), noise))
+        assert max(sizes) == size
     for run in runs[1:]:
         for ours, theirs in zip(run.metrics, runs[0].metrics, strict=True):
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
             assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-4)
 
 
-def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path):
-    whole = {"model": "resnet18"}, {"attention_dropout": 0.1}
-    for values in whole:
-        runs = [
-            train(two_steps(tmp_path / f"{values}{size}", **values, micro_batch=size), noise)
-            for size in (None, 100)
-        ]
-        assert results(runs[0]) == results(runs[1])
+def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path, monkeypatch):
+    monkeypatch.setattr("attnconv.training.loop.LARGEST_BLOCK", 2**20)  # bytes, for a few images
+    sizes = count_images(monkeypatch)
+    for number, values in enumerate(({}, {"model": "resnet18"}, {"attention_dropout": 0.1})):
+        sizes.clear()
+        train(two_steps(tmp_path / str(number), **values), noise)
+        assert max(sizes) == 100 if values else max(sizes) < 10
+
+
+def count_images(monkeypatch):
+    """Return a list to which each training step appends the sizes of its parts."""
+    sizes, windows = [], Batches.windows
+
+    def counted(batches, index, *others):
+        if len(batches) == 200:  # the training images
+            sizes.append(len(index))
+        return windows(batches, index, *others)
+
+    monkeypatch.setattr(Batches, "windows", counted)
+    return sizes
 
 
 # --- weights --------------------------------------------------------------------------------------

@@ -398,12 +398,19 @@ def test_evaluate_counts():
     assert model.training
 
 
-def test_compiled_training_is_the_same_training(tmp_path):
+def test_compiled_training_is_the_same_training(tmp_path, monkeypatch):
+    modes, compile = [], torch.compile
+
+    def compiled_once(model, mode, **options):
+        modes.append(mode)
+        return compile(model, mode=mode, **options)
+
+    monkeypatch.setattr(torch, "compile", compiled_once)
     values = {"dropout": 0.0, "attention_dropout": 0.0, "train_images": 100, "epochs": 1}
     plain, compiled = (
         train(small(tmp_path / mode, compile=mode, **values), DIGITS) for mode in ("off", "default")
     )
-    assert compiled.record.info.parameters["compile"] == "default"
+    assert modes == [compiled.record.info.parameters["compile"]] == ["default"]
     for name in ("train_loss", "test_loss"):
         assert compiled.record.metrics[0][name] == pytest.approx(
             plain.record.metrics[0][name], rel=1e-4

@@ -243,7 +243,10 @@ def _hard() -> Answer:
     one_hot = []
     for dtype in DTYPES:
         alpha = hard_alpha(dtype)
-        one_hot.append(_is_one_hot(alpha, dtype) and not _is_one_hot(alpha - 1, dtype))
+        encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).to(dtype), alpha)
+        p = encoding.position_scores(8, 8)[:, 3, 3].flatten(1).softmax(dim=1)
+        hard = bool((p.amax(dim=1) == 1).all()) and p.count_nonzero().item() == 9
+        one_hot.append(hard and _is_one_hot(alpha, dtype) and not _is_one_hot(alpha - 1, dtype))
     alphas = ", ".join(str(hard_alpha(dtype)) for dtype in DTYPES)
     found = f"{sum(one_hot)} of {len(DTYPES)} data types, alpha {alphas}"
     return found, "holds" if all(one_hot) else "fails"
