@@ -26,6 +26,7 @@ ABSOLUTE = "the claim is about the accuracy of the paper's network"
 SIZE = "the claim is about the size of the paper's networks and needs no run"
 TOLERANCE = 0.005  # for accuracies: half a percentage point
 HALF = 0.5  # share of a head's mass on one shift
+REACH = 3  # largest shift of a grid around the query, in pixels
 
 # --- Table 4 and section 4.1: accuracies and sizes ------------------------------------------------
 
@@ -166,7 +167,7 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
     return counts, f"{words}: {listed(counts)}"
 
 
-def on_grid(heads: Heads, reach: int = 3) -> Tensor:
+def on_grid(heads: Heads, reach: int = REACH) -> Tensor:
     """Return, as `(N_h,)`, which heads have half of their mass on a near shift of their own."""
     near = heads.shifts.abs().amax(dim=1) <= reach
     return (heads.mass >= HALF) & heads.alone & near
@@ -180,11 +181,10 @@ def on_grid(heads: Heads, reach: int = 3) -> Tensor:
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-3",
 )
-def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = 3) -> Answer:
-    def share_on_grid(heads: Heads) -> float:
-        return on_grid(heads, reach).double().mean().item()
-
-    share = by_layer(runs, "sa-quadratic", share_on_grid)[3]
+def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = REACH) -> Answer:
+    share = by_layer(
+        runs, "sa-quadratic", lambda heads: on_grid(heads, reach).double().mean().item()
+    )[3]
     return f"{share:.0%} of layer 4's heads meet the rule", grade(share, enough / 9, some / 9)
 
 
