@@ -48,7 +48,9 @@ def test_each_figure(number):
         caption = cell.metadata["mystnb"]["figure"]["caption"]
         alt = cell.metadata["mystnb"]["image"]["alt"]
         assert (
-            f"Figure {number} of the paper" in caption and "Source: " in caption and len(alt) > 40
+            re.search(rf"paper.s Figure {number}\b|Figure {number} of the paper", caption)
+            and "Source: " in caption
+            and len(alt) > 40
         ), caption
         shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
     assert ("Quick tier" if number in COMPUTED else "data and tier") in shown.pop(f"fig-{number}")

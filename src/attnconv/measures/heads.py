@@ -253,10 +253,12 @@ def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
     return ScoreParts(content.half(), rows, columns)
 
 
-def median_axis_ratios(record: RunRecord) -> list[float]:
+def median_axis_ratios(record: RunRecord, fewer_than: float = torch.inf) -> list[float]:
     """Return, for each layer, the median ratio of a trained head's longer to its shorter axis.
 
-    The heads are those of a generalised quadratic encoding (appendix E).
+    The heads are those of a generalised quadratic encoding (appendix E) whose effective number of
+    pixels is below `fewer_than`; the ratio of a nearly uniform head means little.
     """
-    axes = [torch.linalg.svdvals(each.root.double()) for each in record.history.encodings()]
+    pairs = zip(record.history.encodings(), heads_of(record), strict=True)
+    axes = [torch.linalg.svdvals(e.root.double())[h.entropy.exp() < fewer_than] for e, h in pairs]
     return [(axis[:, 0] / axis[:, 1]).median().item() for axis in axes]
