@@ -84,10 +84,16 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 def _unknown(words: list[str]) -> dict[str, str]:
     """Map the name of each unknown argument, such as `--name=value`, to its value."""
-    named = [word.lstrip("-").partition("=") for word in words if word.startswith("-")]
-    values = iter(word for word in words if not word.startswith("-"))
-    found = {name: value or next(values, "") for name, _, value in named}
-    return found or {"argument": words[0]} if words else {}
+    found, name = {}, ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, found[name] = word[2:].partition("=")
+            name = "" if equals else name
+        elif name:  # the value of the argument before it
+            found[name], name = word, ""
+        else:
+            raise ValueError(f"got the argument {word!r}, expected --name value")
+    return found
 
 
 def _data(given: argparse.Namespace, unknown: list[str]) -> int:
@@ -144,6 +150,8 @@ def _check(given: argparse.Namespace, unknown: list[str]) -> int:
     from .report import check
     from .runs.select import Records
 
+    if given.write and given.claims:
+        raise ValueError("--write records all verdicts; leave out the names of claims")
     records = Records.read(given.runs)
     if given.write:
         check.write_recorded(records)

@@ -210,7 +210,7 @@ class Customised(nn.Conv2d):
         (nn.LazyConv2d(2, 3), "lazy"),
         (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
         (nn.Linear(2, 2), "not a 1D or 2D"),
-        (Customised(1, 1, 1), "its class does not compute a plain convolution"),
+        (Customised(1, 1, 1), "its forward is not that of a plain convolution"),
         (whole_numbered(), "int8"),
     ],
 )
@@ -222,6 +222,24 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
         with pytest.raises(TypeError, match=rf"1\.0 .*{reason}"):
             convert_network(network)
         assert type(network[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("name", ["forward", "_conv_forward"])
+def test_a_convolution_with_a_method_of_its_own_is_refused(name):
+    """As set by libraries that wrap `forward`, and by patches that pad an image circularly."""
+    conv = nn.Conv2d(1, 1, 1)
+    setattr(conv, name, lambda *given: 2 * given[0])
+    with pytest.raises(TypeError, match=f"its {name} is not that of a plain convolution"):
+        conv_to_attention(conv)
+
+
+def test_soft_heads_can_be_trained_after_inference_mode():
+    layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1), alpha=2.0), torch.randn(1, 2, 6, 6)
+    with torch.inference_mode():
+        before = layer(x)
+    after = layer(x.requires_grad_())
+    after.sum().backward()
+    assert torch.equal(before, after) and x.grad.abs().sum() > 0
 
 
 @pytest.mark.filterwarnings(
@@ -451,6 +469,7 @@ def test_under_autocast_it_is_the_same_function(groups, alpha):
     exact = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = layer(x)
+    assert rounded.dtype == torch.bfloat16  # as from a convolution
     assert not torch.equal(rounded.float(), exact)  # it is rounded
     assert largest_gap(rounded.detach().float(), exact.detach()) < BOUND[torch.bfloat16]
     of = [x, layer.weight, layer.bias]

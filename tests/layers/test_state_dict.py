@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.models import small_cnn
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 
 from attnconv import conv_to_attention, convert_network
 from attnconv.checks import largest_gap
@@ -194,3 +195,14 @@ def test_a_head_that_was_moved_is_saved_though_it_is_not_trained():
     assert torch.equal(other(x), moved(x))
     with pytest.raises(RuntimeError, match=r"Missing key.*encoding\.centers"):
         moved.load_state_dict(conv.state_dict())
+
+
+@pytest.mark.parametrize("change", [prune.random_unstructured, parametrizations.weight_norm])
+def test_a_pruned_or_parametrised_layer_can_be_saved(change):
+    layer = conv_to_attention(nn.Conv2d(2, 3, 3))
+    change(layer, "weight", *([0.5] if change is prune.random_unstructured else []))
+    other = conv_to_attention(nn.Conv2d(2, 3, 3))
+    change(other, "weight", *([0.5] if change is prune.random_unstructured else []))
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(1, 2, 5, 5)
+    assert torch.equal(other(x), layer(x))

@@ -105,3 +105,10 @@ def test_cost_of_a_converted_network():
     # three numbers, or two along a sequence
     attention = 9 * 16 * 100 * (4 + 3) + 2 * 15 * 16 * (6 + 2)
     assert cost.flops == cost.flops_paper + 2 * attention
+
+
+def test_cost_keeps_the_mode_of_each_part():
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).train()
+    network[1].eval()  # frozen
+    cost_of(network, 8)
+    assert [module.training for module in network.modules()] == [True, True, False]

@@ -63,6 +63,7 @@ ADDED_IN_SHARED_FILES = sum(
         "figures 8 to 10: pictures, with maps from the stored weights": 9,
         "the middle square of a picture, for these and for scene 3": 7,
         "Results: the commands of missing runs": 2,
+        "the command line refuses stray arguments": 8,
     }.values()
 )
 # The same for theory, layers and models, which have a bar of their own.
@@ -71,6 +72,7 @@ ADDED_IN_CORE = sum(
         "convert_network refuses what it would convert wrongly, and takes alpha": 25,
         "long sequences without matrices": 6,
         "the cost of converted networks": 12,
+        "conversion refuses patched forward methods; soft heads after inference mode": 4,
     }.values()
 )
 

@@ -105,3 +105,8 @@ def test_bad_input_is_refused(tmp_path, capsys):
     (tmp_path / "claims.json").write_text("{")
     with pytest.raises(check.DamagedFile, match="restore it from git"):
         check.read_recorded(tmp_path / "claims.json")
+
+
+def test_all_verdicts_are_recorded_or_none(capsys):
+    assert main(["check", "as-accurate", "--write"]) == 2
+    assert "leave out the names of claims" in capsys.readouterr().err

@@ -147,6 +147,22 @@ def test_other_parameters_are_refused(tmp_path):
     assert replaced.record.info.parameters["hidden"] == 16
 
 
+def test_a_refused_run_leaves_the_checkpoints(tmp_path):
+    folder = train(small(tmp_path), DIGITS).record.folder
+    kept = sorted(Checkpoints(small(tmp_path).checkpoint_folder).folder.iterdir())
+    with pytest.raises(ValueError, match="train_images"):
+        train(small(tmp_path, resume=False, train_images=99_999), DIGITS)
+    assert kept and sorted(kept[0].parent.iterdir()) == kept and folder.exists()
+
+
+@pytest.mark.parametrize("words", [["stray"], ["-seed", "3"], ["--seed", "3", "4"]])
+def test_a_stray_argument_is_refused(words, capsys):
+    assert main(["train", *words]) == 2
+    assert (
+        f"got the argument '{next(w for w in words[::-1] if w != '3')}'" in capsys.readouterr().err
+    )
+
+
 def test_a_parameter_younger_than_a_record_was_at_its_default(tmp_path, capsys):
     parameters = small(tmp_path)
     info = train(parameters, DIGITS).record.info

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from attnconv import init_as_convolution
 from attnconv.theory.attention import convolution
@@ -310,6 +311,8 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
         ({"layers": ()}, r"layers is \(\), expected a list of numbers"),
         ({"layers": 0}, r"layers is 0, expected a list of numbers such as \[0\]"),
         ({"layers": [0, -12]}, "names a layer twice"),
+        ({"layers": [0.0]}, r"layers is \[0.0\], expected a list of numbers"),
+        ({"kernel_size": True}, "kernel_size is True, expected a whole number"),
     ],
 )
 def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
@@ -318,6 +321,18 @@ def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
     with pytest.raises(ValueError, match=message):
         init_as_convolution(model, **arguments)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_start_that_fails_on_the_way_leaves_the_model_as_it_was():
+    """Infinite scores are noticed only when the heads are measured, after they were written."""
+    model = small("mlp")
+    rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="NaN"):
+        init_as_convolution(model, alpha=1e38)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == rates
+    assert any(rates), "the start sets the perceptron's dropout to zero"
 
 
 def test_layers_that_share_a_bias_start_together():

@@ -113,7 +113,9 @@ class ConvAsAttention(nn.Module):
         x = pad_image(x, self.padding, self.padding_mode)
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
-        return x if self.bias is None else x + self.bias.view(-1, *(1,) * len(self.kernel_size))
+        if self.bias is None:
+            return x
+        return x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads as shifts of one head on padded images of the given sizes, or None.
@@ -127,9 +129,10 @@ class ConvAsAttention(nn.Module):
             return None
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
-            copies = [value.detach().clone() for value in values]
             queries = [self.queries(axis, size) for axis, size in enumerate(sizes)]
-            known = self._known = tuple(sizes), copies, as_shifts(self.encoding, queries, sizes)
+            with torch.inference_mode(False):  # training may use the cached tensors later
+                copies = [value.detach().clone() for value in values]
+                known = self._known = tuple(sizes), copies, as_shifts(self.encoding, queries, sizes)
         return known[2]
 
     def by_shifts(self, x: Tensor, shifts: Shifts) -> Tensor:
@@ -275,8 +278,9 @@ def _why_not(conv: object) -> str | None:
     if not isinstance(conv, nn.Conv1d | nn.Conv2d):
         return "it is not a 1D or 2D convolution"
     base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
-    if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
-        return "its class does not compute a plain convolution"
+    for name in ("forward", "_conv_forward"):  # of the class, and set on the module itself
+        if getattr(type(conv), name) is not getattr(base, name) or name in vars(conv):
+            return f"its {name} is not that of a plain convolution"
     if conv._forward_pre_hooks:
         return (
             "a hook changes it before each call (as weight_norm and prune do); make its weights"

@@ -44,7 +44,7 @@ def save_as_convolution(layer: Any, state: dict[str, Tensor], prefix: str, _: An
     parameters, because `functional_call` needs them.
     """
     name = f"{prefix}weight"
-    if state[name] is layer.weight:
+    if name not in state or state[name] is layer.weight:  # absent if pruned or parametrised
         return
     state[name] = weight_by_channel(state[name], layer.kernel_size)
     if selects_pixels(layer) and not _is_trained(layer):

@@ -54,18 +54,18 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
             flops["attention"] += 2 * _products_of_converted(module, inputs[0], output)
 
     hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, COUNTED)]
-    channels, was_training = getattr(model, "in_channels", 3), model.training
+    channels, modes = getattr(model, "in_channels", 3), [(m, m.training) for m in model.modules()]
     model.eval()
     try:
         with FlopCounterMode(display=False) as counter:
             model(weight.new_zeros(1, channels, image_size, image_size))
     finally:
-        model.train(was_training)
+        for module, training in modes:  # parts of a model may be frozen in evaluation mode
+            module.training = training
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    executed = counter.get_total_flops()
-    return Cost(parameters, flops["layers"], sum(flops.values()), executed)
+    return Cost(parameters, flops["layers"], sum(flops.values()), counter.get_total_flops())
 
 
 def _terms(module: nn.Module) -> int:

@@ -71,7 +71,7 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
         return Run(record, None, record.metrics)
     processes = Processes.join(parameters.device)
     parameters = parameters.on(processes.device.type)
-    record, checkpoint = earlier_run(parameters, processes)
+    record, checkpoint = earlier_run(parameters)
     # a finished run that still has a checkpoint continues below, to return its model
     if record and not checkpoint:
         where = f"this is its record in {record.folder}; resume = False repeats the run"
@@ -85,6 +85,8 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
     data = Split.of(dataset, parameters, processes.device)
     origin = find_origin(parameters, data, processes, checkpoint)
     training = Training(parameters, data, processes, origin)
+    if processes.is_main and not parameters.resume:  # only now: all that can be refused has been
+        training.checkpoints.clear()
     with stop_signals() as received, training.bar:
         training.run(received, epochs_to_keep(parameters))
     if processes.is_main and not record:

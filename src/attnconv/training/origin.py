@@ -46,18 +46,14 @@ class Origin:
 # --- the run itself, as left by earlier calls ---
 
 
-def earlier_run(
-    parameters: RunParameters, processes: Processes
-) -> tuple[RunRecord | None, Checkpoint | None]:
+def earlier_run(parameters: RunParameters) -> tuple[RunRecord | None, Checkpoint | None]:
     """Return a run's record, if the run has already finished, and its newest checkpoint.
 
-    Either is None if it does not exist. If `resume` is false, the checkpoints are removed and both
-    are None. Damaged files cause a warning. Raises ValueError for files from a different run.
+    Either is None if it does not exist, and both are None if `resume` is false. Damaged files cause
+    a warning. Raises ValueError for files from a different run.
     """
     record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
     if not parameters.resume:
-        if processes.is_main:
-            checkpoints.clear()
         return None, None
     try:
         record = load_run(parameters.record_folder)

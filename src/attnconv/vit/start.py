@@ -4,7 +4,8 @@ Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,11 +111,27 @@ def init_as_convolution(
     holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
     wanted = [by_holder[id(layer.holder)] for layer in chosen]
-    set_heads(chosen, wanted, alpha)
-    starts = [
-        _measure(layer, offsets, kernel_size) for layer, offsets in zip(chosen, wanted, strict=True)
-    ]
+    with _restored_on_error(vit):
+        set_heads(chosen, wanted, alpha)
+        starts = [
+            _measure(layer, offsets, kernel_size)
+            for layer, offsets in zip(chosen, wanted, strict=True)
+        ]
     return StartReport(kernel_size, alpha, tuple(starts))
+
+
+@contextmanager
+def _restored_on_error(vit: nn.Module) -> Iterator[None]:
+    """Give a model its tensors and dropout probabilities back if the block raises."""
+    before = {name: value.clone() for name, value in vit.state_dict().items()}
+    dropouts = [(module, module.p) for module in vit.modules() if isinstance(module, nn.Dropout)]
+    try:
+        yield
+    except BaseException:
+        vit.load_state_dict(before)
+        for module, p in dropouts:
+            module.p = p
+        raise
 
 
 def _start_plain(
@@ -127,30 +144,26 @@ def _start_plain(
         images = torch.randn(8, *_input_shape(vit), generator=generator).to(vit.pos_embed)
     _expect_images(images, _input_shape(vit))
     wanted = kernel_offsets(kernel_size, [layer.num_heads for layer in layers])
-    before = {name: value.clone() for name, value in vit.state_dict().items()}
-    try:
+    with _restored_on_error(vit):
         start_absolute(vit, layers, wanted, alpha, images)
         found = {layer.name: layer for layer in attention_of(vit, images)}
-    except BaseException:
-        vit.load_state_dict(before)
-        raise
-    starts = []
-    for layer, offsets in zip(layers, wanted, strict=True):
-        maps = found[layer.name].maps.double()
-        patches = (1 - found[layer.name].prefix_mass).double()
-        fidelity = mass_on_offsets(maps, offsets) * patches
-        residual = float(expresses_convolution(maps, kernel_size).residual.max())
-        starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
-        encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
-        exact = mass_on_offsets(spatial_softmax(encoding.position_scores(*layer.grid)), offsets)
-        if bool((fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
-            lowest = int((fidelity / exact).argmin())
-            warnings.warn(
-                f"a head of {layer.name} has fidelity {fidelity[lowest]:.2f} instead of"
-                f" {exact[lowest]:.2f} because content outweighs position there; start fewer"
-                " layers, or use a model with a relative position bias",
-                stacklevel=3,
-            )
+        starts = []
+        for layer, offsets in zip(layers, wanted, strict=True):
+            maps = found[layer.name].maps.double()
+            patches = (1 - found[layer.name].prefix_mass).double()
+            fidelity = mass_on_offsets(maps, offsets) * patches
+            residual = float(expresses_convolution(maps, kernel_size).residual.max())
+            starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
+            encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
+            exact = mass_on_offsets(spatial_softmax(encoding.position_scores(*layer.grid)), offsets)
+            if bool((fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
+                lowest = int((fidelity / exact).argmin())
+                warnings.warn(
+                    f"a head of {layer.name} has fidelity {fidelity[lowest]:.2f} instead of"
+                    f" {exact[lowest]:.2f} because content outweighs position there; start fewer"
+                    " layers, or use a model with a relative position bias",
+                    stacklevel=3,
+                )
     return StartReport(kernel_size, alpha, tuple(starts))
 
 
@@ -209,7 +222,7 @@ def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
     """
     if layers is None:
         return found
-    if isinstance(layers, int) or not len(layers):
+    if isinstance(layers, int | str) or not len(layers) or any(type(n) is float for n in layers):
         raise ValueError(
             f"layers is {layers!r}, expected a list of numbers such as [0], or None for all layers"
         )
@@ -254,7 +267,7 @@ def _expect_sizes(
     kernel_size: int, alpha: float, layers: Sequence[Biased] | Sequence[Absolute]
 ) -> None:
     smallest = min(min(layer.grid) for layer in layers)
-    if not (isinstance(kernel_size, int) and 1 <= kernel_size <= smallest):
+    if type(kernel_size) is not int or not 1 <= kernel_size <= smallest:
         raise ValueError(
             f"kernel_size is {kernel_size!r}, expected a whole number from 1 to {smallest}, the"
             " smallest side of a layer in tokens"
