@@ -233,6 +233,14 @@ def test_a_convolution_with_a_method_of_its_own_is_refused(name):
         conv_to_attention(conv)
 
 
+def test_the_default_device_does_not_matter():
+    """As after `torch.set_default_device("cuda")`; "meta" stands for a device other than x's."""
+    layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1)), torch.randn(1, 2, 6, 6)
+    with torch.device("meta"):
+        there = layer(x)
+    assert torch.equal(there, layer(x))
+
+
 def test_soft_heads_can_be_trained_after_inference_mode():
     layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1), alpha=2.0), torch.randn(1, 2, 6, 6)
     with torch.inference_mode():

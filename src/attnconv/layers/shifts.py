@@ -55,9 +55,9 @@ def as_shifts(
     centers, alpha = encoding.centers, encoding.alpha
     if not bool((centers == centers.round()).all() and (alpha == alpha[0]).all()):
         return None
-    starts, ends = (torch.tensor([kept[i] for kept in queries]) for i in (0, -1))
-    places = centers.long().cpu()
-    if bool((places + starts < 0).any() or (places + ends >= torch.tensor(sizes)).any()):
+    starts, ends = (torch.tensor([kept[i] for kept in queries], device="cpu") for i in (0, -1))
+    places, past = centers.long().cpu(), torch.tensor(sizes, device="cpu")
+    if bool((places + starts < 0).any() or (places + ends >= past).any()):
         return None
     probabilities: list[Tensor | None] = []
     for size in sizes:
