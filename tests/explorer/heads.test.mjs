@@ -174,8 +174,27 @@ test("the slider has exact as its last stop", () => {
   assert.equal(heads.alphaOf(100), heads.EXACT);
   assert.equal(heads.alphaOf(0), heads.SOFTEST);
   assert.equal(heads.alphaOf(88), heads.SHARPEST);
-  for (const position of [0, 17, 60, 88, 100])
-    assert.ok(Math.abs(heads.positionFor(heads.alphaOf(position)) - position) < 0.5, `${position}`);
+  for (const softest of [heads.SOFTEST, 0.5])
+    for (const position of [0, 17, 60, 88, 100])
+      assert.ok(Math.abs(heads.positionFor(heads.alphaOf(position, softest), softest) - position) < 0.5, `${position}`);
+});
+
+test("arrow keys lead from exact to the sharpest alpha and back, and elsewhere by one position", () => {
+  for (const [away, back] of [
+    ["ArrowLeft", "ArrowRight"],
+    ["ArrowDown", "ArrowUp"],
+  ]) {
+    assert.equal(heads.alphaOf(heads.keyedPosition(100, away)), heads.SHARPEST);
+    assert.equal(heads.keyedPosition(heads.positionFor(heads.SHARPEST), back), 100);
+    for (const [position, key] of [
+      [100, back],
+      [88, away],
+      [87, back],
+      [0, away],
+    ])
+      assert.equal(heads.keyedPosition(position, key), undefined, `${position} ${key}`);
+  }
+  assert.equal(heads.keyedPosition(100, "Tab"), undefined);
 });
 
 test("the number on a disc has a contrast of at least 4.5 with the head's colour", async () => {

@@ -33,6 +33,15 @@ MEASURES = {
     "projector": ((1080, 720), (600, 600), 108),
     "phone": ((390, 260), (280, 280), 104),
 }
+# Resolves when the observers of what is in sight have been told.
+SIGHT = """() => new Promise((told) =>
+  new IntersectionObserver(told).observe(document.querySelector(".stage-set")))"""
+# What holds more text than its box has room for.
+CUT = """() => [...document.querySelectorAll(
+  ".stage-tabs, .stage-terms li, .stage-sum, .stage-task, .network-sentence, .network-right")]
+  .filter((node) => node.checkVisibility()
+    && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 2))
+  .map((node) => node.textContent)"""
 LINE = "(seam) => getComputedStyle(seam, '::before').opacity"
 SOBEL = [[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]
 
@@ -64,7 +73,7 @@ def test_the_untouched_stage_goes_from_soft_heads_to_the_convolution(stage):
     boxes, start = page.evaluate(BOXES), page.evaluate(PIXELS)
     differences = [difference(page)]
     for _ in range(5):
-        page.clock.fast_forward(1000)
+        page.clock.run_for(1000)
         differences.append(difference(page))
         assert page.evaluate(BOXES) == boxes
     assert differences[0] > 1 and differences[-1] == 0
@@ -80,6 +89,18 @@ def test_the_untouched_stage_goes_from_soft_heads_to_the_convolution(stage):
     page.clock.run_for(50)
     assert page.evaluate(PIXELS) == end
     assert page.evaluate("location.hash") == "", "what moves by itself is not in the address"
+
+
+def test_what_is_out_of_sight_waits(stage):
+    page = stage().page
+    page.evaluate("document.querySelector('.bd-article h2').scrollIntoView()")
+    page.evaluate(SIGHT)
+    page.clock.run_for(20_000)
+    page.evaluate("scrollTo(0, 0)")
+    page.evaluate(SIGHT)
+    assert difference(page) > 1, "it goes on where it was"
+    page.clock.run_for(6000)
+    assert difference(page) == 0
 
 
 def test_the_first_motion_comes_within_a_second(stage):
@@ -133,7 +154,8 @@ def test_readers_who_ask_for_less_motion_go_step_by_step(stage):
     assert page.evaluate(PIXELS) == first, "nothing moves by itself"
     differences = []
     for number in range(1, 6):
-        step = page.get_by_role("button", name=f"Step {number} of 5")
+        verb = "Next" if number < 5 else "Again"
+        step = page.get_by_role("button", name=f"{verb} ({number} of 5)")
         expect(step).to_be_visible()
         differences.append(difference(page))
         step.click()
@@ -163,8 +185,7 @@ def test_no_box_moves_through_any_interaction(stage, size):
     boxes = page.evaluate(BOXES)
 
     def unchanged(what):
-        page.clock.fast_forward(1500)
-        page.clock.run_for(50)
+        page.clock.run_for(1500)
         now = page.evaluate(BOXES)
         pairs = zip(json.loads(boxes), json.loads(now), strict=True)
         moved = [pair for pair in pairs if pair[0] != pair[1]]
@@ -199,15 +220,43 @@ def test_no_box_moves_through_any_interaction(stage, size):
         unchanged("tapping a pixel")
 
 
+@pytest.mark.parametrize("width", [320, 360, 768, 820, 900, 1024])
+def test_nothing_is_wider_than_the_screen(stage, width):
+    visited = stage("alpha=1", motion="reduce")
+    page = visited.page
+    page.set_viewport_size({"width": width, "height": 720})
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        page.clock.run_for(50)
+        root = "document.documentElement"
+        widths = page.evaluate(f"[{root}.scrollWidth, {root}.clientWidth]")
+        assert widths == [width, width], tab.inner_text()
+        cut = page.evaluate(CUT)
+        assert not cut, tab.inner_text()
+
+
 def test_a_vertical_swipe_on_the_picture_scrolls(stage):
-    page = stage(size="phone").page
+    page = stage("alpha=1", size="phone").page
+    page.locator(".stage-pixels").press("ArrowUp")
+    query = address(page)["query"]
     x, y = spot(page, ".stage-pixels", 0.8, 0.8)
     swipe(page, *((x, y - by) for by in range(0, 201, 20)))
     page.wait_for_function("scrollY > 50")
+    assert address(page)["query"] == query, "it only scrolls"
     bar = page.locator(".stage-bar").bounding_box()
     assert bar["y"] + bar["height"] <= SIZES["phone"][1] + 0.5, "the controls stay in view"
-    target = page.locator(".stage-disc").first.bounding_box()
-    assert target["width"] >= 44 and target["height"] >= 44
+    for selector in (".stage-disc >> nth=0", ".stage-slider input"):
+        target = page.locator(selector).bounding_box()
+        assert target["width"] >= 44 and target["height"] >= 44, selector
+
+
+def test_a_tap_and_a_finger_that_moves_to_the_side_choose_a_pixel(stage):
+    page = stage("alpha=1", size="phone").page
+    page.touchscreen.tap(*spot(page, ".stage-pixels", 90.5 / 120, 20.5 / 80))
+    assert address(page)["query"] == "20,90"
+    x, y = spot(page, ".stage-pixels", 90.5 / 120, 60.5 / 80)
+    swipe(page, (x, y), *((x - by, y) for by in range(13, 79, 13)))
+    assert address(page)["query"] == "60,66"  # 78 px are 24 pixels
 
 
 # --- what the reader does -------------------------------------------------------------------------
@@ -239,8 +288,7 @@ def test_a_finger_moves_a_disc(stage):
 
 def test_grabbing_a_disc_on_its_way_ends_the_journey(stage):
     page = stage().page
-    page.clock.fast_forward(1000)
-    page.clock.run_for(50)
+    page.clock.run_for(1000)
     row, column = (page.locator(".stage-disc").nth(0).bounding_box()[key] + 22 for key in "yx")
     for _ in drag(page, (column, row), disc(page, -1, -1)):
         assert difference(page) == 0
@@ -263,10 +311,16 @@ def test_the_keys_move_a_head_and_put_it_back(stage):
 def test_discs_back_puts_all_heads_on_their_pixels(stage):
     page = stage(f"alpha=exact&centers={','.join(['0.5'] * 18)}").page
     assert difference(page) > 0.1
-    page.get_by_role("button", name="Discs back").click()
+    back = page.get_by_role("button", name="Discs back")
+    back.press("Enter")
     page.clock.run_for(1000)
     assert difference(page) == 0
-    expect(page.get_by_role("button", name="Discs back")).to_be_disabled()
+    expect(back).to_have_attribute("aria-disabled", "true")
+    expect(back).to_be_focused()
+    page.locator(".stage-slider input").press("Home")
+    soft = difference(page)
+    back.press("Enter")
+    assert difference(page) == soft, "there is nothing to do"
 
 
 def test_the_nine_terms_follow_the_pointer_and_add_up(stage):
@@ -279,7 +333,7 @@ def test_the_nine_terms_follow_the_pointer_and_add_up(stage):
     total = float(page.locator(".stage-sum b").inner_text().replace("−", "-"))
     assert sum(float(text.replace("−", "-")) for text in products) == pytest.approx(total, abs=0.05)
     factors = page.locator(".stage-terms li > span:first-child").all_inner_texts()
-    weights = [float(text.split(" × ")[0].replace("−", "-")) for text in factors]
+    weights = [float(text.split("\u2009×\u2009")[0].replace("−", "-")) for text in factors]
     assert weights == [weight for row in SOBEL for weight in row]
     page.mouse.move(5, 5)
     page.clock.run_for(50)
@@ -296,6 +350,21 @@ def test_the_slider_says_alpha_and_ends_at_exact(stage):
     page.clock.run_for(50)
     expect(slider).to_have_attribute("aria-valuetext", "exact, alpha 746")
     assert difference(page) == 0
+
+
+def test_the_arrow_keys_lead_from_exact_to_the_sharpest_alpha_and_back(stage):
+    page = stage("alpha=exact").page
+    slider = page.get_by_role("slider", name="Sharpness")
+    for key, said in (
+        ("ArrowLeft", "alpha 8"),
+        ("ArrowLeft", "alpha 7.6"),
+        ("ArrowUp", "alpha 8"),
+        ("ArrowRight", "exact, alpha 746"),
+        ("ArrowDown", "alpha 8"),
+    ):
+        slider.press(key)
+        page.clock.run_for(50)
+        expect(slider).to_have_attribute("aria-valuetext", said)
 
 
 def test_a_link_gives_the_view_again(stage):
@@ -330,12 +399,28 @@ def test_a_malformed_address_gives_the_usual_state_and_one_sentence(stage, state
     page = stage(state).page
     expect(page.locator(".stage-note")).to_contain_text(sentence)
     boxes = page.evaluate(BOXES)
-    page.clock.fast_forward(6000)
-    page.clock.run_for(50)
+    page.clock.run_for(6000)
     assert difference(page) == 0
     page.mouse.click(*spot(page, ".stage-pixels", 0.9, 0.1))
     expect(page.locator(".stage-note")).to_have_text("")
     assert page.evaluate(BOXES) == boxes
+
+
+@pytest.mark.parametrize("way", ["key", "scene", "picture"])
+def test_a_note_is_said_and_goes_with_what_the_reader_does(stage, way):
+    page = stage("alpha=").page
+    note = page.locator(".stage-note")
+    expect(note).to_contain_text("This link says alpha=")
+    assert note.get_attribute("role") is None
+    page.clock.run_for(1000)
+    expect(page.locator(".stage-said")).to_contain_text("This link says alpha=")
+    if way == "key":
+        page.locator(".stage-plane").press("3")
+    elif way == "scene":
+        page.evaluate("location.hash = 'scene=descent'")
+    else:
+        page.get_by_label("Picture", exact=True).select_option("flower")
+    expect(note).to_have_text("")
 
 
 # --- access ---------------------------------------------------------------------------------------
@@ -351,9 +436,30 @@ def test_no_barrier_is_found(stage, size, scheme):
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
     found = visited.violations(scheme)
     page.locator(".stage-plane").press("ArrowUp")
-    expect(page.get_by_role("button", name="Discs back")).to_be_enabled()
+    back = page.get_by_role("button", name="Discs back")
+    expect(back).to_have_attribute("aria-disabled", "false")
     found += visited.violations(f"{scheme}, with a disc moved")
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_disc_covers_the_hint_at_the_start(stage, size):
+    page = stage(size=size).page
+    hint = page.locator(".stage-hint").bounding_box()
+    for disc_ in page.locator(".stage-disc span").all():
+        box = disc_.bounding_box()
+        beside = box["x"] > hint["x"] + hint["width"] or hint["x"] > box["x"] + box["width"]
+        assert beside or box["y"] + box["height"] < hint["y"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ring"), [("light", "rgb(0, 114, 178)"), ("dark", "rgb(86, 180, 233)")]
+)
+def test_the_ring_of_the_focus_stands_out_in_both_themes(stage, scheme, ring):
+    page = stage("alpha=1", color_scheme=scheme).page
+    page.locator(".stage-slider input").press("End")
+    color = "(node) => getComputedStyle(node).outlineColor"
+    assert page.locator(".stage-slider input").evaluate(color) == ring
 
 
 def test_few_tab_stops(stage):
@@ -387,7 +493,7 @@ def test_the_journey_starts_again_when_its_scene_was_left_before_the_end(stage, 
     page.clock.run_for(50)
     assert difference(page) > 1, "soft again"
     if motion == "reduce":
-        expect(page.get_by_role("button", name="Step 1 of 5")).to_be_visible()
+        expect(page.get_by_role("button", name="Next (1 of 5)")).to_be_visible()
         return
     page.clock.run_for(6000)
     assert difference(page) == 0
@@ -395,6 +501,38 @@ def test_the_journey_starts_again_when_its_scene_was_left_before_the_end(stage, 
     tabs.first.click()
     page.clock.run_for(50)
     assert difference(page) == 0, "it had ended"
+
+
+def test_what_the_reader_did_during_the_journey_is_there_on_return(stage):
+    page = stage().page
+    page.clock.run_for(1000)
+    for key in ("3", "Shift+ArrowUp"):
+        page.locator(".stage-plane").press(key)
+    left = address(page)
+    broken = difference(page)
+    assert broken > 0.5 and left["centers"].split(",")[4:6] == ["-2", "1"]
+    page.get_by_role("tab").nth(1).click()
+    page.get_by_role("tab").first.click()
+    page.clock.run_for(2000)
+    assert difference(page) == broken and address(page) == left
+
+
+def test_discs_on_their_way_home_are_there_on_return(stage):
+    page = stage(f"alpha=exact&centers={','.join(['0.5'] * 18)}").page
+    page.get_by_role("button", name="Discs back").click()
+    page.clock.run_for(50)
+    page.get_by_role("tab").nth(1).click()
+    page.get_by_role("tab").first.click()
+    assert difference(page) == 0
+
+
+def test_the_tab_of_the_scene_that_is_shown_changes_nothing(stage):
+    page = stage().page
+    page.clock.run_for(2500)
+    before = difference(page)
+    page.get_by_role("tab").first.click()
+    page.clock.run_for(100)
+    assert 0 < difference(page) < before, "the journey goes on"
 
 
 # --- without scripts, on paper, in a text ---------------------------------------------------------
@@ -457,8 +595,7 @@ def test_the_first_page_shows_one_scene_within_its_text(stage):
     page.locator(".stage-slider input").focus()  # scrolls the stage into view
     expect(page.get_by_role("tab")).to_have_count(0)
     boxes = page.evaluate(BOXES)
-    page.clock.fast_forward(6000)
-    page.clock.run_for(50)
+    page.clock.run_for(6000)
     page.locator(".stage-slider input").press("Home")
     assert difference(page) > 0.5
     page.locator(".stage-slider input").press("End")

@@ -62,7 +62,7 @@ def test_trails_show_the_way_that_the_heads_went(stage):
 
     before = share_on_trails()
     for number in (1, 2, 3):
-        page.get_by_role("button", name=f"Step {number} of 4").click()
+        page.get_by_role("button", name=f"Next ({number} of 4)").click()
         page.clock.run_for(50)
     assert before < 0.3 and share_on_trails() > 0.95
 

@@ -38,7 +38,7 @@ BOXES = """() => {
 # What lies outside the box it belongs to.
 OVERFLOWING = """() => [...document.querySelectorAll(".network-content *, .network-own *, .network-sentence, .stage-bar *")]
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 2))
-  .filter((node) => node.clientWidth && !node.matches("select, input, ul, .stage-stops, .stage-stops *"))
+  .filter((node) => node.clientWidth && !node.matches("select, input, ul, .network-words, .stage-stops, .stage-stops *"))
   .map((node) => `${node.className || node.tagName}: ${node.textContent.slice(0, 30)}`)"""
 # The colour of the middle of each pixel of each head's map.
 MAPS = """() => [...document.querySelectorAll(".network-heads:not([hidden]) canvas")].map((canvas) => {
@@ -101,6 +101,11 @@ def test_the_maps_are_the_networks(scene, mode, name):
         assert (strengths - map_ / map_.max()).abs().max() < 0.03, head
     notes = page.locator(".network-heads:visible li > span > span").all_inner_texts()
     assert [bool(note) for note in notes] == alike[2].tolist()
+    words = page.locator(".network-heads:visible .network-words").all_inner_texts()
+    for text, uniform, map_ in zip(words, alike[2], maps[2][:, 2 * 8 + 5], strict=True):
+        row, column = divmod(map_.argmax().item(), 8)
+        looks = f"looks most at ({row}, {column}), {100 * map_.max():.0f} %"
+        assert text == ("flat" if uniform else looks)
     accuracy = load_model(name).record.accuracy
     expect(page.locator(".network-heads:visible > p").first).to_contain_text(f"{accuracy:.1%}"[:-1])
 
@@ -145,6 +150,28 @@ def test_a_link_to_soft_heads_stays_there(scene):
     page = scene("alpha=1", reduced_motion="no-preference").page
     expect(page.locator(".network-sentence")).to_contain_text("At α = 1, ")
     expect(page.locator(".stage-slider:not([hidden]) output")).to_have_text("α = 1")
+
+
+def test_the_arrow_keys_lead_from_exact_to_the_sharpest_alpha_and_back(scene):
+    page = scene("alpha=exact").page
+    for key, shown in (("ArrowLeft", "α = 8"), ("ArrowRight", "exact")):
+        page.get_by_role("slider", name="Sharpness").press(key)
+        expect(page.locator(".stage-slider:not([hidden]) output")).to_have_text(shown)
+
+
+def test_what_the_reader_set_is_there_on_return(scene):
+    page = scene("alpha=1", reduced_motion="no-preference").page
+    for slider, position in (("Sharpness", "ArrowRight"), ("Layer", "End")):
+        if slider == "Layer":
+            switch(page, "where")
+        page.get_by_role("slider", name=slider).press(position)
+        ready(page)
+        before = sentence(page), page.locator(".stage-slider:not([hidden]) output").inner_text()
+        for tab in (0, 2):
+            page.get_by_role("tab").nth(tab).click()
+        ready(page)
+        shown = page.locator(".stage-slider:not([hidden]) output").inner_text()
+        assert (sentence(page), shown) == before
 
 
 # --- layout ---------------------------------------------------------------------------------------
@@ -211,6 +238,25 @@ def test_no_barrier_is_found(scene, size, scheme):
         switch(visited.page, mode)
         found += visited.violations(f"{mode}, {scheme}")
     assert not found, "\n".join(found)
+
+
+def test_the_picture_is_an_image_where_no_pixel_can_be_chosen(scene):
+    page = scene("mode=where&query=3,4").page
+    picture = page.locator(".stage-pixels")
+    expect(picture).to_have_role("application")
+    picture.press("ArrowLeft")
+    said = page.locator(".stage-said")
+    expect(said).to_have_text(re.compile(r"^Query pixel \(3, 3\)\. Where the heads look most: 1 "))
+    switch(page, "twin")
+    expect(picture).to_have_role("img")
+    assert picture.get_attribute("tabindex") is None
+    assert picture.evaluate("(node) => getComputedStyle(node).cursor") == "default"
+    kept = (
+        "(node) => node.dispatchEvent(new KeyboardEvent('keydown', {key: ' ', cancelable: true}))"
+    )
+    assert picture.evaluate(kept), "the page may scroll"
+    switch(page, "what")
+    expect(picture).to_have_role("application")
 
 
 def test_few_tab_stops(scene):

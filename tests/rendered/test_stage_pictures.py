@@ -124,6 +124,7 @@ def test_what_is_no_picture_is_refused_in_one_sentence(scene, file, expected):
     given = picture(Image.new("RGB", content))["buffer"] if isinstance(content, tuple) else content
     choose(page, {"name": name, "mimeType": "image/png", "buffer": given})
     expect(page.locator(".stage-note")).to_contain_text(expected)
+    expect(page.locator(".stage-said")).to_contain_text(expected)
     expect(page.get_by_label("Picture", exact=True)).to_have_value("chelsea")
     choose(page, picture(noise()))
     expect(page.locator(".stage-note")).to_have_text("")

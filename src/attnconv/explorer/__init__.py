@@ -19,7 +19,7 @@ MODULES = (
     *("numbers", "text", "files", "models", "attention-state"),
     *("separable", "heads-state", "dom", "view", "head-grid", "attention"),
     *("picture", "descent", "client"),
-    *("stage-picture", "stage-plane", "stage-beams", "scene-heads"),
+    *("stage-picture", "stage-plane", "stage-beams", "stage-slider", "scene-heads"),
     *("descent-state", "scene-descent"),
     *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
     *("scene-network", "stage", "mount"),

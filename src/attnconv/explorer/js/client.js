@@ -14,10 +14,11 @@ export class NetworkClient {
       return;
     }
     this.worker.onmessage = ({ data: { ticket, result, error } }) => {
-      const { resolve, reject } = this.asked.get(ticket);
+      const asked = this.asked.get(ticket);
+      if (!asked) return; // it has failed meanwhile
       this.asked.delete(ticket);
-      if (error === undefined) resolve(result);
-      else reject(new Error(error));
+      if (error === undefined) asked.resolve(result);
+      else asked.reject(new Error(error));
     };
     this.worker.onerror = (event) => {
       event.preventDefault();

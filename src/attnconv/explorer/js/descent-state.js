@@ -1,6 +1,6 @@
 /** Scene 2 without a page: nine heads that gradient descent moves; what a link says, the starts that were tried, the numbers. */
 import { SHIFTS } from "./numbers.js";
-import { clamp, numbersOf } from "./text.js";
+import { clamp, numbersOf, refuse } from "./text.js";
 import { HeadsState, REACH, nameOfFilter } from "./heads-state.js";
 import { Descent, HEADS, ONE_KERNEL, RECIPE, found } from "./descent.js";
 
@@ -34,8 +34,7 @@ export class DescentState {
   }
 
   problemOf({ seed = "0", targets = "positions", picture, kernel, query, seam }) {
-    const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`,
-      empty = (weights) => weights?.every((weight) => !Number.isFinite(1 / weight));
+    const empty = (weights) => weights?.every((weight) => !Number.isFinite(1 / weight));
     if (!/^\d{1,4}$/.test(seed)) return refuse("seed", seed, `a whole number from 0 to ${LAST_SEED}`);
     if (targets !== "positions" && targets !== "kernel") return refuse("targets", targets, "positions or kernel");
     if (empty(numbersOf(kernel, 9))) return refuse("kernel", kernel, "a kernel with a weight other than 0");

@@ -17,6 +17,8 @@ export function element(tag, attributes = {}, ...children) {
 
 export const box = (name, ...children) => element("div", { class: name }, ...children);
 
+export const button = (text, act) => element("button", { type: "button", onclick: act }, text);
+
 /** Give an element a text, unless it has it. A text node that stays is laid out alone; a new one makes the browser measure
  *  everything around it again. */
 export function setText(node, text) {
@@ -168,7 +170,29 @@ export async function saveDrawing(drawing, name, kind) {
 
 export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key. */
+const TAP = 8; // px that a finger may move in a tap
+
+/** What a finger or a pen does: `act(event)` on a tap, and all along a movement to the side. Up and down it scrolls the page. */
+function following(node, act) {
+  let down = null; // where it went down
+  const on = (kind, does) =>
+    node.addEventListener(kind, (event) => event.pointerType !== "mouse" && event.isPrimary && does(event));
+  on("pointerdown", ({ clientX, clientY }) => (down = { x: clientX, y: clientY, aside: false }));
+  on("pointermove", (event) => {
+    if (!down) return;
+    const [x, y] = [event.clientX - down.x, event.clientY - down.y].map(Math.abs);
+    down.aside ||= x > TAP && x > y;
+    if (down.aside) act(event);
+  });
+  on("pointerup", (event) => {
+    if (down && !down.aside && Math.hypot(event.clientX - down.x, event.clientY - down.y) < TAP) act(event);
+    down = null;
+  });
+  on("pointercancel", () => (down = null)); // the page scrolls
+}
+
+/** Pointer, touch and arrow keys on a canvas or drawing of `size()` pixels; `moved(pixel, how)` with how = hover, touch, key.
+ *  `current()`: the pixel from which keys go on; none leaves them to the page. */
 export function pointing(node, size, current, moved, pressed) {
   const pixelAt = (event) => {
     const box = node.getBoundingClientRect(),
@@ -176,19 +200,19 @@ export function pointing(node, size, current, moved, pressed) {
     const at = (offset, length, count) => clamp(Math.floor((offset / length) * count), 0, count - 1);
     return [at(event.clientY - box.top, box.height, height), at(event.clientX - box.left, box.width, width)];
   };
-  node.addEventListener("pointermove", (event) => moved(pixelAt(event), event.pointerType === "mouse" ? "hover" : "touch"));
-  node.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "mouse") pressed(pixelAt(event));
-    else moved(pixelAt(event), "touch");
-  });
+  node.addEventListener("pointermove", (event) => event.pointerType === "mouse" && moved(pixelAt(event), "hover"));
+  node.addEventListener("pointerdown", (event) => event.pointerType === "mouse" && pressed(pixelAt(event)));
+  following(node, (event) => moved(pixelAt(event), "touch"));
   node.addEventListener("keydown", (event) => {
-    const step = ARROWS[event.key];
+    const step = ARROWS[event.key],
+      from = current();
+    if (!from) return;
     if (!step && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
-    if (!step) return pressed(current());
+    if (!step) return pressed(from);
     const limits = size();
     moved(
-      current().map((n, axis) => clamp(n + step[axis], 0, limits[axis] - 1)),
+      from.map((n, axis) => clamp(n + step[axis], 0, limits[axis] - 1)),
       "key",
     );
   });

@@ -1,6 +1,6 @@
 /** Scene 1 without a page: nine heads that become a convolution of a photograph; what a link says, what is moved, the numbers. */
 import { HARD_ALPHA, SHIFTS, convolve } from "./numbers.js";
-import { clamp, numbersOf, pair, show } from "./text.js";
+import { clamp, numbersOf, pair, refuse, show, within } from "./text.js";
 import { bytesOf } from "./files.js";
 import { SeparableLayer } from "./separable.js";
 
@@ -29,6 +29,13 @@ export const alphaOf = (position, softest = SOFTEST) =>
   position > 94 ? EXACT : +(softest * (SHARPEST / softest) ** Math.min(1, position / LAST)).toPrecision(3);
 export const positionFor = (alpha, softest = SOFTEST) =>
   alpha >= EXACT ? 100 : clamp((LAST * Math.log(alpha / softest)) / Math.log(SHARPEST / softest), 0, LAST);
+/** Where an arrow key leads from a position, if not to the next one. Between the sharpest alpha and exact there is no position that
+ *  stays, so a key would never get from the one to the other by small steps. */
+export function keyedPosition(position, key) {
+  if (position === 100 && (key === "ArrowLeft" || key === "ArrowDown")) return LAST;
+  return position === LAST && (key === "ArrowRight" || key === "ArrowUp") ? 100 : undefined;
+}
+
 export const sharpness = (alpha) => (alpha >= EXACT ? "exact" : `α = ${show(+alpha.toPrecision(2))}`);
 
 /** The share of a logarithmic scale from 1e-16 to 10 that a difference takes; 0 for none. */
@@ -76,10 +83,8 @@ export class HeadsState {
   }
 
   problemOf({ picture, kernel, alpha, centers, query, seam }) {
-    const within = (text, count, low, high) => numbersOf(text, count)?.every((x) => x >= low && x <= high);
     const { height, width } = this.pictures[this.names.includes(picture) ? picture : this.names[0]];
     const inside = numbersOf(query, 2)?.every((x, axis) => Number.isInteger(x) && x >= 0 && x < [height, width][axis]);
-    const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`;
     if (picture !== undefined && !this.names.includes(picture)) return refuse("picture", picture, this.names.join(" or "));
     if (kernel !== undefined && !FILTERS[kernel] && !within(kernel, 9, -LARGEST_WEIGHT, LARGEST_WEIGHT))
       return refuse("kernel", kernel, `${Object.keys(FILTERS).join(", ")}, or nine numbers from −100 to 100`);
@@ -185,7 +190,7 @@ export class HeadsState {
 export const nameOfFilter = (kernel) =>
   Object.keys(FILTERS).find((name) => FILTERS[name].every((value, n) => value === kernel[n]));
 
-/** What is drawn black and white: for weights that add up to 0 a range around 0 that leaves out one value of a hundred, else the
+/** What is drawn black and white: for weights that add up to 0 a range around 0 that leaves out two values of a hundred, else the
  *  range from 0 to the sum. */
 function drawnRange(values, kernel) {
   const sum = kernel.reduce((a, b) => a + b);

@@ -1,4 +1,5 @@
 /** Scene 3, modes "where" and "what": the attention of a layer's heads, as clouds on the picture and one by one beside it. */
+import { pair } from "./text.js";
 import { box, element, framePixel, inkOn, setText } from "./dom.js";
 import { mapOf, percent } from "./network-state.js";
 
@@ -14,6 +15,14 @@ export function headsAt(maps, alike, query, grid) {
     const map = mapOf(maps, head, query, grid);
     return { map, uniform, largest: Math.max(...map) };
   });
+}
+
+/** Where the maps of heads are largest, in words. */
+const placeOf = ({ map, largest }, grid) => pair([Math.floor(map.indexOf(largest) / grid), map.indexOf(largest) % grid]);
+
+export function looksSentence(heads, grid) {
+  const places = heads.map((head, n) => `${n + 1} ${head.uniform ? "flat" : `at ${placeOf(head, grid)}`}`);
+  return `Where the heads look most: ${places.join(", ")}.`;
 }
 
 /** Clouds of all heads on a picture's canvas, each as strong as the head's attention there, and a dot where it is strongest. */
@@ -90,9 +99,11 @@ export class HeadsPanel {
     this.cells = colors.map((color, head) => {
       const canvas = element("canvas", { "aria-hidden": "true" }),
         name = element("b", {}, `${head + 1}`),
-        note = element("span", {});
+        note = element("span", {}),
+        words = element("span", { class: "network-words" });
       name.style.cssText = `background: ${color}; color: ${inkOn(color)}`;
-      return { node: element("li", {}, canvas, element("span", {}, name, note)), canvas, note };
+      note.setAttribute("aria-hidden", "true"); // it is among the words
+      return { node: element("li", {}, canvas, element("span", {}, name, note), words), canvas, note, words };
     });
     const list = element("ul", { "aria-label": "The nine heads of the layer" }, ...this.cells.map(({ node }) => node));
     this.node = box("network-heads", element("p", {}, accuracy), this.count, list);
@@ -100,9 +111,11 @@ export class HeadsPanel {
 
   show(heads, query, grid, sentence) {
     setText(this.count, sentence);
-    this.cells.forEach(({ canvas, note }, head) => {
+    this.cells.forEach(({ canvas, note, words }, head) => {
       const { map, uniform, largest } = heads?.[head] ?? {};
       setText(note, uniform ? "flat" : "");
+      const looks = map && `looks most at ${placeOf(heads[head], grid)}, ${percent(largest)}`;
+      setText(words, uniform ? "flat" : (looks ?? ""));
       drawMap(canvas, map, uniform ? 3 * largest : largest, this.channels[head], query, grid);
     });
   }

@@ -47,13 +47,14 @@ export class NetworkRuns {
     if (this.working) return;
     this.working = true;
     const { state, stage } = this.scene;
-    try {
-      while (this.busy && this.status[state.mode].loaded) {
+    while (this.busy && this.status[state.mode].loaded) {
+      const { mode } = state; // it may be another one when the answer comes
+      try {
         await this.advance();
-        stage.redraw();
+      } catch ({ message }) {
+        this.status[mode] = { failure: message };
       }
-    } catch ({ message }) {
-      this.status[state.mode] = { failure: message };
+      stage.redraw();
     }
     this.working = false;
     stage.redraw();

@@ -1,7 +1,7 @@
 /** Scene 3 without a page: what a link says, and what is read from the logits and maps of networks. */
 import { entropy, softmax } from "./numbers.js";
-import { clamp, numbersOf, show } from "./text.js";
-import { EXACT, SHARPEST, alphaOf, positionFor, sharpness } from "./heads-state.js";
+import { clamp, numbersOf, refuse, show, within } from "./text.js";
+import { EXACT, SHARPEST, sharpness } from "./heads-state.js";
 
 /** The model that each mode shows. */
 export const MODES = { __proto__: null, twin: "cnn", where: "sa-quadratic", what: "sa-learned-content" };
@@ -9,9 +9,6 @@ export const SOFTEST_TWIN = 0.5;
 export const TWIN_SECONDS = 5;
 const USUAL_LAYER = 2;
 const ALIKE = 60 / 64; // of the pixels: a head that on average spreads over more looks everywhere alike
-
-export const twinAlphaOf = (position) => alphaOf(position, SOFTEST_TWIN);
-export const twinPositionFor = (alpha) => positionFor(alpha, SOFTEST_TWIN);
 
 /** Alpha after some seconds on the way from soft to exact. */
 export function twinAlphaAt(seconds) {
@@ -54,9 +51,7 @@ export class NetworkState {
 
   problemOf({ mode, picture, alpha, layer, query }) {
     const { layers, grid, names } = this;
-    const within = (text, count, low, high) => numbersOf(text, count)?.every((x) => x >= low && x <= high);
     const whole = (text, count, low, high) => within(text, count, low, high) && numbersOf(text, count).every(Number.isInteger);
-    const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`;
     if (mode !== undefined && !MODES[mode]) return refuse("mode", mode, Object.keys(MODES).join(" or "));
     if (picture !== undefined && !names.includes(picture)) return refuse("picture", picture, names.join(" or "));
     if (alpha !== undefined && alpha !== "exact" && !within(alpha, 1, SOFTEST_TWIN, EXACT))

@@ -13,7 +13,7 @@ export class TwinPanel {
       return { node, bars, shares };
     });
     const title = (side, text) => element("span", { class: `network-key network-key-${side}` }, text);
-    const head = box("network-keys", title("cnn", "CNN"), title("attention", "the same as attention"));
+    const head = box("network-keys", title("cnn", "CNN"), title("attention", "CNN computed by attention"));
     const right = element(
       "p",
       { class: "network-right" },

@@ -1,15 +1,14 @@
 /** Scene 2 of the stage: nine heads, moved by gradient descent, find the pixels of the kernel by themselves. */
 import { SHIFTS } from "./numbers.js";
-import { pair } from "./text.js";
+import { pair, stepText } from "./text.js";
 import { DescentState, MOMENTS, stepsAt } from "./descent-state.js";
 import { FILTERS, REACH } from "./heads-state.js";
 import { offerFilterAndPicture } from "./scene-heads.js";
-import { choice, element, labelled, setText } from "./dom.js";
+import { button, choice, element, labelled, setText } from "./dom.js";
 import { SPAN } from "./stage-plane.js";
 import { leadBeams } from "./stage-beams.js";
 
 const STEP_BUDGET = 8; // ms of a frame for steps
-const LONGEST_FRAME = 0.25; // seconds, at most, that a frame stands for: what was out of sight goes on where it was
 const PICTURE_PAUSE = 2; // times as long as the last picture took to the next one
 const DIMMED = 0.4; // of the photograph behind the trails
 const NOBODYS = "#000"; // the frame of a position without a head
@@ -26,6 +25,7 @@ export class DescentScene {
 
   constructor(stage) {
     Object.assign(this, { stage, state: new DescentState(stage.data), colors: stage.data.colors.heads, hover: null, moment: 0 });
+    this.interrupted = true; // so that it begins on the first visit
     this.number = element("b");
     this.count = element("p", { class: "stage-count" }, this.number, " of 9 kernel positions found");
     this.tally = element("p", { class: "stage-tally" });
@@ -37,7 +37,6 @@ export class DescentScene {
   }
 
   buildBar() {
-    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
     this.play = button("Descend", () => this.goOn());
     this.next = button("New start", () => this.begin(this.state.seed + 1));
     this.kernel = choice("kernel", (name) => FILTERS[name] && this.change({ kernel: FILTERS[name] }));
@@ -47,7 +46,7 @@ export class DescentScene {
     this.bar = [this.play, this.next, labelled("Filter", this.kernel), labelled("Picture", this.picture), only];
   }
 
-  /** Take the stage, and begin. */
+  /** Take the stage, and descend if that was going on. */
   enter() {
     const { picture, plane } = this.stage,
       { view } = this.state;
@@ -84,8 +83,8 @@ export class DescentScene {
       },
     });
     plane.node.setAttribute("aria-label", DESCENT_KEYS);
-    plane.hint.textContent = "nine heads: pull one away";
-    this.begin();
+    plane.hint.textContent = "pull a head away";
+    this.running = this.interrupted;
   }
 
   /** Take the state of a link, as text by name, begin, and return a sentence on what is wrong with it. */
@@ -109,7 +108,7 @@ export class DescentScene {
 
   /** Descent goes on from the schedule's start. */
   run() {
-    Object.assign(this, { running: true, last: undefined, moment: 0, fresh: false, heard: undefined });
+    Object.assign(this, { running: true, moment: 0, fresh: false, heard: undefined });
     this.stage.redraw();
   }
 
@@ -120,12 +119,12 @@ export class DescentScene {
       this.moment++;
       this.running = true;
     } else if (this.state.descent.done) return this.begin();
-    else Object.assign(this, { running: !this.running, last: undefined });
+    else this.running = !this.running;
     this.stage.redraw();
   }
 
-  halt() {
-    Object.assign(this, { running: false, hover: null });
+  leave() {
+    Object.assign(this, { interrupted: this.running, running: false, hover: null });
   }
 
   drop(head) {
@@ -134,12 +133,10 @@ export class DescentScene {
   }
 
   /** Go on with the descent; true while it lasts. */
-  frame(now) {
+  frame(passed) {
     if (!this.running) return false;
     const { state, stage } = this,
-      still = stage.still.matches,
-      passed = Math.min(LONGEST_FRAME, (now - (this.last ?? now)) / 1000);
-    this.last = now;
+      still = stage.still.matches;
     if (stage.plane.held !== null) return true; // a hand holds a disc
     state.seconds += passed;
     const goal = still ? MOMENTS[this.moment] : stepsAt(state.seconds),
@@ -258,7 +255,7 @@ export class DescentScene {
   }
 
   playText() {
-    if (this.stage.still.matches) return `Step ${this.moment + 1} of ${MOMENTS.length}`;
+    if (this.stage.still.matches) return stepText(this.moment + 1, MOMENTS.length);
     if (this.state.descent.done) return "Again";
     return this.running ? "Pause" : "Descend";
   }

@@ -1,6 +1,6 @@
 /** Scene 1 of the stage: nine heads become a convolution of a photograph. */
 import { SHIFTS } from "./numbers.js";
-import { pair, show } from "./text.js";
+import { pair, show, stepText } from "./text.js";
 import {
   EXACT,
   FILTERS,
@@ -9,14 +9,12 @@ import {
   REACH,
   SHARPEST,
   SOFTEST,
-  alphaOf,
   journeyAt,
   nameOfFilter,
-  positionFor,
   shareOf,
-  sharpness,
 } from "./heads-state.js";
-import { box, choice, element, labelled, setText } from "./dom.js";
+import { box, button, choice, element, labelled, setText } from "./dom.js";
+import { AlphaSlider } from "./stage-slider.js";
 import { leadBeams } from "./stage-beams.js";
 
 const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
@@ -97,29 +95,12 @@ export class HeadsScene {
   }
 
   buildBar() {
-    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
     this.play = button("Replay", () => this.replay());
-    this.home = button("Discs back", () => this.heal(SHIFTS));
+    this.home = button("Discs back", () => this.displaced && this.heal(SHIFTS));
     this.kernel = choice("kernel", (name) => FILTERS[name] && this.change({ kernel: FILTERS[name] }));
     this.picture = choice("picture", (picture) => this.change({ picture }));
-    this.slider = element("input", { type: "range", min: 0, max: 100, step: 1, oninput: () => this.turn() });
-    this.alpha = element("output", { class: "stage-number", "aria-hidden": "true" });
-    const stops = [SOFTEST, 1, SHARPEST].map((alpha) => {
-      const stop = element("span", {}, `${alpha}`);
-      stop.style.setProperty("--at", positionFor(alpha) / 100);
-      return stop;
-    });
-    const exact = element("span", {}, "exact");
-    exact.style.setProperty("--at", 1);
-    const sharpen = element(
-      "label",
-      { class: "stage-slider" },
-      element("span", {}, "Sharpness of the heads ", this.alpha),
-      this.slider,
-    );
-    this.slider.setAttribute("aria-label", "Sharpness of the heads, alpha");
-    sharpen.append(element("span", { class: "stage-stops", "aria-hidden": "true" }, ...stops, exact));
-    this.bar = [this.play, labelled("Filter", this.kernel), labelled("Picture", this.picture), sharpen, this.home];
+    this.slider = new AlphaSlider("Sharpness of the heads", [SOFTEST, 1, SHARPEST], (alpha) => this.turn(alpha));
+    this.bar = [this.play, labelled("Filter", this.kernel), labelled("Picture", this.picture), this.slider.node, this.home];
   }
 
   /** Take the stage: its picture, seam and plane now act on this scene. */
@@ -149,8 +130,8 @@ export class HeadsScene {
       },
     });
     plane.node.setAttribute("aria-label", KEYS_OF_THE_PLANE);
-    plane.hint.textContent = "nine heads: drag one";
-    if (this.unfinished) this.replay();
+    plane.hint.textContent = "drag a head";
+    if (this.interrupted) this.replay();
   }
 
   /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one the journey starts. */
@@ -171,7 +152,7 @@ export class HeadsScene {
   /** From soft and scattered heads to the convolution, in five seconds, or step by step for readers who ask for less motion. */
   replay() {
     if (!this.stage.still.matches) {
-      this.motion = { journey: true };
+      this.motion = { journey: true, seconds: 0 };
       this.state.change(journeyAt(0));
     } else {
       this.step = this.step === undefined ? 0 : (this.step + 1) % JOURNEY_STEPS.length;
@@ -181,16 +162,29 @@ export class HeadsScene {
     this.stage.redraw();
   }
 
+  /** Whether a disc is not on its pixel of the kernel, or on its way. */
+  get displaced() {
+    return Boolean(this.motion) || this.state.moved();
+  }
+
   /** Move the discs to some centres within half a second. */
   heal(to) {
     this.halt();
     if (this.stage.still.matches) return this.change({ centers: to });
-    this.motion = { from: this.state.centers, to };
+    this.motion = { from: this.state.centers, to, seconds: 0 };
     this.stage.redraw();
   }
 
+  /** The reader goes to another scene: a journey starts again on return, and discs on their way are there at once. */
+  leave() {
+    const { journey, to } = this.motion ?? {};
+    this.interrupted = Boolean(journey);
+    if (to) this.state.change({ centers: to });
+    Object.assign(this, { motion: null, hover: null });
+  }
+
+  /** Something that the reader does ends the movement. */
   halt() {
-    this.unfinished = Boolean(this.motion?.journey) || this.step < JOURNEY_STEPS.length - 1; // it starts again on return
     this.motion = null;
     this.step = undefined;
   }
@@ -202,10 +196,10 @@ export class HeadsScene {
   }
 
   /** Go on with the movement; true while it lasts. */
-  frame(now) {
+  frame(passed) {
     if (!this.motion) return false;
     const { journey, from, to } = this.motion,
-      seconds = (now - (this.motion.start ??= now)) / 1000,
+      seconds = (this.motion.seconds += passed),
       share = Math.min(1, seconds / HEAL_SECONDS);
     if (journey) this.state.change(journeyAt(seconds));
     else this.state.change({ centers: share < 1 ? from.map((c, n) => c.map((x, axis) => x + share * (to[n][axis] - x))) : to });
@@ -217,9 +211,8 @@ export class HeadsScene {
 
   // --- what the reader does ---
 
-  turn() {
-    const alpha = alphaOf(+this.slider.value),
-      centers = this.motion?.journey || this.step !== undefined ? SHIFTS : this.state.centers;
+  turn(alpha) {
+    const centers = this.motion?.journey || this.step !== undefined ? SHIFTS : this.state.centers;
     this.halt();
     this.change({ alpha, centers });
   }
@@ -289,22 +282,17 @@ export class HeadsScene {
   write({ terms, sum, byConvolution }, difference) {
     const { state } = this;
     terms.forEach(({ weight, seen, product }, n) => {
-      setText(this.terms[n].factors, `${show(+weight.toFixed(2))} × ${seen.toFixed(2)}`);
+      setText(this.terms[n].factors, `${show(+weight.toFixed(2))}\u2009×\u2009${seen.toFixed(2)}`);
       setText(this.terms[n].product, signed(product, 2));
     });
     setText(this.total, signed(sum, 3));
     setText(this.by, byConvolution ? "convolution" : "attention");
     setText(this.difference, show(difference));
     this.level.style.scale = `${shareOf(difference)} 1`;
-    setText(this.alpha, sharpness(state.alpha));
-    this.slider.value = positionFor(state.alpha);
-    this.slider.setAttribute(
-      "aria-valuetext",
-      state.alpha >= EXACT ? `exact, alpha ${EXACT}` : `alpha ${show(+state.alpha.toPrecision(2))}`,
-    );
-    const step = `Step ${(this.step ?? JOURNEY_STEPS.length - 1) + 1} of ${JOURNEY_STEPS.length}`;
-    setText(this.play, this.stage.still.matches ? step : "Replay");
-    this.home.disabled = !this.motion && !state.moved();
+    this.slider.showAlpha(state.alpha);
+    const step = (this.step ?? JOURNEY_STEPS.length - 1) + 1;
+    setText(this.play, this.stage.still.matches ? stepText(step, JOURNEY_STEPS.length) : "Replay");
+    this.home.setAttribute("aria-disabled", String(!this.displaced)); // not `disabled`, which would take the focus away
     offerFilterAndPicture(this.kernel, this.picture, state);
   }
 }

@@ -1,7 +1,7 @@
 /** Scene 3 of the stage: trained networks that see a picture, the visitor's own too. They run in a worker of the page. */
 import { pair } from "./text.js";
-import { canvasOf, box, choice, element, labelled, setText } from "./dom.js";
-import { EXACT, SHARPEST, sharpness } from "./heads-state.js";
+import { canvasOf, box, button, choice, element, labelled, setText } from "./dom.js";
+import { EXACT, SHARPEST } from "./heads-state.js";
 import {
   MODES,
   NetworkState,
@@ -10,14 +10,13 @@ import {
   answerOf,
   percent,
   twinAlphaAt,
-  twinAlphaOf,
-  twinPositionFor,
   twinSentence,
 } from "./network-state.js";
+import { AlphaSlider, StageSlider } from "./stage-slider.js";
 import { NetworkRuns } from "./network-runs.js";
 import { pictureFromCamera, pictureFromFile } from "./network-pictures.js";
 import { TwinPanel } from "./network-twin.js";
-import { HeadsPanel, drawClouds, headsAt } from "./network-clouds.js";
+import { HeadsPanel, drawClouds, headsAt, looksSentence } from "./network-clouds.js";
 
 const OWN = "own";
 const TITLES = { twin: "One network, twice", where: "Heads by position", what: "Heads by content" };
@@ -31,6 +30,7 @@ export class NetworkScene {
     const { data } = stage,
       { heads } = data.colors;
     Object.assign(this, { stage, state: new NetworkState(data), colors: heads, hover: null, pictures: {} });
+    this.interrupted = true; // so that alpha moves on the first visit
     this.runs = new NetworkRuns(this);
     for (const name of data.pictures) this.add(name, data.images[name].label, canvasOf(data.images[name]));
     this.panels = {
@@ -57,7 +57,6 @@ export class NetworkScene {
   }
 
   buildOwn() {
-    const button = (text, act) => element("button", { type: "button", onclick: act }, text);
     this.select = choice("picture", (picture) => this.change({ picture }));
     this.file = element("input", { type: "file", accept: "image/*", hidden: true, tabindex: -1, "aria-hidden": "true" });
     this.file.addEventListener("change", () => {
@@ -78,32 +77,12 @@ export class NetworkScene {
   }
 
   buildBar() {
-    this.modes = Object.keys(MODES).map((mode) =>
-      element("button", { type: "button", onclick: () => this.enterMode(mode) }, TITLES[mode]),
-    );
-    const slider = (title, name, attributes, stops, changed) => {
-      const input = element("input", { type: "range", ...attributes, "aria-label": name, oninput: () => changed(+input.value) }),
-        value = element("output", { class: "stage-number", "aria-hidden": "true" });
-      const marks = stops.map(([text, at]) => {
-        const mark = element("span", {}, text);
-        mark.style.setProperty("--at", at);
-        return mark;
-      });
-      const under = element("span", { class: "stage-stops", "aria-hidden": "true" }, ...marks);
-      const node = element("label", { class: "stage-slider" }, element("span", {}, title, " ", value), input, under);
-      return { node, input, value };
-    };
-    const alphas = [SOFTEST_TWIN, 1, 2, 4, SHARPEST].map((alpha) => [`${alpha}`, twinPositionFor(alpha) / 100]);
-    this.alpha = slider(
-      "Sharpness of all heads",
-      "Sharpness of all heads, alpha",
-      { min: 0, max: 100, step: 1 },
-      [...alphas, ["exact", 1]],
-      (position) => this.change({ alpha: twinAlphaOf(position) }),
-    );
+    this.modes = Object.keys(MODES).map((mode) => button(TITLES[mode], () => this.enterMode(mode)));
+    const alphas = [SOFTEST_TWIN, 1, 2, 4, SHARPEST];
+    this.alpha = new AlphaSlider("Sharpness of all heads", alphas, (alpha) => this.change({ alpha }), SOFTEST_TWIN);
     const { layers } = this.state,
-      numbers = Array.from({ length: layers }, (_, n) => [`${n + 1}`, n / (layers - 1)]);
-    this.layer = slider("Layer", "Layer", { min: 1, max: layers, step: 1 }, numbers, (layer) => this.change({ layer }));
+      stops = Array.from({ length: layers }, (_, n) => [`${n + 1}`, n / (layers - 1)]);
+    this.layer = new StageSlider({ title: "Layer", min: 1, max: layers, stops, changed: (layer) => this.change({ layer }) });
     this.bar = [...this.modes, this.alpha.node, this.layer.node];
   }
 
@@ -111,13 +90,13 @@ export class NetworkScene {
   enter() {
     const { picture } = this.stage;
     Object.assign(picture.on, {
-      point: (pixel, how) => (how === "hover" ? this.look(pixel) : this.ask(pixel)),
+      point: (pixel, how) => (how === "hover" ? this.look(pixel) : this.ask(pixel, how)),
       pin: (pixel) => this.ask(pixel),
       leave: () => this.look(null),
     });
     picture.placeSeam(null, ["", ""], 0);
     this.runs.load();
-    if (this.state.mode === "twin") this.replay();
+    if (this.interrupted) this.replay();
   }
 
   /** Take the state of a link, as text by name, and return a sentence on what is wrong with it. Without one alpha starts to move. */
@@ -138,10 +117,16 @@ export class NetworkScene {
 
   /** Alpha from soft to exact in five seconds, or exact at once for readers who ask for less motion. */
   replay() {
-    this.motion = this.stage.still.matches ? null : {};
+    this.motion = this.stage.still.matches ? null : { seconds: 0 };
     this.state.change({ alpha: this.motion ? SOFTEST_TWIN : EXACT });
     this.runs.compute();
     this.stage.redraw();
+  }
+
+  leave() {
+    this.interrupted = Boolean(this.motion);
+    this.halt();
+    this.hover = null;
   }
 
   halt() {
@@ -150,14 +135,14 @@ export class NetworkScene {
   }
 
   /** Go on with the movement once there is something to see; true while it lasts. */
-  frame(now) {
+  frame(passed) {
     if (!this.motion || !this.picture.made.twin.twin) return false;
-    const seconds = (now - (this.motion.start ??= now)) / 1000;
+    const seconds = (this.motion.seconds += passed);
     this.state.change({ alpha: twinAlphaAt(seconds) });
     this.runs.compute();
     if (seconds < TWIN_SECONDS) return true;
     this.motion = null;
-    this.unsaid = true;
+    this.unsaid = "all";
     return false;
   }
 
@@ -168,18 +153,18 @@ export class NetworkScene {
     if (mode === "twin") this.replay();
   }
 
-  change(patch) {
+  change(patch, how) {
     this.halt();
     this.state.change(patch);
     if (patch.query) this.hover = null;
-    this.unsaid = true;
+    this.unsaid = how === "key" ? "query" : "all";
     this.runs.compute();
     this.stage.tell();
     this.stage.redraw();
   }
 
-  ask(query) {
-    if (this.state.mode !== "twin") this.change({ query });
+  ask(query, how) {
+    if (this.state.mode !== "twin") this.change({ query }, how);
   }
 
   look(pixel) {
@@ -192,10 +177,11 @@ export class NetworkScene {
     try {
       const canvas = await promise;
       this.add(OWN, "your picture", canvas);
-      this.stage.note.textContent = canvas.note ?? "";
+      this.stage.clearNote();
+      if (canvas.note) this.stage.warn(canvas.note);
       this.change({ picture: OWN });
     } catch ({ message }) {
-      this.stage.note.textContent = message;
+      this.stage.warn(message);
     }
   }
 
@@ -216,7 +202,7 @@ export class NetworkScene {
       drop(false);
       const [file] = event.dataTransfer.files;
       if (file) this.take(pictureFromFile(file));
-      else this.stage.note.textContent = "That was not a file; drop a PNG, JPEG or WebP file.";
+      else this.stage.warn("That was not a file; drop a PNG, JPEG or WebP file.");
     });
     on(document, "paste", ({ clipboardData }) => clipboardData.files[0] && this.take(pictureFromFile(clipboardData.files[0])));
   }
@@ -237,8 +223,9 @@ export class NetworkScene {
     setText(this.sentence, this.runs.status[mode].failure ?? (this.ready ? this.resultSentence() : this.waitingSentence()));
     this.writeControls();
     if (this.unsaid && this.runs.done && !this.motion) {
-      this.unsaid = false;
-      stage.say(`${this.resultSentence()}${heads ? ` Query pixel ${pair(query)}.` : ""}`);
+      const looks = heads ? `Query pixel ${pair(query)}. ${looksSentence(heads, grid)}` : "";
+      stage.say(this.unsaid === "query" ? looks : `${this.resultSentence()} ${looks}`);
+      this.unsaid = "";
     }
   }
 
@@ -254,6 +241,7 @@ export class NetworkScene {
     if (canvas.width !== side || canvas.height !== side) Object.assign(canvas, { width: side, height: side });
     picture.size = [this.state.grid, this.state.grid];
     picture.pixel = this.state.query;
+    picture.offerPixels(this.state.mode !== "twin");
     canvas.getContext("2d").drawImage(this.square(side, Boolean(heads)), 0, 0);
     if (heads) drawClouds(canvas, heads, this.colors, query, this.state.grid);
     const keys = "Arrow keys move the query pixel, from which the heads look.";
@@ -324,11 +312,8 @@ export class NetworkScene {
     this.modes.forEach((button, n) => button.setAttribute("aria-pressed", String(Object.keys(MODES)[n] === mode)));
     this.alpha.node.hidden = mode !== "twin";
     this.layer.node.hidden = mode === "twin";
-    setText(this.alpha.value, sharpness(alpha));
-    this.alpha.input.value = twinPositionFor(alpha);
-    this.alpha.input.setAttribute("aria-valuetext", alpha >= EXACT ? "exact" : `alpha ${alpha.toPrecision(2)}`);
-    setText(this.layer.value, `${layer}`);
-    this.layer.input.value = layer;
+    this.alpha.showAlpha(alpha);
+    this.layer.show(layer, `${layer}`, `${layer} of ${this.state.layers}`);
     const names = Object.entries(this.pictures);
     if (this.select.value !== picture || this.select.options.length !== names.length)
       this.select.offer(

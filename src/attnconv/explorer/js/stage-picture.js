@@ -8,7 +8,7 @@ export class StagePicture {
     this.on = {};
     this.size = [1, 1];
     this.pixel = [0, 0]; // from which the arrow keys go on
-    this.canvas = element("canvas", { class: "stage-pixels", tabindex: 0, role: "application" });
+    this.canvas = element("canvas", { class: "stage-pixels" });
     this.sides = [0, 1].map((side) => element("span", { class: `stage-side stage-side-${side}`, "aria-hidden": "true" }));
     this.seam = element("div", {
       class: "stage-seam",
@@ -23,7 +23,7 @@ export class StagePicture {
     pointing(
       this.canvas,
       size,
-      () => this.pixel,
+      () => (this.canvas.hasAttribute("tabindex") ? this.pixel : null),
       (pixel, how) => {
         if (how !== "hover") this.pixel = pixel; // keys may come faster than frames
         this.on.point?.(pixel, how);
@@ -35,6 +35,13 @@ export class StagePicture {
     );
     this.canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.on.leave?.());
     this.followSeam();
+  }
+
+  /** Whether a pixel of the picture can be chosen; else it is only to be looked at. */
+  offerPixels(offered) {
+    this.canvas.setAttribute("role", offered ? "application" : "img");
+    if (offered) this.canvas.tabIndex = 0;
+    else this.canvas.removeAttribute("tabindex");
   }
 
   followSeam() {

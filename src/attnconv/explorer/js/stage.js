@@ -2,9 +2,10 @@
  *
  *  A scene is a class with a static `id`, `title` and the `names` of what a link may say, made with the stage when it is first
  *  shown. It has nodes for the places beside and below the picture, `side` and `below`, and for the `bar`; `enter()` takes the
- *  picture and the plane, `open(state)` takes a link's state as text by name and returns a sentence on what is wrong with it,
- *  `text()` gives that state back, `halt()` stops what moves, `frame(now)` goes on with it and is true while it lasts, `draw()`
- *  draws. It calls `stage.redraw()`, `stage.say(sentence)` for screen readers, and `stage.tell()` when its state has changed. */
+ *  picture and the plane, and goes on with what `leave()` stopped; `open(state)` takes a link's state as text by name and returns
+ *  a sentence on what is wrong with it, `text()` gives that state back; `frame(passed)` goes on with what moves, by the seconds
+ *  since the last frame, and is true while it lasts; `draw()` draws. It calls `stage.redraw()`, `stage.say(sentence)` for screen
+ *  readers, `stage.warn(message)` for all, and `stage.tell()` when its state has changed. */
 import { box, element } from "./dom.js";
 import { Plane } from "./stage-plane.js";
 import { StagePicture } from "./stage-picture.js";
@@ -14,6 +15,7 @@ import { DescentScene } from "./scene-descent.js";
 import { NetworkScene } from "./scene-network.js";
 
 export const SCENES = [HeadsScene, DescentScene, NetworkScene];
+const LONGEST_FRAME = 0.25; // seconds, at most, that a frame stands for: what was out of sight goes on where it was
 const SAID_SECONDS = 0.7; // a sentence is announced if none replaces it within this time
 
 export class Stage {
@@ -55,7 +57,7 @@ export class Stage {
     });
     this.side = box("stage-beside");
     this.below = box("stage-below");
-    this.note = element("p", { class: "stage-note", role: "status" });
+    this.note = element("p", { class: "stage-note" });
     const attributes = { class: "stage-set", id: "stage-set", role: "tabpanel" };
     this.set = element(
       "div",
@@ -71,15 +73,21 @@ export class Stage {
     this.said = element("p", { class: "stage-said", role: "status" });
     const above = this.data.scene ? [] : [list];
     this.root.replaceChildren(...above, this.set, this.bar, this.said);
-    this.root.addEventListener("pointerdown", () => (this.note.textContent = ""), { signal: this.life.signal });
+    const { signal } = this.life;
+    // in the capturing phase, before what is done puts another note there
+    for (const kind of ["pointerdown", "keydown", "change"])
+      this.root.addEventListener(kind, () => this.clearNote(), { signal, capture: true });
   }
 
   /** Show a scene, by number. */
   show(n) {
-    if (this.scene) this.scene.halt();
+    if (n === this.at) return;
+    this.scene?.leave();
+    this.clearNote();
     this.at = n;
     this.scene = this.scenes[n] ??= new SCENES[n](this);
     this.picture.on = {};
+    this.picture.offerPixels(true);
     this.plane.on = {};
     this.tabs.forEach((tab, other) => {
       tab.setAttribute("aria-selected", String(other === n));
@@ -108,8 +116,9 @@ export class Stage {
     const other = `This link says scene=${String(scene).slice(0, 40)}; expected ${SCENES.map(({ id }) => id).join(" or ")}.`,
       unknown =
         strange === undefined ? "" : `This link says ${strange.slice(0, 40)}=; expected ${names.join(", ")}. It is ignored.`;
-    this.note.textContent = known ? problem || unknown : `${other} The first one is shown.`;
-    this.state.problem = this.note.textContent;
+    this.state.problem = known ? problem || unknown : `${other} The first one is shown.`;
+    this.clearNote();
+    if (this.state.problem) this.warn(this.state.problem);
   }
 
   text() {
@@ -121,10 +130,23 @@ export class Stage {
     if (!this.data.scene) this.host.changed?.(this.text());
   }
 
-  /** Say a sentence to screen readers, once nothing has followed it for a moment. */
+  /** Say a sentence to screen readers, once nothing has followed it for a moment; before it, what was warned of meanwhile. */
   say(sentence) {
     clearTimeout(this.later);
-    this.later = setTimeout(() => (this.said.textContent = sentence), 1000 * SAID_SECONDS);
+    this.later = setTimeout(() => {
+      this.said.textContent = [this.warning, sentence].filter(Boolean).join(" ");
+      this.warning = "";
+    }, 1000 * SAID_SECONDS);
+  }
+
+  /** Put a note over the picture until the reader does something, and say it. */
+  warn(message) {
+    this.note.textContent = this.warning = message;
+    this.say("");
+  }
+
+  clearNote() {
+    this.note.textContent = "";
   }
 
   /** Where the picture and the plane are, in px of the beams' canvas. */
@@ -141,7 +163,10 @@ export class Stage {
   redraw() {
     this.waiting ??= requestAnimationFrame((now) => {
       this.waiting = null;
-      if (this.seen && this.scene.frame(now)) this.redraw(); // what moves waits until it is seen
+      const passed = Math.min(LONGEST_FRAME, (now - (this.last ?? now)) / 1000);
+      const moves = this.seen && this.scene.frame(passed); // what moves waits until it is seen
+      this.last = moves ? now : undefined;
+      if (moves) this.redraw();
       if (this.picture.box?.width) this.scene.draw();
     });
   }
@@ -149,7 +174,7 @@ export class Stage {
   close() {
     cancelAnimationFrame(this.waiting);
     clearTimeout(this.later);
-    this.scene?.halt();
+    this.scene?.leave();
     this.life.abort();
   }
 }

@@ -17,6 +17,15 @@ export function numbersOf(text, count) {
   return numbers.length === count && numbers.every(Number.isFinite) ? numbers : undefined;
 }
 
+/** Whether a text is a row of `count` numbers in a range. */
+export const within = (text, count, low, high) => Boolean(numbersOf(text, count)?.every((x) => x >= low && x <= high));
+
+/** What is wrong with a part of a link. */
+export const refuse = (name, given, expected) => `This link says ${name}=${given.slice(0, 40)}; expected ${expected}.`;
+
+/** What a button does that goes through numbered steps, of which one is shown. */
+export const stepText = (step, count) => `${step < count ? "Next" : "Again"} (${step}\u00a0of\u00a0${count})`;
+
 /** A number in four digits or fewer. */
 export function show(value) {
   if (value === 0 || !Number.isFinite(value)) return String(value).replace("-", "−");
