@@ -12,7 +12,6 @@ from attnconv import figures
 from attnconv.measures import scaling
 from attnconv.measures.scaling import (
     AXES,
-    CLEARLY_BETTER,
     JUDGEMENT,
     PREDICTION,
     RATES,
@@ -29,6 +28,7 @@ from attnconv.measures.scaling import (
     pooled_deviation,
     predict,
     predictions,
+    rate_exponent,
     store_predictions,
     stored_predictions,
     towards,
@@ -176,17 +176,6 @@ def test_a_prediction_is_judged_by_the_mean_error(accuracies, verdict):
     prediction = Prediction(0.06, 0.05, 0.07, "small-double", 0.1, 0.1)
     assert judge_prediction(prediction, accuracies) == verdict
     assert judge_prediction(prediction, (0.96,)) == judge_prediction(prediction, (0.92,)) == "wrong"
-
-
-def rate_exponent(held_out: dict[float, float], relative_width: float) -> float:
-    """Return the exponent p of `RATE_RULE` at one end of the range of widths.
-
-    `held_out` gives the held-out accuracy for each multiple of the small tier's learning rate.
-    """
-    best = max(held_out, key=lambda multiple: held_out[multiple])
-    if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
-        return 0.0
-    return float(np.log(best) / np.log(relative_width))
 
 
 @pytest.mark.parametrize(("end", "width"), [("third", 0.3), ("double", 2.0)])

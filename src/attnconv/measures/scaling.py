@@ -371,3 +371,14 @@ RATE_RULE = (
     " used at that end."
 )
 CLEARLY_BETTER = 0.03
+
+
+def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
+    """Return the exponent p of `RATE_RULE` at one end of the range of widths.
+
+    `held_out` gives the held-out accuracy for each multiple of the small tier's learning rate.
+    """
+    best = max(held_out, key=lambda multiple: held_out[multiple])
+    if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
+        return 0.0
+    return float(np.log(best) / np.log(relative_width))
