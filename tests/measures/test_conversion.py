@@ -97,6 +97,13 @@ def test_another_class_is_counted(cnn, noise, tmp_path, monkeypatch):
         assert ours.same_class < found.test_images and ours.largest_gap > 0.1
 
 
+def test_a_model_without_convolutions_is_refused(noise, tmp_path):
+    model = build_model("sa-quadratic", num_layers=1, hidden=8)
+    with pytest.raises(ValueError, match="has no convolutions; expected a CNN"):
+        compare(model.eval(), tmp_path, noise)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("alpha", [1.0, 30.0])
 @pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2}, {"groups": 2, "bias": False}])
 def test_a_softmax_at_every_query_is_the_layer(alpha, options, monkeypatch):

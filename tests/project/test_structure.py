@@ -34,7 +34,8 @@ ORDER = (
 NAMES = ("__init__", "__main__")
 # Features added after commit 4720673, whose size the bar on the whole package was set for.
 ADDED_SINCE = {
-    *("layers/state_dict.py", "layers/convert_back.py", "measures/deployment.py"),
+    *("layers/state_dict.py", "layers/convert_back.py", "layers/mode.py"),
+    "measures/deployment.py",
     "models/vit.py",
     *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
     *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
@@ -64,6 +65,7 @@ ADDED_IN_SHARED_FILES = sum(
         "the middle square of a picture, for these and for scene 3": 7,
         "Results: the commands of missing runs": 2,
         "the command line refuses stray arguments": 8,
+        "unusable folders, sizes, checkpoints and models are refused before training": 30,
     }.values()
 )
 # The same for theory, layers and models, which have a bar of their own.

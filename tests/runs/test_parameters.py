@@ -64,6 +64,13 @@ def test_parameters_from_a_command_line():
     assert RunParameters.from_texts(texts) == expected
     with pytest.raises(ValueError, match="epochs = 'two'"):
         RunParameters.from_texts({"epochs": "two"})
+    folders = {"runs": "2024", "checkpoints": "1e3"}
+    assert RunParameters.from_texts(folders) == RunParameters(**folders)
+
+
+def test_pooling_divides_the_image():
+    with pytest.raises(ValueError, match=r"pooling = 3: expected a divisor of 8, .* of digits"):
+        RunParameters.check({"pooling": 3})
 
 
 def test_recipes_are_the_papers_and_the_published_codes():

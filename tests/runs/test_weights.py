@@ -1,5 +1,7 @@
 """The transform that a trained network comes with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from PIL import Image
 
 from attnconv.data import Normaliser
 from attnconv.data.cifar10 import CIFAR10_NORMALISATION
-from attnconv.runs.weights import load_model, picture_transform
+from attnconv.runs.weights import load_model, model_of, picture_transform
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 
@@ -36,3 +38,11 @@ def test_a_loaded_model_has_it_and_nothing_more_to_save():
     model = load_model("sa-quadratic")
     assert model(model.transform(PICTURE).unsqueeze(0)).shape == (1, 10)
     assert not [name for name, _ in model.named_modules() if "transform" in name]
+
+
+def test_the_weights_of_an_unfinished_run_are_refused():
+    """Weights from an earlier run remain in the folder while the run is repeated."""
+    record = load_model("cnn").record
+    running = replace(record, info=record.info.model_copy(update={"status": "running"}))
+    with pytest.raises(FileNotFoundError, match=r"is not finished \(status: running\)"):
+        model_of(running)

@@ -15,10 +15,12 @@ from torch import nn
 from attnconv import load_dataset
 from attnconv.__main__ import main
 from attnconv.data import CIFAR10_FINGERPRINT, Batches
+from attnconv.measures.accuracy import logits_by_batch
 from attnconv.measures.heads import content_probabilities, query_pixels, score_parts
 from attnconv.models import MODELS
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.runs.record import LARGEST_RECORD, load_run
+from attnconv.store import write_tensors
 from attnconv.training.checkpoint import Checkpoints
 from attnconv.training.loop import Training, lay_out_as_parameters, train
 from attnconv.training.machine import Interrupted
@@ -223,6 +225,33 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path, capsys):
     assert "resumed at epoch 3 of 4" in capsys.readouterr().out and results(again) == results(whole)
 
 
+def test_without_an_intact_checkpoint_the_run_starts_again(tmp_path, capsys):
+    parameters = small(tmp_path)
+    first = train(parameters, DIGITS)
+    (first.record.folder / "run.json").unlink()
+    newest, oldest = Checkpoints(parameters.checkpoint_folder).paths()
+    newest.write_bytes(b"damaged")
+    write_tensors(oldest, {"a.b": torch.zeros(1)}, {"parameters": {}})
+    with pytest.warns(UserWarning) as warned:
+        again = train(parameters, DIGITS)
+    messages = [str(warning.message) for warning in warned]
+    assert "is damaged" in messages[0] and "using the previous checkpoint instead" in messages[0]
+    assert "is not a checkpoint of this version: KeyError('heads')" in messages[1]
+    assert messages[1].endswith("; there is no earlier checkpoint")
+    assert "resumed" not in capsys.readouterr().out and results(again) == results(first)
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_training(tmp_path, monkeypatch, capsys):
+    parameters = small(tmp_path)
+    parameters.record_folder.parent.mkdir()
+    parameters.record_folder.symlink_to("/proc/self/attr")  # refuses new files, even from root
+    monkeypatch.setattr(Training, "train_step", lambda *_: pytest.fail("trained"))
+    assert main(list(map(str, as_words(parameters)))) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "Traceback" not in error
+    assert not list(parameters.checkpoint_folder.glob("step-*"))
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
     real = nn.functional.cross_entropy
     calls = iter(range(100))
@@ -412,6 +441,26 @@ def test_evaluate_counts():
     right, wrong = -math.log(math.e / (math.e + 2)), -math.log(1 / (math.e + 2))
     assert accuracy == 210 / 250 and loss == pytest.approx((210 * right + 40 * wrong) / 250)
     assert model.training
+
+
+def test_evaluation_keeps_the_mode_of_each_module():
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no")
+
+    images, labels = torch.zeros(250, 1, 8, 8, dtype=torch.uint8), torch.zeros(250).long()
+    batches = Batches(DIGITS, images, labels)
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 10))
+    model[1].eval()  # frozen
+    before = [module.training for module in model.modules()]
+    evaluate(model, batches)
+    assert [module.training for module in model.modules()] == before
+    next(logits_by_batch(model, batches))  # leaves the loop early
+    assert [module.training for module in model.modules()] == before
+    broken = nn.Sequential(model, Failing())
+    with pytest.raises(RuntimeError):
+        evaluate(broken, batches)
+    assert [module.training for module in broken.modules()] == [True, *before, True]
 
 
 def test_compiled_training_is_the_same_training(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Batches
+from ..layers.mode import evaluation_mode
 from ..runs.record import RunRecord
 
 
@@ -25,16 +26,15 @@ def logits_by_batch(
     The logits are float32. `index` selects the images (by default, all of them), and `mirrored`
     replaces them with their mirror images. At the end, the model is returned to its original mode.
     """
-    training, device = model.training, batches.labels.device
-    model.eval()
+    device = batches.labels.device
     index = torch.arange(len(batches), device=device) if index is None else index
-    for part in index.split(500 if device.type == "cuda" else 100):
-        images, labels = batches.plain(part)
-        torch.compiler.cudagraph_mark_step_begin()
-        with autocast():
-            logits = model(images.flip(3) if mirrored else images).float()
-        yield logits, labels
-    model.train(training)
+    with evaluation_mode(model):
+        for part in index.split(500 if device.type == "cuda" else 100):
+            images, labels = batches.plain(part)
+            torch.compiler.cudagraph_mark_step_begin()
+            with autocast():
+                logits = model(images.flip(3) if mirrored else images).float()
+            yield logits, labels
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,12 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     """Compare a trained CNN with its conversion to attention on the test images of a data set.
 
     The model must be in evaluation mode. The result is also written to `folder`, which contains the
-    CNN's run record.
+    CNN's run record. Raises ValueError if the model has no convolutions.
     """
-    recast = convert_network(model)
     convolution = nn.modules.conv._ConvNd
+    if not any(isinstance(module, convolution) for module in model.modules()):
+        raise ValueError(f"the model of {folder.name} has no convolutions; expected a CNN")
+    recast = convert_network(model)
     images = Batches(dataset, dataset.test_images, dataset.test_labels)
     cnn, cnn_logits = _answers(model, images)
     found = Conversion(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..layers.attention import ContentAttention, attention_probabilities
+from ..layers.mode import evaluation_mode
 from ..models.networks import SelfAttentionNet
 from ..runs.history import ContentMaps, ScoreParts
 from ..runs.record import RunRecord
@@ -222,15 +223,13 @@ def content_maps(
     The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
     image to the images whose scores are stored individually.
     """
-    training = model.training
-    model.eval()
     maps, shifts = torch.zeros(()), torch.zeros(())
-    for batch in images.split(batch_size):
-        by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
-        maps = maps + torch.stack([summary[0] for summary in by_layer])
-        shifts = shifts + torch.stack([summary[1] for summary in by_layer])
-    scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
-    model.train(training)
+    with evaluation_mode(model):
+        for batch in images.split(batch_size):
+            by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
+            maps = maps + torch.stack([summary[0] for summary in by_layer])
+            shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+        scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
     queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
     return ContentMaps(queries, mean_maps, (shifts / len(images)).cpu(), scores)
 

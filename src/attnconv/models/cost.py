@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..layers.attention import ContentAttention, PositionAttention
 from ..layers.conv import ConvAsAttention
+from ..layers.mode import evaluation_mode
 from ..theory.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
 
 COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention, ConvAsAttention)
@@ -54,14 +55,11 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
             flops["attention"] += 2 * _products_of_converted(module, inputs[0], output)
 
     hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, COUNTED)]
-    channels, modes = getattr(model, "in_channels", 3), [(m, m.training) for m in model.modules()]
-    model.eval()
+    image = weight.new_zeros(1, getattr(model, "in_channels", 3), image_size, image_size)
     try:
-        with FlopCounterMode(display=False) as counter:
-            model(weight.new_zeros(1, channels, image_size, image_size))
+        with evaluation_mode(model), FlopCounterMode(display=False) as counter:
+            model(image)
     finally:
-        for module, training in modes:  # parts of a model may be frozen in evaluation mode
-            module.training = training
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())

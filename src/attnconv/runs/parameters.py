@@ -87,8 +87,13 @@ class Parameters(BaseModel):
         """Return the parameters given as text on the command line.
 
         As in papermill, a value is read as a number, True, False or None if possible, else as text.
+        The values of names and folders remain text.
         """
-        return cls.check({name: _from_text(text) for name, text in texts.items()})
+        fields = cls.model_fields
+        names = {name for name in fields if fields[name].annotation is str}
+        return cls.check(
+            {name: text if name in names else _from_text(text) for name, text in texts.items()}
+        )
 
     @classmethod
     def _message(cls, error: ValidationError) -> str:
@@ -291,6 +296,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
             raise ValueError(
                 f"model = {self.model!r}: expected images of at least {SmallCNN.SMALLEST} pixels a"
                 f" side, those of {self.dataset} have {size}; use --dataset cifar10"
+            )
+        if size % self.pooling:
+            raise ValueError(
+                f"pooling = {self.pooling}: expected a divisor of {size}, the number of pixels per"
+                f" side of the images of {self.dataset}"
             )
         both = f"model = {self.model!r}, tier = {self.tier!r}: expected"
         if spec.start and self.tier != "small-free":

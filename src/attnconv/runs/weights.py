@@ -78,8 +78,8 @@ def load_model(
     order. Its `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares
     the images of the data set. The weights are stored with the record. `runs` is the folder of the
     records, by default the repository's data/runs. Raises ValueError for an unknown model or tier,
-    FileNotFoundError if there is no such run or its weights are not stored, and DamagedFile if the
-    record or the weights are damaged.
+    FileNotFoundError if there is no such run, it is not finished or its weights are not stored, and
+    DamagedFile if the record or the weights are damaged.
     """
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
@@ -90,9 +90,15 @@ def load_model(
 def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
     """Return a record's trained model, with weights from a file in its folder; see `load_model`.
 
-    Raises FileNotFoundError if there is no such file, and DamagedFile if it cannot be used.
+    Raises FileNotFoundError if there is no such file or the run is not finished, and DamagedFile if
+    the file cannot be used.
     """
     path = record.folder / file
+    if record.info.status != "finished":  # the file would be left from an earlier run
+        raise FileNotFoundError(
+            f"{record.name} is not finished (status: {record.info.status}); its weights are stored"
+            " at the end of training"
+        )
     if not path.exists():
         raise FileNotFoundError(
             f"the weights of {record.name} are not stored ({file} is missing in"

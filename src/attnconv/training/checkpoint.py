@@ -58,8 +58,17 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
-        """Read a checkpoint file; raise DamagedFile if its content is not what was written."""
+        """Read a checkpoint file; raise DamagedFile if it is damaged or not a checkpoint."""
         tensors, metadata = read_tensors(path)
+        try:
+            return cls._from_file(tensors, metadata, path)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} is not a checkpoint of this version: {error!r}") from None
+
+    @classmethod
+    def _from_file(
+        cls, tensors: dict[str, Tensor], metadata: dict[str, Any], path: Path
+    ) -> "Checkpoint":
         parts = by_prefix(tensors)
         snapshots = by_prefix(parts.get("snapshot", {}))
         optimizer = by_prefix(parts.get("optimizer", {}))
@@ -83,11 +92,14 @@ class Checkpoints:
 
     def read(self) -> Checkpoint | None:
         """Return the newest intact checkpoint, or None if none exists; warn about damaged ones."""
-        for path in self.paths():
+        paths = self.paths()
+        for path in paths:
             try:
                 return Checkpoint.read(path)
             except (DamagedFile, OSError) as error:
-                warnings.warn(f"{error}; using the previous checkpoint instead", stacklevel=2)
+                instead = "using the previous checkpoint instead"
+                instead = "there is no earlier checkpoint" if path == paths[-1] else instead
+                warnings.warn(f"{error}; {instead}", stacklevel=2)
         return None
 
     def write(self, steps: int, checkpoint: Checkpoint) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
+from ..layers.mode import evaluation_mode
 
 SUPPORTED = (
     "expected timm self-attention whose softmax passes through `attn_drop` as (images or"
@@ -74,18 +75,15 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 def for_reading(model: nn.Module) -> Iterator[None]:
     """Put a model in evaluation mode with attention that forms whole maps, then restore it."""
     modules: list[Any] = list(model.modules())
-    training = [module.training for module in modules]
     fused = [module for module in modules if getattr(module, "fused_attn", False)]
     try:
-        model.eval()
         for module in fused:
             module.fused_attn = False
-        yield
+        with evaluation_mode(model):
+            yield
     finally:
         for module in fused:
             module.fused_attn = True
-        for module, mode in zip(modules, training, strict=True):
-            module.training = mode
 
 
 def _hooks(
