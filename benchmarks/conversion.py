@@ -22,11 +22,12 @@ from attnconv.checks import largest_gap
 from attnconv.measures.cost import added_memory, seconds
 from attnconv.runs.record import provenance
 
-CASES = {  # network, batch size and pixels a side
-    "ResNet18, one image": ("resnet18", 1, 224),
-    "ResNet18, a batch of small images": ("resnet18", 16, 64),
-    "ResNet50, one image": ("resnet50", 1, 224),
-    "MobileNetV3-Small, one image": ("mobilenet_v3_small", 1, 224),
+CASES = {  # network, batch size, pixels a side and memory format
+    "ResNet18, one image": ("resnet18", 1, 224, torch.contiguous_format),
+    "ResNet18, a batch of small images": ("resnet18", 16, 64, torch.contiguous_format),
+    "ResNet50, one image": ("resnet50", 1, 224, torch.contiguous_format),
+    "ResNet50, one channels-last image": ("resnet50", 1, 224, torch.channels_last),
+    "MobileNetV3-Small, one image": ("mobilenet_v3_small", 1, 224, torch.contiguous_format),
 }
 
 
@@ -35,12 +36,12 @@ def step(network, images):
     network(images).square().mean().backward()
 
 
-def measure(name, batch, side, repeats):
+def measure(name, batch, side, memory_format, repeats):
     """Return the numbers of one case; times are medians over `repeats` turns."""
     torch.manual_seed(0)
-    cnn = getattr(torchvision.models, name)().eval()
+    cnn = getattr(torchvision.models, name)().eval().to(memory_format=memory_format)
     pair = {"convolution": cnn, "attention": convert_network(cnn)}
-    images = torch.randn(batch, 3, side, side)
+    images = torch.randn(batch, 3, side, side).contiguous(memory_format=memory_format)
     with torch.no_grad():
         gap = largest_gap(pair["attention"](images), pair["convolution"](images))
     trained = {way: copy.deepcopy(network).train() for way, network in pair.items()}

@@ -79,6 +79,7 @@ def any_convolution(case):
         theirs, layer = conv(x), conv_to_attention(conv)
         ours = layer(x)
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert ours.is_contiguous()
         others = [by_axes(layer, x, way) for way in WAYS]
         # some processors' half-precision convolutions are wrong for some shapes, so the same
         # weights in float64 are the reference
@@ -262,6 +263,34 @@ def test_scripted_models_are_refused():
             convert_network(nn.Sequential(nn.ReLU(), scripted))
         with pytest.raises(TypeError, match=r"cannot convert the model .* is scripted; convert it"):
             convert_network(scripted)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("alpha", [None, 2.0])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_output_has_the_memory_format_of_the_convolutions(batch, alpha, bias):
+    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, bias=bias)
+    layer, x = conv_to_attention(conv, alpha), torch.randn(batch, 4, 9, 7)
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        image = x.contiguous(memory_format=memory_format).requires_grad_()
+        outputs = conv(image), layer(image), *(by_axes(layer, image, way) for way in WAYS)
+        assert all(output.is_contiguous(memory_format=memory_format) for output in outputs)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_networks_that_view_their_features_can_be_converted(batch):
+    class Network(nn.Module):
+        """A convolution, a pooling, and a classifier of features flattened with `view`."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.classifier = nn.Conv2d(3, 6, 5), nn.Linear(6 * 14 * 14, 10)
+
+        def forward(self, x):
+            return self.classifier(F.max_pool2d(self.conv(x), 2).view(-1, 6 * 14 * 14))
+
+    network, x = Network(), torch.randn(batch, 3, 32, 32)
+    assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
 
 
 def test_an_empty_batch_stays_empty():

@@ -110,12 +110,13 @@ class ConvAsAttention(nn.Module):
         self._check(x)
         if x.ndim == len(self.kernel_size) + 1:
             return self.forward(x.unsqueeze(0)).squeeze(0)
+        layout = _memory_format(x)
         x = pad_image(x, self.padding, self.padding_mode)
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
-        if self.bias is None:
-            return x
-        return x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+        if self.bias is not None:
+            x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+        return x.contiguous(memory_format=layout)
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads as shifts of one head on padded images of the given sizes, or None.
@@ -188,6 +189,13 @@ class ConvAsAttention(nn.Module):
                     f"axis {axis} has {padded} pixels with padding, expected at least the dilated"
                     f" kernel's {extent}"
                 )
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    """Return the memory format in which torch's convolution would return its output."""
+    last = torch.channels_last
+    channels_last = x.ndim == 4 and x.is_contiguous(memory_format=last) and not x.is_contiguous()
+    return last if channels_last else torch.contiguous_format
 
 
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
