@@ -30,14 +30,14 @@ from .windows import Tile, best_tiles, in_tiles, support_of_factors
 class ConvAsAttention(nn.Module):
     """A convolution computed by self-attention with the quadratic encoding. Theorem 1.
 
-    Input and output are `(B, C, ...)`. Head h attends to the pixel at the shift Delta^(h) of the
-    kernel and applies the matrix W^(h) of that shift. The paper's constructions cover every
-    hyper-parameter of torch's convolutions: the image is padded first and the border queries are
-    cropped (padding), only every s-th query is kept (stride), the shifts are spread out (dilation),
-    and W^(h) is block diagonal (groups). The softmax is taken along one axis at a time, which is
-    exact for this encoding. Heads with a common alpha and integer centres are shifts of one
-    another, so the image is averaged only once. If the heads are one-hot in the dtype, the image is
-    shifted without averaging. Products with zero probabilities are skipped.
+    Input and output are `(B, C, ...)`, in the same memory format. Head h attends to the pixel at
+    the shift Delta^(h) of the kernel and applies the matrix W^(h) of that shift. The paper's
+    constructions cover every hyper-parameter of torch's convolutions: the image is padded first and
+    the border queries are cropped (padding), only every s-th query is kept (stride), the shifts are
+    spread out (dilation), and W^(h) is block diagonal (groups). The softmax is taken along one axis
+    at a time, which is exact for this encoding. Heads with a common alpha and integer centres are
+    shifts of one another, so the image is averaged only once. If the heads are one-hot in the
+    dtype, the image is shifted without averaging. Products with zero probabilities are skipped.
 
     `encoding` contains the centres and alpha, which are not trained unless
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
