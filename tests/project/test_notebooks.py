@@ -51,7 +51,7 @@ def test_chapter_conventions(path):
     for part in (
         "**Question.**",
         "**What was shown.**",
-        "**Where to read the paper with care.**",
+        "**Caveats about the paper.**",
         ":::{exercise}",
         ":::{solution}",
     ):

@@ -14,7 +14,8 @@ from filelock import FileLock
 from helpers import HTML, ROOT
 from pypdf import PdfReader
 
-pytestmark = pytest.mark.slow
+# one process prints the book while the other goes on with other tests
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pdf")]
 PDF = ROOT / "_build" / "pdf" / "attnconv.pdf"
 SOURCES = [HTML / "index.html", *(ROOT / "workflow").glob("print*")]
 BLANK = str.maketrans("", "", " \n\xa0\t")

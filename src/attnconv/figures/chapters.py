@@ -52,7 +52,7 @@ def head_locality(record: RunRecord) -> Figure:
     """
     layers = heads_of(record)
     values = {
-        "mass at the best shift": [heads.mass for heads in layers],
+        "mass at the best offset": [heads.mass for heads in layers],
         "effective pixels, exp(entropy)": [heads.entropy.exp() for heads in layers],
     }
     if layers[0].centers is not None:
@@ -91,7 +91,7 @@ def exactness(record: RunRecord) -> Figure:
     for number, (name, offset) in enumerate(places.items()):
         lost = lost_mass(alphas, offset)
         upper.plot(alphas, lost, DASHES[number], color=head_color(number), label=name)
-    upper.set(ylabel="1 - mass at the best shift", yscale="log", xscale="log", ylim=(1e-16, 2))
+    upper.set(ylabel="1 - mass at the best offset", yscale="log", xscale="log", ylim=(1e-16, 2))
     upper.legend(fontsize=8, title="centre", title_fontsize=8)
     for layer, alpha in enumerate(trained, start=1):
         for head, value in enumerate(alpha.clamp(0.01, 100).tolist()):

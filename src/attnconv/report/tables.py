@@ -356,7 +356,7 @@ def lemma_1_table(record: RunRecord) -> Table:
             "heads with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "kernel shifts with mass ≥ 0.5 (of 9)": str(heads.shifts_with_mass(3)),
+            "kernel positions covered (of 9)": str(heads.shifts_with_mass(3)),
         }
         if heads.centers is not None:
             row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"
@@ -365,8 +365,8 @@ def lemma_1_table(record: RunRecord) -> Table:
         rows.append(row)
     caption = (
         "How closely each layer meets the conditions of Lemmas 1 and 3. Mass is a head's"
-        " probability at its best shift (among shifts of up to half the image), averaged over the"
-        " queries for which this shift stays inside the image. A shift of the 3 × 3 kernel counts"
+        " probability at its best offset (among offsets of up to half the image), averaged over the"
+        " queries for which this offset stays inside the image. A kernel position is covered if"
         " if some head has at least half of its mass there. The effective pixels are those of the"
         " middle query's map or, with content, of its mean over 100 test images, which is blurred."
         f" The residual covers queries whose kernel lies inside the image. Source: {record.source}."

@@ -145,7 +145,7 @@ def freed_table(records: Records) -> Table:
         }
         rows.append(row)
     caption = (
-        "How the heads of a trained CNN move once they are freed (chapter 15). Source: the rules in"
+        "How freed heads move, and what this does to accuracy (chapter 15). Source: the rules in"
         " report/moving_heads.py and the run records in data/runs."
     )
     folded = f"All {len(rows)} questions, with answers, results, rules and samples"
