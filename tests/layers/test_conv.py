@@ -293,6 +293,38 @@ def test_networks_that_view_their_features_can_be_converted(batch):
     assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
 
 
+@pytest.mark.parametrize("alpha", [None, 2.0])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_function_transforms(alpha, groups):
+    """`torch.func` gives the derivatives of equation (4), whose attention is along the axes."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=groups).double()
+    layer, x = conv_to_attention(conv, alpha), torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    weight = layer.weight.detach()
+
+    def loss(weight, x):
+        return torch.func.functional_call(layer, {"weight": weight}, x).pow(3).sum()
+
+    def expected(transform, *inputs):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(layer), "shifts", lambda self, sizes: None)
+            return transform(*inputs)
+
+    for_each_image = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    several = torch.stack([weight, 2 * weight])
+    for transform, inputs in (
+        (torch.func.grad(loss, argnums=(0, 1)), (weight, x)),
+        (for_each_image, (weight, x)),
+        (torch.func.vmap(loss, in_dims=(0, None)), (several, x)),
+        (torch.func.hessian(loss), (weight, x[:1])),
+        (torch.func.jacfwd(loss, argnums=(0, 1)), (weight, x)),
+    ):
+        found, reference = transform(*inputs), expected(transform, *inputs)
+        for ours, theirs in zip(found, reference, strict=True):
+            assert largest_gap(ours, theirs) < 1e-12
+    assert largest_gap(layer(x), expected(layer, x)) < 1e-12  # no state of a transform is left
+
+
 def test_an_empty_batch_stays_empty():
     assert conv_to_attention(nn.Conv2d(3, 4, 3, padding=1))(torch.zeros(0, 3, 8, 8)).shape == (
         0,

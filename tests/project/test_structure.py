@@ -76,6 +76,7 @@ ADDED_IN_CORE = sum(
         "the cost of converted networks": 12,
         "conversion refuses patched forward methods; soft heads after inference mode": 4,
         "converted layers return the memory format of the convolution": 5,
+        "torch.func transforms of converted layers": 30,
     }.values()
 )
 

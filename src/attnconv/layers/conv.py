@@ -193,9 +193,8 @@ class ConvAsAttention(nn.Module):
 
 def _memory_format(x: Tensor) -> torch.memory_format:
     """Return the memory format in which torch's convolution would return its output."""
-    last = torch.channels_last
-    channels_last = x.ndim == 4 and x.is_contiguous(memory_format=last) and not x.is_contiguous()
-    return last if channels_last else torch.contiguous_format
+    channels_last = x.ndim == 4 and x.movedim(1, -1).is_contiguous() and not x.is_contiguous()
+    return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:

@@ -17,7 +17,7 @@ from ..theory.encodings import QuadraticEncoding, softmax_without_tails, tail_cu
 from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
 from ..theory.theorem1 import hard_alpha
-from .windows import banded_matmul
+from .windows import banded_matmul, one_by_one
 
 CHANNELS = 64  # smaller matrix products are inefficient
 
@@ -104,10 +104,28 @@ class _AddShifted(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, images, matrices, corners, queries, stride):
-        ctx.save_for_backward(images, matrices)
-        ctx.corners, ctx.stride = corners, stride
+    def forward(images, matrices, corners, queries, stride):
         return _sum_of_products(_shifted(images, corners, queries, stride), matrices)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        images, matrices, ctx.corners, ctx.queries, ctx.stride = inputs
+        ctx.save_for_backward(images, matrices)
+        ctx.save_for_forward(images, matrices)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        (images, matrices), (of_images, of_matrices) = ctx.saved_tensors, tangents[:2]
+        terms = ((of_images, matrices), (images, of_matrices))
+        how = ctx.corners, ctx.queries, ctx.stride
+        return sum(add_shifted(X, W, *how) for X, W in terms if X is not None and W is not None)
+
+    @staticmethod
+    def vmap(info, in_dims, *inputs):
+        def add(images: Tensor, matrices: Tensor) -> Tensor:
+            return add_shifted(images, matrices, *inputs[2:])
+
+        return one_by_one(add, info, in_dims[:2], *inputs[:2])
 
     @staticmethod
     def backward(ctx, *gradients):

@@ -7,7 +7,7 @@ Letters: N_h heads, H x W pixels, Q queries, K keys, B batch, D channels.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -115,6 +115,17 @@ def in_tiles(
     return torch.cat(strips)
 
 
+def one_by_one(
+    function: Callable[..., Tensor], info: Any, in_dims: Sequence[int | None], *inputs: Tensor
+) -> tuple[Tensor, int]:
+    """Return `function` of each of the tensors that `torch.func.vmap` has batched, and axis 0."""
+    along = [
+        [X] * info.batch_size if dim is None else X.unbind(dim)
+        for X, dim in zip(inputs, in_dims, strict=True)
+    ]
+    return torch.stack([function(*each) for each in zip(*along, strict=True)]), 0
+
+
 def banded_matmul(
     probabilities: Float[Tensor, "Q K"], X: Float[Tensor, "N K D"]
 ) -> Float[Tensor, "N Q D"]:
@@ -129,10 +140,22 @@ class _BandedMatmul(torch.autograd.Function):
     """A tiled product and its gradient (autograd would allocate a full X for each tile)."""
 
     @staticmethod
-    def forward(ctx, probabilities, X):
-        ctx.save_for_backward(probabilities)
+    def forward(probabilities, X):
         tiles = tiles_of(probabilities != 0, max(SIDES))
         return torch.cat([probabilities[tile] @ X[:, tile.keys] for tile in tiles], dim=1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        return banded_matmul(ctx.saved_tensors[0], tangents[1])
+
+    @staticmethod
+    def vmap(info, in_dims, *inputs):
+        return one_by_one(banded_matmul, info, in_dims, *inputs)
 
     @staticmethod
     def backward(ctx, *gradients):
