@@ -45,6 +45,13 @@ def write_file(path: Path, content: bytes) -> None:
         raise
 
 
+def expect_writable(folder: Path) -> None:
+    """Raise OSError if no file can be written to a folder, which need not exist yet."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise OSError(f"cannot write to {folder}: expected {existing} to be a writable folder")
+
+
 def remove_temporary(folder: Path) -> None:
     """Remove the temporary files left in a folder by processes that were killed while writing."""
     for path in folder.glob(".*.tmp"):

@@ -1,6 +1,7 @@
 """Theorem 1 against torch's convolutions, over everything they can be."""
 
 import copy
+import pickle
 from itertools import pairwise
 
 import pytest
@@ -17,7 +18,9 @@ from attnconv import (
     attention_probabilities,
     build_model,
     conv_to_attention,
+    convert_back,
     convert_network,
+    cost_of,
 )
 from attnconv.checks import largest_gap
 from attnconv.layers.shifts import is_one_hot
@@ -213,6 +216,7 @@ class Customised(nn.Conv2d):
         (nn.Linear(2, 2), "not a 1D or 2D"),
         (Customised(1, 1, 1), "its forward is not that of a plain convolution"),
         (whole_numbered(), "int8"),
+        (nn.Conv2d(1, 1, 1, device="meta"), "meta device"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
@@ -265,16 +269,72 @@ def test_scripted_models_are_refused():
             convert_network(scripted)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+LAST = torch.channels_last
+
+
 @pytest.mark.parametrize("alpha", [None, 2.0])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_output_has_the_memory_format_of_the_convolutions(batch, alpha, bias):
-    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, bias=bias)
-    layer, x = conv_to_attention(conv, alpha), torch.randn(batch, 4, 9, 7)
-    for memory_format in (torch.contiguous_format, torch.channels_last):
-        image = x.contiguous(memory_format=memory_format).requires_grad_()
-        outputs = conv(image), layer(image), *(by_axes(layer, image, way) for way in WAYS)
-        assert all(output.is_contiguous(memory_format=memory_format) for output in outputs)
+@pytest.mark.parametrize(
+    ("options", "x"),
+    [
+        ({}, torch.randn(1, 4, 9, 7)),
+        ({}, torch.randn(3, 4, 9, 7)),
+        ({}, torch.randn(1, 4, 9, 7).to(memory_format=LAST)),
+        ({}, torch.randn(3, 4, 9, 7).to(memory_format=LAST)),
+        ({}, torch.randn(3, 4, 11, 9).to(memory_format=LAST)[:, :, 2:, 2:]),
+        ({}, torch.randn(9, 7, 4).permute(2, 0, 1)),  # a picture, rows first
+        ({"padding_mode": "circular"}, torch.randn(3, 4, 9, 7).to(memory_format=LAST)),
+        ({"in_channels": 1}, torch.randn(3, 1, 9, 7).to(memory_format=LAST)),
+        ({"kernel_size": 1, "padding": 0}, torch.randn(1, 4, 1, 1)),
+    ],
+)
+def test_the_output_has_the_strides_of_the_convolutions(options, x, bias, alpha):
+    usual = {"in_channels": 4, "out_channels": 6, "kernel_size": 3, "stride": 2, "padding": 1}
+    conv = nn.Conv2d(**usual | options, bias=bias)
+    layer, x = conv_to_attention(conv, alpha), x.requires_grad_()
+    outputs = layer(x), *(by_axes(layer, x, way) for way in WAYS)
+    assert {output.stride() for output in outputs} == {conv(x).stride()}
+
+
+def test_a_channels_last_network_stays_so():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 5, 1))
+    network, x = network.to(memory_format=LAST), torch.randn(1, 3, 9, 9)
+    assert convert_network(network)(x).stride() == network(x).stride()
+
+
+def test_the_cache_of_a_used_layer_is_not_saved():
+    layer = conv_to_attention(nn.Conv1d(1, 1, 9, padding=4), 2.0)
+    before = len(pickle.dumps(layer))
+    layer(torch.zeros(1, 1, 1000))
+    assert layer._known and len(pickle.dumps(layer)) == before
+    assert copy.deepcopy(layer)._known is None
+
+
+def test_a_layer_is_called_with_the_names_of_a_convolution():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            return self.conv(input=x)
+
+    network, x = Network(), torch.randn(2, 3, 8, 8)
+    soft = convert_network(network, alpha=2.0)
+    assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
+    assert largest_gap(convert_back(soft, 8, 8)(x), soft(x)) < 1e-5
+    assert cost_of(soft, 8).flops_paper == cost_of(network, 8).flops_paper
+
+
+def test_a_convolution_compiled_by_itself_is_refused():
+    """Its wrapper would call the convolution that it has compiled, not its replacement."""
+    conv = torch.compile(nn.Conv2d(1, 1, 1), backend="eager")
+    for network in (conv, nn.Sequential(conv)):
+        with pytest.raises(TypeError, match=r"it is compiled; convert it before torch.compile"):
+            convert_network(network)
+    layer = torch.compile(conv_to_attention(nn.Conv2d(1, 1, 1)), backend="eager")
+    with pytest.raises(TypeError, match="it is compiled; convert it before"):
+        convert_back(nn.Sequential(layer), 4)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

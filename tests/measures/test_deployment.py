@@ -35,6 +35,17 @@ def test_an_exported_network_refuses_sides_beyond_its_encoding():
         example.exported.module()(torch.randn(1, 3, 36, 32))
 
 
+def test_a_single_image_needs_an_export_of_its_own():
+    """As the page says; the program for batches states the smallest one."""
+    example = NETWORKS["converted layer"]
+    assert min(bounds.lower for bounds in example.exported.range_constraints.values()) == 2
+    image = example.given[:1]
+    with pytest.raises(RuntimeError):
+        example.exported.module()(image)
+    program = torch.export.export(example.network, (image,))
+    assert (program.module()(image) - example.network(image)).abs().max() < 1e-5
+
+
 @pytest.mark.parametrize(
     "conv",
     [

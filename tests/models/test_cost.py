@@ -112,3 +112,38 @@ def test_cost_keeps_the_mode_of_each_part():
     network[1].eval()  # frozen
     cost_of(network, 8)
     assert [module.training for module in network.modules()] == [True, True, False]
+
+
+def test_cost_undoes_what_a_module_does_in_evaluation_mode():
+    """As adapters that are merged into the weights for evaluation."""
+
+    class Adapter(torch.nn.Linear):
+        merged = False
+
+        def train(self, mode=True):
+            self.merged = not mode
+            return super().train(mode)
+
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 8), torch.nn.Flatten(), Adapter(4, 2))
+    for mode in (True, False):
+        network.train(mode)
+        cost_of(network, 8)
+        assert network[2].training == mode and network[2].merged != mode
+
+
+def test_the_products_of_fused_attention_are_counted():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+    class OfPixels(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.layer = torch.nn.Conv2d(3, 8, 1), layer
+
+        def forward(self, images):
+            return self.layer(self.embedding(images).flatten(2).mT)
+
+    pixels, hidden = 16, 8
+    linear = 3 * 8 + 4 * hidden**2 + 2 * hidden * 16  # embedding, projections and perceptron
+    expected = 2 * pixels * linear + 2 * 2 * pixels**2 * hidden
+    assert cost_of(OfPixels(), 4).flops_executed == expected
+    assert torch.backends.mha.get_fastpath_enabled()

@@ -243,13 +243,19 @@ def test_without_an_intact_checkpoint_the_run_starts_again(tmp_path, capsys):
 
 def test_a_folder_that_cannot_be_written_is_noticed_before_training(tmp_path, monkeypatch, capsys):
     parameters = small(tmp_path)
-    parameters.record_folder.parent.mkdir()
-    parameters.record_folder.symlink_to("/proc/self/attr")  # refuses new files, even from root
-    monkeypatch.setattr(Training, "train_step", lambda *_: pytest.fail("trained"))
-    assert main(list(map(str, as_words(parameters)))) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and "Traceback" not in error
-    assert not list(parameters.checkpoint_folder.glob("step-*"))
+    for taken in (parameters.record_folder.parent, parameters.checkpoint_folder.parent):
+        taken.write_text("a file")
+        with monkeypatch.context() as patch:
+            patch.setattr(Training, "train_step", lambda *_: pytest.fail("trained"))
+            assert main(list(map(str, as_words(parameters)))) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and str(taken) in error
+        taken.unlink()
+    finished = train(parameters, DIGITS)
+    monkeypatch.setattr("os.access", lambda *_: False)  # as for a finished run of someone else
+    assert results(train(parameters, DIGITS)) == results(finished)
+    with pytest.raises(OSError, match="to be a writable folder"):
+        train(small(tmp_path, seed=1), DIGITS)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):

@@ -281,3 +281,14 @@ def test_a_distilled_transformer_starts_on_noise():
     model = timm.create_model("deit_tiny_distilled_patch16_224", pretrained=False).eval()
     report = init_as_convolution(model)
     assert min(layer.fidelity.min() for layer in report.layers) > 0.6
+
+
+def test_the_start_does_not_depend_on_autocast():
+    """Autocast keeps casts of weights, which would be those from before the start."""
+    reports = []
+    for enabled in (False, True):
+        model = plain()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            reports.append(init_as_convolution(model, images=photographs(32)))
+    for one, other in zip(*(report.layers for report in reports), strict=True):
+        assert torch.equal(one.fidelity, other.fidelity)

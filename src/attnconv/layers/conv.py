@@ -9,11 +9,12 @@ layout is torch's `(B, C, ...)`, as in the original convolutions.
 
 import copy
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
@@ -30,14 +31,15 @@ from .windows import Tile, best_tiles, in_tiles, support_of_factors
 class ConvAsAttention(nn.Module):
     """A convolution computed by self-attention with the quadratic encoding. Theorem 1.
 
-    Input and output are `(B, C, ...)`, in the same memory format. Head h attends to the pixel at
-    the shift Delta^(h) of the kernel and applies the matrix W^(h) of that shift. The paper's
-    constructions cover every hyper-parameter of torch's convolutions: the image is padded first and
-    the border queries are cropped (padding), only every s-th query is kept (stride), the shifts are
-    spread out (dilation), and W^(h) is block diagonal (groups). The softmax is taken along one axis
-    at a time, which is exact for this encoding. Heads with a common alpha and integer centres are
-    shifts of one another, so the image is averaged only once. If the heads are one-hot in the
-    dtype, the image is shifted without averaging. Products with zero probabilities are skipped.
+    Input and output are `(B, C, ...)`. As in torch, the output is channels-last if the input or the
+    convolution's weight is. Head h attends to the pixel at the shift Delta^(h) of the kernel and
+    applies the matrix W^(h) of that shift. The paper's constructions cover every hyper-parameter of
+    torch's convolutions: the image is padded first and the border queries are cropped (padding),
+    only every s-th query is kept (stride), the shifts are spread out (dilation), and W^(h) is block
+    diagonal (groups). The softmax is taken along one axis at a time, which is exact for this
+    encoding. Heads with a common alpha and integer centres are shifts of one another, so the image
+    is averaged only once. If the heads are one-hot in the dtype, the image is shifted without
+    averaging. Products with zero probabilities are skipped.
 
     `encoding` contains the centres and alpha, which are not trained unless
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
@@ -58,6 +60,7 @@ class ConvAsAttention(nn.Module):
         self.kernel_size, self.stride, self.dilation = conv.kernel_size, conv.stride, conv.dilation
         self.padding, self.padding_mode = _padding_of(conv), conv.padding_mode
         weight = conv.weight.detach()
+        self.channels_last = memory_format(weight) == torch.channels_last
         centers = shift_set(conv.kernel_size, conv.dilation).to(weight)
         self.encoding = QuadraticEncoding.from_alpha(
             centers, hard_alpha(weight.dtype) if alpha is None else alpha
@@ -69,6 +72,9 @@ class ConvAsAttention(nn.Module):
         self.register_state_dict_post_hook(save_as_convolution)
         self.register_load_state_dict_pre_hook(load_from_convolution)
         self._known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:  # the cache can be large
+        return self.__dict__ | {"_known": None}
 
     @property
     def num_heads(self) -> int:
@@ -106,17 +112,18 @@ class ConvAsAttention(nn.Module):
         keys = torch.arange(size, device=self.weight.device)
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
-        if x.ndim == len(self.kernel_size) + 1:
-            return self.forward(x.unsqueeze(0)).squeeze(0)
-        layout = _memory_format(x)
-        x = pad_image(x, self.padding, self.padding_mode)
+    def forward(self, input: Tensor) -> Tensor:  # the name in torch's convolutions
+        self._check(input)
+        if input.ndim == len(self.kernel_size) + 1:
+            return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
+        x = pad_image(input, self.padding, self.padding_mode)
+        layout = torch.channels_last if self.channels_last else memory_format(x)
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         if self.bias is not None:
             x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
-        return x.contiguous(memory_format=layout)
+        # not `contiguous`: for axes of one pixel or image, it does not give the strides of `layout`
+        return x.clone(memory_format=layout)
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads as shifts of one head on padded images of the given sizes, or None.
@@ -191,19 +198,14 @@ class ConvAsAttention(nn.Module):
                 )
 
 
-def _memory_format(x: Tensor) -> torch.memory_format:
-    """Return the memory format in which torch's convolution would return its output."""
-    channels_last = x.ndim == 4 and x.movedim(1, -1).is_contiguous() and not x.is_contiguous()
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
     """Return a self-attention layer that computes the given convolution. Theorem 1.
 
     Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
     default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D,
-    parametrised, scripted and customised convolutions, and for half-precision ones that reach so
+    parametrised, scripted and customised convolutions, for those on the meta device, and for
+    half-precision ones that reach so
     many pixels that the dtype cannot tell them apart. The weights are copied, so later changes to
     `conv` have no effect.
     """
@@ -223,12 +225,14 @@ def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
     all heads; by default, they are one-hot. A module used in several places remains shared.
     Convolutions called as functions in a forward method are not modules and are not replaced.
     Forward hooks of a convolution are not copied. Raises a TypeError that names the module if a
-    convolution cannot be converted or shares a parameter with another module, or if a module is
-    scripted. The original model is not changed.
+    convolution cannot be converted, is compiled by itself or shares a parameter with another
+    module, or if a module is scripted. The original model is not changed.
     """
     owners: dict[nn.Parameter, tuple[str, nn.Module]] = {}
     for path, module in model.named_modules():
         reason = _why_not(module) if _is_convolution(module) else None
+        if _is_convolution(module) and is_compiled(path):
+            reason = "it is compiled; convert it before torch.compile"
         for parameter in module.parameters(recurse=False):
             name, owner = owners.setdefault(parameter, (path, module))
             if owner is not module and (_is_convolution(module) or _is_convolution(owner)):
@@ -257,6 +261,11 @@ def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tenso
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 
+def memory_format(x: Tensor) -> torch.memory_format:
+    """Return the memory format that torch's operations give to the output for an input `x`."""
+    return suggest_memory_format(x) if x.ndim == 4 else torch.contiguous_format
+
+
 def _as_image(x: Tensor) -> Tensor:
     """Return a sequence as an image of one row, and an image unchanged."""
     return x if x.ndim == 4 else x.unsqueeze(2)
@@ -272,6 +281,11 @@ def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
     A scripted module may be one.
     """
     return isinstance(module, nn.modules.conv._ConvNd | torch.jit.ScriptModule)
+
+
+def is_compiled(path: str) -> bool:
+    """Return whether a module's path in a network shows that torch.compile has wrapped it."""
+    return path.rpartition(".")[2] == "_orig_mod"
 
 
 def _why_not(conv: object) -> str | None:
@@ -298,6 +312,8 @@ def _why_not(conv: object) -> str | None:
             "it is parametrised; make its weights permanent first (with"
             " torch.nn.utils.parametrize.remove_parametrizations)"
         )
+    if conv.weight.is_meta:
+        return "its weight is on the meta device; move it to a device and load its weight first"
     if conv.weight.dtype not in DTYPES:
         return f"its weights are {conv.weight.dtype}"
     return _too_far(conv)

@@ -14,7 +14,7 @@ from torch.nn.utils import skip_init
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .attention import PositionAttention
-from .conv import ConvAsAttention, pad_image
+from .conv import ConvAsAttention, is_compiled, pad_image
 from .converse import attention_to_conv, expect_in_range
 from .state_dict import selects_pixels, weight_by_channel
 
@@ -61,18 +61,18 @@ class HeadsAsConv(nn.Module):
         expect_in_range(self.border_factor)
         self.mix = _with_values_of(layer, layer.in_channels * heads, layer.out_channels, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         n = len(self.sizes)
-        if x.ndim == n + 1:
-            return self(x.unsqueeze(0)).squeeze(0)
-        if tuple(x.shape[2:]) != tuple(self.sizes):
+        if input.ndim == n + 1:
+            return self(input.unsqueeze(0)).squeeze(0)
+        if tuple(input.shape[2:]) != tuple(self.sizes):
             raise ValueError(
-                f"got an input of shape {tuple(x.shape)}, expected images of {tuple(self.sizes)}"
-                " pixels, for which the network was converted; convert it for another size"
+                f"got an input of shape {tuple(input.shape)}, expected images of"
+                f" {tuple(self.sizes)} pixels, for which the network was converted; convert it for another size"
             )
-        images = pad_image(x, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
+        images = pad_image(input, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
         heads = self.along(images) / self.border_factor  # (B * C, N_h, ...)
-        return self.mix(heads.unflatten(0, x.shape[:2]).flatten(1, 2))
+        return self.mix(heads.unflatten(0, input.shape[:2]).flatten(1, 2))
 
 
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
@@ -95,6 +95,8 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     for path, layer in list(network.named_modules(remove_duplicate=False)):
         if not isinstance(layer, POSITION_ONLY):
             continue
+        if is_compiled(path):
+            raise TypeError(f"cannot convert {path} back: it is compiled; convert it before that")
         if layer not in converted:
             converted[layer] = _as_convolution(layer, path or "the model", met.get(path, set()))
         if not path:
@@ -189,11 +191,14 @@ class _Watch(TorchDispatchMode):
         self.running: list[tuple[str, nn.Module]] = []
         self.met: dict[str, set[tuple[int, ...]]] = {}
         for path, module in network.named_modules():
-            module.register_forward_pre_hook(partial(self.enter, path))
+            module.register_forward_pre_hook(partial(self.enter, path), with_kwargs=True)
             module.register_forward_hook(self.leave)
 
-    def enter(self, path: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def enter(
+        self, path: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         self.running.append((path, module))
+        inputs += tuple(named.values())
         if isinstance(module, PositionAttention):
             self.met.setdefault(path, set()).add(tuple(inputs[0].shape[1:3]))
         elif isinstance(module, ConvAsAttention):

@@ -14,5 +14,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        model.train(modes[0][1])  # undoes what a module's own `train` has done
         for module, training in modes:  # some modules may be frozen in evaluation mode
             module.training = training

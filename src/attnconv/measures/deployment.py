@@ -56,10 +56,11 @@ class Example:
 
     @cached_property
     def exported(self) -> ExportedProgram:
-        """The `torch.export` program for any batch size and, if `step` is set, for variable sides.
+        """The `torch.export` program for batches of at least two images of variable size.
 
-        Sides range from half to twice those of `given`, or up to `largest`. For strided layers,
-        some guards are too complex for the solver, and a flag defers them to run time.
+        Sides are variable if `step` is set: from half to twice those of `given`, or up to
+        `largest`. For strided layers, some guards are too complex for the solver, and a flag defers
+        them to run time; some of these guards would refuse a batch of one image.
         """
         sides = {}
         if step := self.step:
@@ -70,7 +71,7 @@ class Example:
         return torch.export.export(
             self.network,
             (self.given,),
-            dynamic_shapes=({0: Dim("batch"), **sides},),
+            dynamic_shapes=({0: Dim("batch", min=2), **sides},),
             prefer_deferred_runtime_asserts_over_guards=True,
         )
 
@@ -157,7 +158,8 @@ class Route(NamedTuple):
     bound: float = 1e-5
 
 
-#: The routes by name. Exports accept any batch size and the sides given in `Example.exported`.
+#: The routes by name. Exports accept batches of at least two images and the sides given in
+#: `Example.exported`.
 ROUTES: dict[str, Route] = {
     "torch.export": Route(lambda example: example.exported.module()),
     "torch.compile": Route(lambda example: torch.compile(example.network)),

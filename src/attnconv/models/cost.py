@@ -6,6 +6,7 @@ and an addition count as two operations.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,23 +44,29 @@ class Cost:
 def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     """Return the cost of a model for one image of `image_size` x `image_size` pixels.
 
-    Dropout is off, and the model is not changed.
+    Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
+    are not modules, such as the projections of `nn.MultiheadAttention`.
     """
     weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
 
-    def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+    def count(module: nn.Module, inputs: tuple[Any, ...], named: Any, output: Tensor) -> None:
         flops["layers"] += 2 * _terms(module) * output.numel()
         if isinstance(module, PositionAttention | ContentAttention):
             flops["attention"] += 2 * _products(module, *output.shape[1:3])
         if isinstance(module, ConvAsAttention):
-            flops["attention"] += 2 * _products_of_converted(module, inputs[0], output)
+            x = inputs[0] if inputs else named["input"]
+            flops["attention"] += 2 * _products_of_converted(module, x, output)
 
-    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, COUNTED)]
+    counted = [module for module in model.modules() if isinstance(module, COUNTED)]
+    hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
+    fast = torch.backends.mha.get_fastpath_enabled()
     image = weight.new_zeros(1, getattr(model, "in_channels", 3), image_size, image_size)
     try:
+        torch.backends.mha.set_fastpath_enabled(False)  # its products would not be counted
         with evaluation_mode(model), FlopCounterMode(display=False) as counter:
             model(image)
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for hook in hooks:
             hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())

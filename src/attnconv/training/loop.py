@@ -27,7 +27,7 @@ from ..models import heads_per_layer, snapshot
 from ..runs.parameters import MOMENTUM, RunParameters
 from ..runs.record import RunRecord, load_run
 from ..runs.weights import named_weights
-from ..store import remove_temporary
+from ..store import expect_writable, remove_temporary
 from .checkpoint import Checkpoint, Checkpoints, Progress
 from .machine import Interrupted, Processes, autocast, keep_freed_memory, launch, stop_signals
 from .origin import Origin, earlier_run, epochs_to_keep, final_measures, find_origin, missing_parent
@@ -61,9 +61,9 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
     On the same machine, equal parameters give equal metrics; on a CPU, the metrics agree bit for
     bit. If `parameters.processes` is greater than 1, the function starts these processes, even from
-    a notebook, unless torchrun or accelerate launch has already done so. Raises ValueError if the
-    folders contain a different run, RuntimeError if the loss is not finite, and `Interrupted` after
-    SIGINT or SIGTERM.
+    a notebook, unless torchrun or accelerate launch has already done so. Raises OSError if the
+    folders cannot be written, ValueError if they contain a different run, RuntimeError if the loss
+    is not finite, and `Interrupted` after SIGINT or SIGTERM.
     """
     if parameters.processes > 1 and "WORLD_SIZE" not in os.environ:
         launch(train, (parameters, dataset), parameters.processes, parameters.device)
@@ -77,6 +77,10 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
         where = f"this is its record in {record.folder}; resume = False repeats the run"
         print(f"{parameters.name} is finished: {where}", flush=True)
         return Run(record, None, record.metrics)
+    if not record:  # before a parent is trained
+        expect_writable(parameters.record_folder)
+        if parameters.checkpoint_every:
+            expect_writable(parameters.checkpoint_folder)
     dataset = dataset or load_dataset(parameters.dataset, parameters.data_root or None)
     if checkpoint is None and (parent := missing_parent(parameters)):
         first = f"which is trained first: {parent.epochs} epochs"

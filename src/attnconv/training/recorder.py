@@ -1,7 +1,6 @@
 """Evaluate a model on images, and write the record of a run."""
 
 import math
-import tempfile
 import warnings
 from functools import partial
 from typing import cast
@@ -63,19 +62,13 @@ def snapshot_interval(model: nn.Module, epochs: int) -> int:
 
 
 class Recorder:
-    """Writes the record of a run, but only in the first process.
-
-    Raises OSError if no file can be created in the folder of the record.
-    """
+    """Writes the record of a run, but only in the first process."""
 
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, model: nn.Module
     ):
         self.parameters, self.data, self.model = parameters, data, model
         self.writes = processes.is_main
-        if self.writes:  # a folder that cannot be written must be noticed before training
-            parameters.record_folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=parameters.record_folder).close()
         self.provenance = provenance(processes.device, processes.count)
 
     def partial(self, status: str, progress: Progress) -> None:

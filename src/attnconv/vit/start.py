@@ -103,7 +103,9 @@ def init_as_convolution(
     if any(parameter.is_meta for parameter in vit.parameters()):
         raise ValueError("the model is on the meta device and has no weights; move it to a device")
     if (plain := absolute_layers(vit)) is not None:
-        return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
+        # autocast would reuse casts of the weights from before they are changed
+        with torch.autocast(next(vit.parameters()).device.type, enabled=False):
+            return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
     found = biased_layers(vit)
     chosen = chosen_layers(found, layers)
     _expect_sizes(kernel_size, alpha, chosen)
