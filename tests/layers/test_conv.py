@@ -294,6 +294,9 @@ def test_the_output_has_the_strides_of_the_convolutions(options, x, bias, alpha)
     layer, x = conv_to_attention(conv, alpha), x.requires_grad_()
     outputs = layer(x), *(by_axes(layer, x, way) for way in WAYS)
     assert {output.stride() for output in outputs} == {conv(x).stride()}
+    expected = torch.autograd.grad(conv(x).relu_().sum(), x)[0]
+    for output in outputs if alpha is None else ():  # and it can be changed in place
+        assert largest_gap(torch.autograd.grad(output.relu_().sum(), x)[0], expected) < 1e-5
 
 
 def test_a_channels_last_network_stays_so():

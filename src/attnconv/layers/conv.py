@@ -122,8 +122,7 @@ class ConvAsAttention(nn.Module):
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         if self.bias is not None:
             x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
-        # not `contiguous`: for axes of one pixel or image, it does not give the strides of `layout`
-        return x.clone(memory_format=layout)
+        return _in_memory_format(x, layout)
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads as shifts of one head on padded images of the given sizes, or None.
@@ -264,6 +263,18 @@ def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tenso
 def memory_format(x: Tensor) -> torch.memory_format:
     """Return the memory format that torch's operations give to the output for an input `x`."""
     return suggest_memory_format(x) if x.ndim == 4 else torch.contiguous_format
+
+
+def _in_memory_format(x: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return a tensor in a memory format, copied only if the order of its values differs.
+
+    Unlike `contiguous`, this also gives axes of size one the strides of the memory format.
+    """
+    if torch.compiler.is_compiling():  # `reshape` would restrict the sizes of an exported graph
+        return x.clone(memory_format=layout)
+    if layout == torch.channels_last:
+        return _in_memory_format(x.movedim(1, -1), torch.contiguous_format).movedim(-1, 1)
+    return x.reshape(-1).view(x.shape)
 
 
 def _as_image(x: Tensor) -> Tensor:

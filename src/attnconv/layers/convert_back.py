@@ -68,7 +68,8 @@ class HeadsAsConv(nn.Module):
         if tuple(input.shape[2:]) != tuple(self.sizes):
             raise ValueError(
                 f"got an input of shape {tuple(input.shape)}, expected images of"
-                f" {tuple(self.sizes)} pixels, for which the network was converted; convert it for another size"
+                f" {tuple(self.sizes)} pixels, for which the network was converted; convert it for"
+                " another size"
             )
         images = pad_image(input, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
         heads = self.along(images) / self.border_factor  # (B * C, N_h, ...)

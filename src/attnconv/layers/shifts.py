@@ -94,7 +94,8 @@ def add_shifted(
     Each head contributes every `stride`-th pixel of the image, starting at the head's corner,
     multiplied by the head's matrix.
     """
-    return _AddShifted.apply(images, matrices, corners, queries, stride)
+    total = _AddShifted.apply(images, matrices, corners, queries, stride)
+    return total.unflatten(0, (queries[0], images.shape[1]))
 
 
 class _AddShifted(torch.autograd.Function):
@@ -118,18 +119,20 @@ class _AddShifted(torch.autograd.Function):
         (images, matrices), (of_images, of_matrices) = ctx.saved_tensors, tangents[:2]
         terms = ((of_images, matrices), (images, of_matrices))
         how = ctx.corners, ctx.queries, ctx.stride
-        return sum(add_shifted(X, W, *how) for X, W in terms if X is not None and W is not None)
+        apply = _AddShifted.apply
+        return sum(apply(X, W, *how) for X, W in terms if X is not None and W is not None)
 
     @staticmethod
     def vmap(info, in_dims, *inputs):
         def add(images: Tensor, matrices: Tensor) -> Tensor:
-            return add_shifted(images, matrices, *inputs[2:])
+            return _AddShifted.apply(images, matrices, *inputs[2:])
 
         return one_by_one(add, info, in_dims[:2], *inputs[:2])
 
     @staticmethod
     def backward(ctx, *gradients):
-        (gradient,), (images, matrices) = gradients, ctx.saved_tensors
+        images, matrices = ctx.saved_tensors
+        gradient = gradients[0].unflatten(0, (ctx.queries[0], images.shape[1]))
         of_images = of_matrices = None
         if ctx.needs_input_grad[1]:
             queries = gradient.shape[0], gradient.shape[2]
@@ -178,7 +181,7 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
 
 
 def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
-    """Return the sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1, B, Q_2, O)`.
+    """Return the sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1 B, Q_2, O)`.
 
     With few channels, several heads share one product. In half precision all heads do, so that the
     sum is rounded only once.
@@ -193,7 +196,7 @@ def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
         blocks = stacked.flatten(0, 1).unflatten(-1, (matrices.shape[1], -1))
         total = _add_product(total, blocks, of_them)
     assert total is not None, "a layer has heads"
-    return total.unflatten(0, shifted[0].shape[:2])
+    return total  # not a view, because views from a custom function cannot be changed in place
 
 
 def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tensor:
