@@ -65,7 +65,7 @@ ADDED_IN_SHARED_FILES = sum(
         "the middle square of a picture, for these and for scene 3": 7,
         "Results: the commands of missing runs": 2,
         "the command line refuses stray arguments": 8,
-        "unusable folders, sizes, checkpoints and models are refused before training": 27,
+        "unusable folders, sizes, checkpoints and models are refused before training": 35,
     }.values()
 )
 # The same for theory, layers and models, which have a bar of their own.
@@ -75,7 +75,9 @@ ADDED_IN_CORE = sum(
         "long sequences without matrices": 6,
         "the cost of converted networks": 12,
         "conversion refuses patched forward methods; soft heads after inference mode": 4,
-        "converted layers return the memory format of the convolution": 5,
+        "converted layers return the memory format of the convolution": 14,
+        "compiled and meta convolutions are refused; the input by name; the cache is not saved": 6,
+        "the cost of fused attention": 5,
         "torch.func transforms of converted layers": 30,
     }.values()
 )
