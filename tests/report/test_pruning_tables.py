@@ -39,6 +39,13 @@ def test_only_seeds_with_a_control_are_judged(tmp_path, controls, expected):
     assert [row[-1] for row in table.rows] == shown
 
 
+def test_a_control_of_another_parent_is_not_judged(tmp_path):
+    for model, before in ((PRUNED, 0.8), (CONTROL, 0.8001)):
+        about = {"run": "sa-generalized", "epochs": 20, "test_accuracy": before}
+        write_record(tmp_path, model, 0.8, 0, tier="small", parent=about)
+    assert pruning.answer(Records.read(tmp_path).at("small")) == "not run"
+
+
 def test_without_any_run_the_table_says_so(tmp_path):
     records = Records.read(tmp_path).at("small")
     assert pruning.control_table(records).rows == [["-", *["not run"] * 4]]
