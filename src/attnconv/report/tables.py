@@ -366,7 +366,7 @@ def lemma_1_table(record: RunRecord) -> Table:
     caption = (
         "How closely each layer meets the conditions of Lemmas 1 and 3. Mass is a head's"
         " probability at its best offset (among offsets of up to half the image), averaged over the"
-        " queries for which this offset stays inside the image. A kernel position is covered if"
+        " queries for which this offset stays inside the image. A kernel position is covered"
         " if some head has at least half of its mass there. The effective pixels are those of the"
         " middle query's map or, with content, of its mean over 100 test images, which is blurred."
         f" The residual covers queries whose kernel lies inside the image. Source: {record.source}."
