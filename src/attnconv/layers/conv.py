@@ -204,9 +204,8 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
     default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D,
     parametrised, scripted and customised convolutions, for those on the meta device, and for
-    half-precision ones that reach so
-    many pixels that the dtype cannot tell them apart. The weights are copied, so later changes to
-    `conv` have no effect.
+    half-precision ones that reach so many pixels that the dtype cannot tell them apart. The weights
+    are copied, so later changes to `conv` have no effect.
     """
     reason = _why_not(conv)
     if reason:
