@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnconv import attention_probabilities, build_model, conv_to_attention
 from attnconv.checks import largest_gap
-from attnconv.layers.attention import ContentAttention, PositionAttention, attend, attend_and_add
+from attnconv.layers.attention import ContentAttention, PositionAttention, attend, attend_and_mix
 from attnconv.theory import attention
 from attnconv.theory.encodings import (
     LearnedShiftEmbedding,
@@ -154,13 +154,12 @@ def test_images_may_lie_either_way_in_memory(dim_out, tokens_first):
 def test_factors_are_the_dense_maps():
     rows, columns = torch.rand(4, 6, 6).double(), torch.rand(4, 7, 7).double()
     dense = torch.einsum("hik,hjl->hijkl", rows, columns)
-    X, V = torch.randn(6, 7, 2, 3).double(), torch.randn(4, 6, 7, 2, 3).double()
+    X, by_head = torch.randn(6, 7, 2, 3).double(), torch.randn(4, 3, 5).double()
     assert largest_gap(attend((rows, columns), X), attend(dense, X)) < 1e-12
-    assert largest_gap(attend_and_add((rows, columns), V), attend_and_add(dense, V)) < 1e-12
     assert largest_gap(attend(dense, X), torch.einsum("hijkl,klbd->hijbd", dense, X)) < 1e-12
-    assert (
-        largest_gap(attend_and_add(dense, V), torch.einsum("hijkl,hklbd->ijbd", dense, V)) < 1e-12
-    )
+    mixed = torch.einsum("hijkl,klbd,hde->ijbe", dense, X, by_head)
+    assert largest_gap(attend_and_mix((rows, columns), X, by_head), mixed) < 1e-12
+    assert largest_gap(attend_and_mix(dense, X, by_head), mixed) < 1e-12
 
 
 # --- subnormal numbers ----------------------------------------------------------------------------

@@ -59,15 +59,22 @@ def attend(maps: Maps, X: Float[Tensor, "H W B D"]) -> Float[Tensor, "N_h Q_1 Q_
     return (columns.unsqueeze(1) @ by_rows).view(*rows.shape[:2], columns.shape[1], *each)
 
 
-def attend_and_add(maps: Maps, V: Float[Tensor, "N_h H W B D"]) -> Float[Tensor, "H W B D"]:
-    """Return the sum over heads of the weighted averages of their values V^(h)."""
-    heads, height = V.shape[:2]
+def attend_and_mix(maps: Maps, X: Tensor, by_head: Tensor) -> Float[Tensor, "H W B D_out"]:
+    """Return the sum over heads of the averages of X times the matrices W^(h). Equation (11).
+
+    X is `(H, W, B, D_in)` and `by_head` is `(N_h, D_in, D_out)`. For `D_out <= D_in`, this is
+    faster than to compute all averages first and then apply W^(h).
+    """
+    (height, width, batch, dim_in), (heads, _, dim_out) = X.shape, by_head.shape
     if isinstance(maps, Tensor):
-        by_query = maps.permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)  # (T, N_h * T)
-        return (by_query @ V.flatten(0, 2).flatten(1)).view(V.shape[1:])
+        V = torch.bmm(X.flatten(0, 2).expand(heads, -1, -1), by_head).unflatten(1, X.shape[:3])
+        return torch.einsum("hijkl,hklbd->ijbd", maps, V)
     rows, columns = maps
-    by_columns = columns.unsqueeze(1) @ as_in_autocast(V).flatten(3)  # (N_h, H, W, B * D)
-    return (rows.transpose(0, 1).flatten(1) @ by_columns.view(heads * height, -1)).view(V.shape[1:])
+    by_rows = rows.transpose(0, 1).flatten(0, 1) @ X.flatten(1)  # (H * N_h, W * B * D_in)
+    V = by_rows.view(height, heads, width * batch, dim_in) @ by_head
+    # expanded, because matmul would transpose V to broadcast the columns; (H, W, N_h * W)
+    columns = columns.transpose(0, 1).flatten(1).expand(height, -1, -1)
+    return torch.bmm(columns, V.view(height, -1, batch * dim_out)).view(height, width, batch, -1)
 
 
 def as_in_autocast(X: Tensor) -> Tensor:
@@ -180,11 +187,8 @@ class PositionAttention(nn.Module):
         maps = self.maps(*X.shape[:2])
         if self.dim_out > self.dim_in:
             return self._mix(attend(maps, X))
-        # apply the values first, so that fewer numbers are averaged; (N_h, D_in, D_out)
         by_head = self.value.weight.unflatten(1, (-1, self.dim_in)).permute(1, 2, 0)
-        V = torch.bmm(as_in_autocast(X).flatten(0, 2).expand(len(by_head), -1, -1), by_head)
-        V = V.view(len(by_head), *X.shape[:3], self.dim_out)
-        return attend_and_add(maps, V) + self.value.bias
+        return attend_and_mix(maps, as_in_autocast(X), by_head) + self.value.bias
 
 
 class ContentAttention(nn.Module):
