@@ -357,19 +357,18 @@ def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_a
     assert not_asked == accuracies | others
 
 
-def test_short_and_long_runs_side_by_side(tmp_path):
+def test_the_variants_of_the_small_tier_side_by_side(tmp_path):
     near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
     write_record(tmp_path, "sa-quadratic", attention=near, tier="small")
-    table = verdicts.long_run_table(Records.read(tmp_path))
-    assert {row[2] for row in table.rows} == {"not run"} and "differ" not in table.caption
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-long")
-    table = verdicts.long_run_table(Records.read(tmp_path))
-    rows = {row[0]: row[1:3] for row in table.rows}
-    apart = [claim for claim, (short, long) in rows.items() if short != long]
-    assert apart and f"differ for {len(apart)} of {len(rows)} claims" in table.caption
-    assert rows[
-        "the heads of layer 4 attend to single pixels that form a grid around the query"
-    ] == ["differs", "reproduced"]
+    table = verdicts.variants_table(Records.read(tmp_path))
+    assert table.header[1:4] == ["20 epochs", "60 epochs", "16 × 16 tokens"]
+    assert {row[3] for row in table.rows} == {"not run"}
+    [grid_row] = [row for row in table.rows if row[0].startswith("the heads of layer 4")]
+    assert grid_row[1:3] == ["differs", "reproduced"]
+    write_record(tmp_path, "sa-quadratic", attention=far, tier="small-tokens")
+    rows = verdicts.variants_table(Records.read(tmp_path)).rows
+    assert all(row[2] == row[3] and row[5] == row[6] for row in rows), "judged by the same rules"
     records, claim = Records.read(tmp_path), "the heads of layer 4"
     assert verdicts.answer(records, "small-long", claim).endswith(
         "of layer 4's heads meet the rule (reproduced)"

@@ -24,6 +24,8 @@ from .tables import summary
 RULE = "rule (and commit)"
 NAME = "name"
 SAMPLE = "sample, and verdict by seed"
+#: The tiers from which the claims about the quadratic model are judged, by tier.
+VARIANTS = {"small": "20 epochs", "small-long": "60 epochs", "small-tokens": "16 × 16 tokens"}
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
@@ -98,28 +100,22 @@ def _why_not(unjudged: Finding) -> str:
     return f"{unjudged.verdict}: {unjudged.found}".replace(": not run", "")
 
 
-def long_run_table(records: Records) -> Table:
-    """Return a table of claims about the quadratic model alone, judged from short and long runs."""
+def variants_table(records: Records) -> Table:
+    """Return a table of the claims about the quadratic model alone, judged from each variant."""
     rows = []
     for claim in CLAIMS:
         if claim.needs == ("sa-quadratic",) and not claim.not_small:
-            short, long = (finding(claim, records.at(tier)) for tier in ("small", "small-long"))
-            row = {
-                "claim": claim.text,
-                "short runs": short.verdict,
-                "long runs": long.verdict,
-                "result, short runs": short.found,
-                "result, long runs": long.found,
-                "sample, long runs": long.sure,
-            }
-            rows.append(row)
-    caption = "Verdicts on the claims about the quadratic model, from short and from long runs."
-    if records.at("small-long").of("sa-quadratic"):
-        apart = sum(row["short runs"] != row["long runs"] for row in rows)
-        caption += f" The verdicts differ for {apart} of {len(rows)} claims."
-    caption += " Source: the run records in data/runs."
-    folded = "The claims about the quadratic model, judged from short and from long runs"
-    return Table.of("long-run", caption, rows, folded=folded, stacked=True)
+            found = {name: finding(claim, records.at(tier)) for tier, name in VARIANTS.items()}
+            row = {"claim": claim.text} | {name: each.verdict for name, each in found.items()}
+            row |= {f"result, {name}": each.found for name, each in found.items()}
+            rows.append(row | {f"sample, {name}": each.sure for name, each in found.items()})
+    caption = (
+        "Verdicts on the claims about the quadratic model, from the small tier (8 × 8 tokens, 20"
+        " epochs) and from runs that differ from it in one respect. Source: the run records in"
+        " data/runs."
+    )
+    folded = "The claims about the quadratic model, judged from each variant of the small tier"
+    return Table.of("variants", caption, rows, folded=folded, stacked=True)
 
 
 def answer(records: Records, tier: str, begins: str) -> str:
