@@ -134,7 +134,7 @@ def test_wrong_shapes_and_modules_are_refused():
 # --- the arrangement of products ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dim_out", [2, 3, 5])  # the values first, or the averages
+@pytest.mark.parametrize("dim_out", [2, 3, 5])  # `attend_and_mix`, or the averages first
 @pytest.mark.parametrize("tokens_first", [False, True])
 def test_images_may_lie_either_way_in_memory(dim_out, tokens_first):
     layer = PositionAttention(kinds(torch.float64)["quadratic"], 3, dim_out).double()

@@ -35,7 +35,7 @@ def test_a_converted_convolution_is_theorem_1(kernel, way, dtype, alpha):
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("dtype", list(BOUND))
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dim_out", [2, 5])  # the values first, or the averages
+@pytest.mark.parametrize("dim_out", [2, 5])  # `attend_and_mix`, or the averages first
 def test_position_attention_is_theorem_1(dim_out, way, dtype, alpha, monkeypatch):
     """The layer with the heads of the theorem, on the padded image, cropped."""
     force(monkeypatch, way)
