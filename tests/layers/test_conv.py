@@ -406,7 +406,7 @@ def test_weights_made_by_a_hook_are_refused():
     x = torch.randn(1, 2, 5, 5)
     assert largest_gap(convert_network(network)(x).detach(), network(x).detach()) < 1e-5
     pruned = prune.random_unstructured(nn.Conv2d(2, 2, 3), "weight", 0.5)
-    with pytest.raises(TypeError, match=r"cannot convert 0 \(Conv2d\): a hook changes it"):
+    with pytest.raises(TypeError, match=r"cannot convert 0 \(Conv2d\): it has a forward pre-hook"):
         convert_network(nn.Sequential(pruned))
 
 

@@ -241,6 +241,29 @@ def test_a_network_that_takes_no_images_is_refused():
         convert_back(convert_network(network), 4, 4)
 
 
+class Growing(nn.Module):
+    """A network whose `in_channels` is a variable of its constructor, as in many ResNets."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_channels, layers = 3, []
+        for channels in (8, 16):
+            layers.append(nn.Conv2d(self.in_channels, channels, 3, padding=1))
+            self.in_channels = channels
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def test_the_channels_of_the_image_are_those_that_run():
+    network, x = Growing(), torch.randn(2, 3, 6, 6)
+    assert torch.equal(convert_back(convert_network(network), 6, 6)(x), network(x))
+    too_small = convert_network(nn.Sequential(nn.Conv2d(3, 4, 5)))
+    with pytest.raises(ValueError, match=r"image of shape \(1, 3, 3, 3\) \(axis 0 has 3 pixels"):
+        convert_back(too_small, 3, 3)
+
+
 STORED = [
     run
     for run in Records.read().found

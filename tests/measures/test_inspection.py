@@ -187,7 +187,11 @@ def test_the_table_lists_heads_or_layers():
         (torch.ones(4, 3, 3, 3, 3), 3, r"shape \(3, 3, 3, 3\) for a layer, expected \(heads, H"),
         (torch.ones(1, 4, 3, 5, 5, 3), 3, r"shape \(1, 4, 3, 5, 5, 3\)"),
         (torch.randn(1, 4, 5, 5, 5, 5), 3, "apply the softmax first"),
-        (torch.full((1, 4, 5, 5, 5, 5), 1 / 25), 7, r"kernel_size is \(7, 7\)"),
+        (
+            torch.full((1, 4, 5, 5, 5, 5), 1 / 25),
+            7,
+            r"cannot measure layer 1: kernel_size is \(7, 7\)",
+        ),
         (torch.zeros(1, 0, 5, 5, 5, 5), 3, r"shape \(1, 0, 5, 5, 5, 5\)"),
     ],
 )

@@ -79,6 +79,7 @@ ADDED_IN_CORE = sum(
         "compiled and meta convolutions are refused; the input by name; the cache is not saved": 6,
         "the cost of fused attention": 5,
         "torch.func transforms of converted layers": 30,
+        "an alpha of numpy": 2,
     }.values()
 )
 

@@ -152,3 +152,18 @@ class Silent(nn.Module):
 def test_what_cannot_be_read_is_refused(layer, error, message):
     with pytest.raises(error, match=message):
         attention_of(nn.Sequential(layer), torch.randn(2, 5, 6))
+
+
+def test_chosen_layers_alone_are_read():
+    model = timm.create_model("vit_tiny_patch16_224", img_size=48, depth=3, pretrained=False)
+    images = torch.randn(2, 3, 48, 48)
+    every = attention_of(model, images)
+    last, first = attention_of(model, images, [-1, 0])
+    assert (last.name, first.name) == (every[2].name, every[0].name)
+    assert torch.equal(last.maps, every[2].maps) and torch.equal(first.maps, every[0].maps)
+    model.blocks[1].attn.attn_drop.register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],))
+    with pytest.raises(TypeError, match=r"blocks.1.attn .* do not sum to 1"):
+        attention_of(model, images)
+    assert len(attention_of(model, images, [0, 2])) == 2, "a layer not chosen is not checked"
+    with pytest.raises(ValueError, match="layers has 3, expected numbers from 0 to 2"):
+        attention_of(model, images, [3])

@@ -4,6 +4,7 @@ import copy
 import re
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from attnconv.theory.encodings import QuadraticEncoding
 from attnconv.theory.theorem1 import softness_bound
 from attnconv.vit.absolute import absolute_layers
 from attnconv.vit.biases import PREFIX_MARGIN, biased_layers
+from attnconv.vit.capture import attention_of
 from attnconv.vit.start import kernel_offsets, mass_on_offsets, zero_queries
 
 timm = pytest.importorskip("timm")
@@ -23,6 +25,7 @@ timm = pytest.importorskip("timm")
 FAMILIES = {
     "bias": ("vit_relpos_small_patch16_224", {"img_size": 80, "rel_pos_type": "bias"}),
     "mlp": ("vit_relpos_small_patch16_224", {"img_size": 80}),
+    "query norm": ("vit_relpos_small_patch16_224", {"img_size": 80, "qk_norm": True}),
     "class token": ("vit_relpos_base_patch16_cls_224", {"img_size": 80}),
     "shared": ("vit_srelpos_small_patch16_224", {"img_size": 80}),
     "swin": ("swin_tiny_patch4_window7_224", {}),
@@ -231,6 +234,28 @@ def test_queries_can_be_learned_afterwards():
     assert model.blocks[0].attn.rel_pos.relative_position_bias_table.grad.abs().max() > 0
 
 
+def test_the_first_training_step_keeps_the_start_of_normalised_queries():
+    """Tiny queries in front of a LayerNorm would become as large as any others."""
+    torch.manual_seed(0)
+    model = small("query norm").train()
+    before = init_as_convolution(model, layers=[0]).layers[0].fidelity
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-3)
+    model(torch.randn(2, 3, 80, 80)).square().sum().backward()
+    optimiser.step()
+    assert model.blocks[0].attn.q_norm.weight.abs().max() > 0, "the queries are trained"
+    images = torch.randn(2, 3, 80, 80)
+    [after] = attention_of(model, images, [0])
+    lost = before - mass_on_offsets(after.maps.double(), kernel_offsets(3, (6,))[0])
+    assert lost.abs().max() < 0.01
+
+
+def test_a_query_norm_without_weights_is_refused():
+    model = small("query norm")
+    model.blocks[1].attn.q_norm = nn.LayerNorm(64, elementwise_affine=False)
+    with pytest.raises(TypeError, match=r"blocks.1.attn: the normalisation of its queries has no"):
+        init_as_convolution(model)
+
+
 def test_queries_of_head_first_layers_are_those_of_each_head():
     from timm.models.maxxvit import Attention2d
 
@@ -305,7 +330,10 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kernel_size": 6}, "kernel_size is 6, expected a whole number from 1 to 5"),
+        (
+            {"kernel_size": 6},
+            "kernel_size is 6, .* 1 to 5, the smaller side of blocks.0.attn in tokens; `layers`",
+        ),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"layers": (12,)}, "layers has 12"),
         ({"layers": ()}, r"layers is \(\), expected a list of numbers"),
@@ -342,6 +370,17 @@ def test_layers_that_share_a_bias_start_together():
     with pytest.raises(ValueError, match=f"{names[0]} shares its bias .* choose all of"):
         init_as_convolution(model, alpha=3.0, layers=[0])
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_shared_bias_inside_another_module_is_named():
+    inner = timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=2)
+    with pytest.raises(TypeError, match=r'0.blocks.0.attn: .* pass model.get_submodule\("0"\)'):
+        init_as_convolution(nn.Sequential(inner, nn.Identity()))
+
+
+def test_numbers_of_numpy_are_numbers():
+    report = init_as_convolution(small("bias"), np.int64(3), np.float32(2), [np.int64(0)])
+    assert report.alpha == 2 and len(report.layers) == 1
 
 
 def test_a_model_without_weights_is_refused():

@@ -274,8 +274,9 @@ def attention_probabilities(module_or_layer: nn.Module, height: int, width: int)
     """Return the attention maps `(N_h, H, W, H, W)` of a position-only layer or encoding.
 
     The layer can be any module whose `encoding` is a `PositionEncoding`, such as a
-    `PositionAttention` or the result of `conv_to_attention` for a Conv2d. Raises TypeError for any
-    other argument.
+    `PositionAttention` or the result of `conv_to_attention` for a Conv2d. A converted convolution
+    pads the image before it attends, so `height` and `width` are then those of the padded image,
+    and the layer keeps only some of the queries. Raises TypeError for any other argument.
     """
     if isinstance(module_or_layer, ContentAttention):
         raise TypeError(

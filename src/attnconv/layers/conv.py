@@ -314,8 +314,8 @@ def _why_not(conv: object) -> str | None:
             return f"its {name} is not that of a plain convolution"
     if conv._forward_pre_hooks:
         return (
-            "a hook changes it before each call (as weight_norm and prune do); make its weights"
-            " permanent first"
+            "it has a forward pre-hook, which may change its weights (as in weight_norm and prune);"
+            " remove it and make its weights permanent first"
         )
     if parametrize.is_parametrized(conv):
         return (

@@ -79,12 +79,12 @@ class HeadsAsConv(nn.Module):
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    In evaluation mode, the copy is exact on images of `height` x `width` pixels or, without a
+    The copy is exact on images of `height` x `width` pixels or, without a
     width, on sequences of length `height`. Layers made by `conv_to_attention` become plain
     convolutions again, exact at any size, if their heads are one-hot on the kernel's pixels. In
     other position-only layers, the heads become zero-padded convolutions divided by a border factor
     (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original network is
-    not changed.
+    not changed. The copy is returned in evaluation mode.
 
     Raises TypeError for attention that depends on the image. If a layer's heads are not one-hot,
     raises ValueError if the network never runs the layer or runs it at several sizes, or if its
@@ -165,23 +165,41 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
     The sizes are recorded by passing an all-zero image through a copy of the network. Raises
     TypeError for attention that depends on the image.
     """
-    network = copy.deepcopy(network).eval()
-    for first in network.modules():
-        channels_last = isinstance(first, PositionAttention)
-        if channels := getattr(first, "dim_in" if channels_last else "in_channels", None):
-            shape = [1, *sizes, channels] if channels_last else [1, channels, *sizes]
-            image = next(network.parameters()).new_zeros(shape)
-            with _Watch(network) as watch:
-                try:
-                    network(image)
-                except RuntimeError as error:
-                    raise ValueError(
-                        f"the network does not run on an image of shape {tuple(shape)} ({error});"
-                        " expected a network that takes images, with the channels of its first"
-                        " convolution or attention layer; convert only the part that does"
-                    ) from error
-            return watch.met
-    return {}
+    shapes, errors = _image_shapes(network, sizes), []
+    for shape in shapes:
+        watched = copy.deepcopy(network).eval()
+        image = next(network.parameters()).new_zeros(shape)
+        with _Watch(watched) as watch:
+            try:
+                watched(image)
+                return watch.met
+            except (RuntimeError, TypeError, ValueError) as error:
+                if watch.refuses:
+                    raise
+                errors.append(error)
+    if not errors:
+        return {}
+    raise ValueError(
+        f"the network does not run on an image of shape {shapes[0]} ({errors[0]}); expected a"
+        " network that takes images of this size, with the channels of one of its convolution or"
+        " attention layers; convert only the part that does"
+    ) from errors[0]
+
+
+def _image_shapes(network: nn.Module, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes of the images that a network may take, starting with the likeliest.
+
+    The number of channels is that of a layer or else of another module, because a network's own
+    `in_channels` may be a variable of its constructor.
+    """
+    layers, others = [], []
+    for module in network.modules():
+        found = layers if isinstance(module, (*POSITION_ONLY, nn.modules.conv._ConvNd)) else others
+        if isinstance(module, PositionAttention):
+            found.append((1, *sizes, module.dim_in))
+        elif isinstance(channels := getattr(module, "in_channels", None), int):
+            found.append((1, channels, *sizes))
+    return list(dict.fromkeys([*layers, *others]))
 
 
 class _Watch(TorchDispatchMode):
@@ -190,6 +208,7 @@ class _Watch(TorchDispatchMode):
     def __init__(self, network: nn.Module):
         super().__init__()
         self.running: list[tuple[str, nn.Module]] = []
+        self.refuses = False
         self.met: dict[str, set[tuple[int, ...]]] = {}
         for path, module in network.named_modules():
             module.register_forward_pre_hook(partial(self.enter, path), with_kwargs=True)
@@ -217,6 +236,7 @@ class _Watch(TorchDispatchMode):
         path, module = self.running[-1]
         attends = softmax or any(part in name for part in FUSED)
         if attends and not isinstance(module, POSITION_ONLY):
+            self.refuses = True
             raise TypeError(
                 f"cannot convert {path or 'the model'} ({type(module).__name__}) back: its"
                 " attention depends on the image; expected attention whose scores depend on"

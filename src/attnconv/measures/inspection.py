@@ -14,8 +14,7 @@ from ..layers.attention import PositionAttention
 from ..models.networks import SelfAttentionNet
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import pixels, relative_shifts, shift_set
-from ..vit.capture import LayerAttention, attention_of
-from ..vit.start import chosen_layers
+from ..vit.capture import LayerAttention, attention_of, chosen_layers
 from .heads import Heads, mean_by_shift
 
 #: A report on up to this many heads has one line per head; any other has one per layer.
@@ -147,18 +146,21 @@ def inspect_attention(
     kernel is larger than a layer's grid, or a layer does not exist; TypeError if the attention
     cannot be read.
     """
-    chosen = chosen_layers(_attention(model, images), layers)
+    chosen = _attention(model, images, layers)
     return AttentionReport(kernel_size, tuple(_measure(each, kernel_size) for each in chosen))
 
 
 def _attention(
-    model: nn.Module | Tensor | Sequence[Tensor], images: Tensor | None
+    model: nn.Module | Tensor | Sequence[Tensor],
+    images: Tensor | None,
+    layers: Sequence[int] | None,
 ) -> list[LayerAttention]:
-    """Return the attention of each layer of a model, or of given maps."""
+    """Return the attention of the chosen layers of a model, or of given maps."""
     if not isinstance(model, nn.Module):
-        return [_given(number, maps) for number, maps in enumerate(model, start=1)]
+        found = [_given(number, maps) for number, maps in enumerate(model, start=1)]
+        return chosen_layers(found, layers)
     if images is not None:
-        return attention_of(model, images)
+        return attention_of(model, images, layers)
     ours = model.attentions if isinstance(model, SelfAttentionNet) else []
     positions = [layer for layer in ours if isinstance(layer, PositionAttention)]
     if not isinstance(model, SelfAttentionNet) or len(positions) < len(ours):
@@ -170,7 +172,8 @@ def _attention(
     if embedding := getattr(positions[0].encoding, "embedding", None):
         side = embedding.sizes[0] * model.pooling  # the encoding was learned for a fixed size
     weight = model.embedding.weight
-    return attention_of(model, weight.new_zeros(1, model.in_channels, side, side))
+    image = weight.new_zeros(1, model.in_channels, side, side)
+    return attention_of(model, image, layers)
 
 
 def _given(number: int, maps: Tensor) -> LayerAttention:
@@ -184,7 +187,12 @@ def _given(number: int, maps: Tensor) -> LayerAttention:
 
 
 def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
-    residual = expresses_convolution(layer.maps, kernel_size).residual  # rejects invalid maps
+    try:
+        residual = expresses_convolution(layer.maps, kernel_size).residual  # rejects invalid maps
+    except ValueError as error:
+        raise ValueError(
+            f"cannot measure {layer.name}: {error}; `layers` selects other layers"
+        ) from None
     mean = layer.maps.mean(dim=0, dtype=torch.float64)
     height, width = mean.shape[-2:]
     middle = mean[:, height // 2, width // 2]

@@ -10,6 +10,7 @@ row softmax and a column softmax; such an encoding is a `SeparableEncoding`.
 """
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -231,7 +232,8 @@ class QuadraticEncoding(SeparableEncoding):
         Its parameters do not require gradients. Raises ValueError if alpha is not positive or is
         too large for the centres' dtype.
         """
-        if not (isinstance(alpha, int | float) and 0 < alpha <= torch.finfo(centers.dtype).max / 2):
+        largest = torch.finfo(centers.dtype).max / 2
+        if not (isinstance(alpha, Real) and 0 < float(alpha) <= largest):
             raise ValueError(
                 f"alpha is {alpha!r}, expected a positive finite number within the range of"
                 f" {centers.dtype}"

@@ -96,8 +96,9 @@ def expresses_convolution(
     `(K_1, K_2)`. It is the largest distance, over the query pixels of all images, between the
     shift's one-hot map and the combination of heads that `head_combination` chooses for it. A
     residual is 0 if the combination equals the one-hot map, and about 1 if no head attends to the
-    shift (it can slightly exceed 1). The maps express all such convolutions if no residual exceeds
-    `tol`. For `shared` and `border`, see `head_combination` and `shift_targets`.
+    shift. If queries share one combination, it can exceed 1, because the combination is fitted to
+    all of them and the largest distance counts. The maps express all such convolutions if no
+    residual exceeds `tol`. For `shared` and `border`, see `head_combination` and `shift_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))

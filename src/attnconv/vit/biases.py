@@ -50,13 +50,19 @@ class Biased(NamedTuple):
         )
 
 
+def query_norm(attention: Any) -> nn.Module | None:
+    """Return the normalisation of an attention layer's queries, or None if there is none."""
+    norm = getattr(attention, "q_norm", None)
+    return None if isinstance(norm, nn.Identity) else norm
+
+
 def biased_layers(model: nn.Module) -> list[Biased]:
     """Return the attention layers of a timm model in order, with their relative position biases.
 
     Raises TypeError if the model has no attention layer, or has one whose scores cannot be set.
     """
     writers, attentions = _writers(), _attention_classes()
-    shared = getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
+    shared = _shared_bias(model)
     found = []
     for name, module in model.named_modules():
         called = f"cannot start {name or 'the model'}"
@@ -69,14 +75,24 @@ def biased_layers(model: nn.Module) -> list[Biased]:
         holder: Any = own or (module if table is not None else shared)
         write = writers.get(type(holder))
         if write is None or not isinstance(module, attentions):
+            around = [path for path, m in model.named_modules() if path and _shared_bias(m)]
+            if not shared and holder is None and around:
+                raise TypeError(
+                    f"{called}: it shares its bias with other layers of {around[0]}: pass"
+                    f' model.get_submodule("{around[0]}") instead'
+                )
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
             raise TypeError(f"{called} ({what}): {SUPPORTED}")
-        if reason := _why_not(holder):
+        if reason := _why_not(holder, query_norm(module)):
             raise TypeError(f"{called}: {reason}; {SUPPORTED}")
         found.append(Biased(name, module, holder, tuple(holder.window_size), write))
     if not found:
         raise TypeError(f"{type(model).__name__} has no timm attention layer: {SUPPORTED}")
     return found
+
+
+def _shared_bias(model: Any) -> nn.Module | None:
+    return getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
 
 
 SUPPORTED = (
@@ -131,8 +147,10 @@ def _why_no_table(module: nn.Module) -> str | None:
     return None
 
 
-def _why_not(holder: Any) -> str | None:
-    """Return why a bias cannot hold the scores of the quadratic encoding, or None if it can."""
+def _why_not(holder: Any, norm: nn.Module | None) -> str | None:
+    """Return why a layer's scores cannot be set to those of the quadratic encoding, or None."""
+    if norm is not None and getattr(norm, "weight", None) is None:
+        return "the normalisation of its queries has no weights, so queries cannot start at zero"
     if mlp := getattr(holder, "mlp", None):
         if not isinstance(holder.bias_act, nn.Identity):
             return SIGMOID

@@ -4,7 +4,7 @@ Letters: B images, N images or windows, N_h heads, H x W patch tokens of an imag
 tokens including prefix tokens (class, distillation and register tokens).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import isqrt
@@ -38,30 +38,61 @@ class LayerAttention:
     prefix_mass: Tensor
 
 
-def attention_of(model: nn.Module, images: Tensor) -> list[LayerAttention]:
-    """Return the attention of each layer of a model on images, in order of execution.
+def attention_of(
+    model: nn.Module, images: Tensor, layers: Sequence[int] | None = None
+) -> list[LayerAttention]:
+    """Return the attention of the layers of a model on images, in order of execution.
 
     `images` is the model's input `(B, C, H', W')`. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
     window counts as an image, and Swin's mask applies to shifted windows. In MaxViT's grid
-    attention, the tokens are those of a strided grid.
+    attention, the tokens are those of a strided grid. `layers` selects layers by number, counting
+    from 0 in order of execution, and gives their order in the result; the attention of other layers
+    is neither checked nor kept. None selects all.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
-    ValueError if the height and width of a layer's token grid are unknown.
+    ValueError if the height and width of a layer's token grid are unknown or `layers` is invalid.
     """
-    found: list[LayerAttention] = []
-    layers = dict(_layers(model))
-    if not layers:
+    modules, ran, found = dict(_layers(model)), [], {}
+    if not modules:
         raise TypeError(f"{type(model).__name__} has no attention that can be read; {SUPPORTED}")
+    wanted = chosen_layers(list(range(len(modules))), layers)
+
+    def keep(name: str, read: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        if layers is None or len(ran) in wanted:
+            found[len(ran)] = LayerAttention(name, *read())
+        ran.append(name)
+
     with for_reading(model), ExitStack() as hooks, torch.no_grad():
-        for name, module in layers.items():
-            for hook in _hooks(name, module, model, images, found):
+        for name, module in modules.items():
+            for hook in _hooks(name, module, model, images, keep):
                 hooks.callback(hook.remove)
         model(images)
-    if silent := [name for name in layers if name not in {layer.name for layer in found}]:
-        module = layers[silent[0]]
+    silent = [name for name in modules if name not in ran]
+    if silent and (layers is None or not found.keys() >= set(wanted)):
+        module = modules[silent[0]]
         raise TypeError(f"{_called(silent[0], module)} formed no attention map; {SUPPORTED}")
-    return found
+    return [found[number] for number in (found if layers is None else wanted)]
+
+
+def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
+    """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
+
+    Negative numbers count from the end. Raises ValueError for anything but a sequence of different
+    numbers in range.
+    """
+    if layers is None:
+        return found
+    if isinstance(layers, int | str) or not len(layers) or any(type(n) is float for n in layers):
+        raise ValueError(
+            f"layers is {layers!r}, expected a list of numbers such as [0], or None for all layers"
+        )
+    if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
+        raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
+    numbers = [number % len(found) for number in layers]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"layers is {list(layers)}, which names a layer twice")
+    return [found[number] for number in numbers]
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -87,17 +118,20 @@ def for_reading(model: nn.Module) -> Iterator[None]:
 
 
 def _hooks(
-    name: str, module: Any, model: nn.Module, images: Tensor, found: list[LayerAttention]
+    name: str, module: Any, model: nn.Module, images: Tensor, keep: Callable[..., None]
 ) -> Iterator[Any]:
-    """Register hooks that add a layer's attention to `found` each time it runs."""
+    """Register hooks that pass a function that reads a layer's attention to `keep` at each run."""
 
     def add_ours(_, inputs: tuple[Tensor, ...]) -> None:
-        X, content = inputs[0], isinstance(module, ContentAttention)  # (B, H, W, D)
-        maps = (
-            module.probabilities(X) if content else attention_probabilities(module, *X.shape[1:3])
-        )
-        maps = maps.cpu() if content else maps.cpu().unsqueeze(0)
-        found.append(LayerAttention(name, maps, maps.new_zeros(module.num_heads)))
+        def read() -> tuple[Tensor, Tensor]:
+            X = inputs[0]  # (B, H, W, D)
+            if isinstance(module, ContentAttention):
+                maps = module.probabilities(X).cpu()
+            else:
+                maps = attention_probabilities(module, *X.shape[1:3]).cpu().unsqueeze(0)
+            return maps, maps.new_zeros(module.num_heads)
+
+        keep(name, read)
 
     if not hasattr(module, "attn_drop"):
         yield module.register_forward_pre_hook(add_ours)
@@ -106,11 +140,14 @@ def _hooks(
     yield module.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
 
     def add(_, inputs: tuple[Tensor, ...]) -> None:
-        called = _called(name, module)
-        probabilities = _expect_self_attention(called, inputs[0], shapes[-1])
-        tokens, image = inputs[0].shape[-1], tuple(images.shape[-2:])
-        grid = _grid(called, module, _backbone(name, model), image, tokens)
-        found.append(LayerAttention(name, *_of_patches(probabilities, grid)))
+        def read() -> tuple[Tensor, Tensor]:
+            called = _called(name, module)
+            probabilities = _expect_self_attention(called, inputs[0], shapes[-1])
+            tokens, image = inputs[0].shape[-1], tuple(images.shape[-2:])
+            grid = _grid(called, module, _backbone(name, model), image, tokens)
+            return _of_patches(probabilities, grid)
+
+        keep(name, read)
 
     yield module.attn_drop.register_forward_pre_hook(add)
 

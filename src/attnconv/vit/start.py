@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from ..theory.expressivity import expresses_convolution
 from ..theory.grid import shift_set
 from . import expect_timm
 from .absolute import Absolute, absolute_layers, expect_unstarted, start_absolute
-from .biases import Biased, biased_layers
-from .capture import attention_of
+from .biases import Biased, biased_layers, query_norm
+from .capture import attention_of, chosen_layers
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ def init_as_convolution(
 
     Each head attends to one offset Delta of the kernel, assigned by `kernel_offsets`, with the
     scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores are written into the relative
-    position biases, and the query projections are set to zero, so that the attention is exactly
-    that of the quadratic encoding until training changes it. Values, projections and perceptrons
-    keep their initialisation. `layers` selects attention layers by number, counting from 0; None
-    selects all. The returned report lists the offsets, fidelity and residual of each layer.
+    position biases, and the query projections (or the weights of their normalisation) are set to
+    zero, so that the attention is exactly that of the quadratic encoding until training changes it.
+    If a perceptron computes the biases (timm's RelPosMlp), its dropout is switched off, because
+    every hidden unit is needed. Everything else keeps its initialisation. `layers` selects
+    attention layers by number, counting from 0; None selects all. The returned report lists the
+    offsets, fidelity and residual of each layer.
 
     If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
     uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders; in
@@ -108,7 +111,7 @@ def init_as_convolution(
             return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
     found = biased_layers(vit)
     chosen = chosen_layers(found, layers)
-    _expect_sizes(kernel_size, alpha, chosen)
+    kernel_size = _expect_sizes(kernel_size, alpha, chosen)
     _expect_whole_groups(found, chosen)
     holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
@@ -139,7 +142,7 @@ def _restored_on_error(vit: nn.Module) -> Iterator[None]:
 def _start_plain(
     vit: Any, layers: list[Absolute], kernel_size: int, alpha: float, images: Tensor | None
 ) -> StartReport:
-    _expect_sizes(kernel_size, alpha, layers)
+    kernel_size = _expect_sizes(kernel_size, alpha, layers)
     expect_unstarted(vit, layers)
     if images is None:
         generator = torch.Generator().manual_seed(0)
@@ -148,11 +151,11 @@ def _start_plain(
     wanted = kernel_offsets(kernel_size, [layer.num_heads for layer in layers])
     with _restored_on_error(vit):
         start_absolute(vit, layers, wanted, alpha, images)
-        found = {layer.name: layer for layer in attention_of(vit, images)}
+        read = attention_of(vit, images, [layer.block for layer in layers])
         starts = []
-        for layer, offsets in zip(layers, wanted, strict=True):
-            maps = found[layer.name].maps.double()
-            patches = (1 - found[layer.name].prefix_mass).double()
+        for layer, offsets, found in zip(layers, wanted, read, strict=True):
+            maps = found.maps.double()
+            patches = (1 - found.prefix_mass).double()
             fidelity = mass_on_offsets(maps, offsets) * patches
             residual = float(expresses_convolution(maps, kernel_size).residual.max())
             starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
@@ -200,40 +203,24 @@ def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float)
 
 @torch.no_grad()
 def zero_queries(attention: Any) -> None:
-    """Set an attention layer's query weights and biases to zero.
+    """Set an attention layer's queries to zero, by setting weights and biases to zero.
 
-    If the layer normalises its queries, the bias of this normalisation is set to zero as well.
+    If the layer normalises its queries, these are the weights and the bias of the normalisation,
+    because it would scale even the tiniest queries to unit size after the first training step.
     """
+    if norm := query_norm(attention):
+        for parameter in norm.parameters():
+            parameter.zero_()
+        return
     qkv, heads = attention.qkv, attention.num_heads
     rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
     # most layers list all queries first; some list the query, key and value of each head
     by_head = rows.view(heads, 3, -1)[:, 0] if getattr(attention, "head_first", False) else None
     rows = rows[: len(rows) // 3] if by_head is None else by_head.flatten()
     qkv.weight[rows] = 0
-    norm = getattr(attention, "q_norm", None)
-    for bias in (qkv.bias, getattr(attention, "q_bias", None), getattr(norm, "bias", None)):
+    for bias in (qkv.bias, getattr(attention, "q_bias", None)):
         if bias is not None:
             bias[rows if bias is qkv.bias else slice(None)] = 0
-
-
-def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
-    """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
-
-    Negative numbers count from the end. Raises ValueError for anything but a sequence of different
-    numbers in range.
-    """
-    if layers is None:
-        return found
-    if isinstance(layers, int | str) or not len(layers) or any(type(n) is float for n in layers):
-        raise ValueError(
-            f"layers is {layers!r}, expected a list of numbers such as [0], or None for all layers"
-        )
-    if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
-        raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
-    numbers = [number % len(found) for number in layers]
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"layers is {list(layers)}, which names a layer twice")
-    return [found[number] for number in numbers]
 
 
 def _expect_whole_groups(found: Sequence[Biased], chosen: Sequence[Biased]) -> None:
@@ -267,16 +254,19 @@ def _expect_images(images: Tensor, shape: tuple[int, ...]) -> None:
 
 def _expect_sizes(
     kernel_size: int, alpha: float, layers: Sequence[Biased] | Sequence[Absolute]
-) -> None:
-    smallest = min(min(layer.grid) for layer in layers)
-    if type(kernel_size) is not int or not 1 <= kernel_size <= smallest:
+) -> int:
+    """Return the kernel size as an int; raise ValueError if it or alpha is invalid."""
+    smallest, name = min((min(layer.grid), layer.name) for layer in layers)
+    whole = isinstance(kernel_size, Integral) and not isinstance(kernel_size, bool)
+    if not (whole and 1 <= kernel_size <= smallest):
         raise ValueError(
             f"kernel_size is {kernel_size!r}, expected a whole number from 1 to {smallest}, the"
-            " smallest side of a layer in tokens"
+            f" smaller side of {name} in tokens; `layers` selects layers with more tokens"
         )
     # an invalid alpha is rejected here, before anything is written
     dtype = layers[0].attention.qkv.weight.dtype
     QuadraticEncoding.from_alpha(torch.zeros(1, 2, dtype=dtype), alpha)
+    return int(kernel_size)
 
 
 def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
