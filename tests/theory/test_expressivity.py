@@ -101,3 +101,23 @@ def test_bad_input(maps, kernel_size, message):
         expresses_convolution(maps, kernel_size)
     with pytest.raises(ValueError, match="'interior' or 'zero'"):
         expresses_convolution(gaussian_heads(), 3, border="none")
+
+
+def test_probabilities_by_offset_need_one_mixture_per_query_if_they_reach_outside():
+    """On 4 x 3 pixels, the interior queries are (1, 1) and (2, 1); rows -1 and 4 are outside."""
+    others = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
+    heads = [{offset: 1.0} for offset in others] + [
+        {(0, 0): 0.5, (2, 0): 0.5, (-2, 1): 0.5},
+        {(2, 0): 1.0, (-2, 0): 1.0},
+        {(2, 1): 1.0, (-2, 1): 1.0},
+    ]
+    maps = torch.full((len(heads), 4, 3, 4, 3), 1 / 12, dtype=torch.float64)
+    for head, by_offset in enumerate(heads):
+        for i in (1, 2):
+            maps[head, i, 1] = 0
+            for (row, column), probability in by_offset.items():
+                if 0 <= i + row < 4:
+                    maps[head, i, 1, i + row, 1 + column] = probability
+    assert torch.allclose(maps.sum(dim=(-2, -1)), torch.ones(()).double())
+    assert expresses_convolution(maps, 3, shared=False).expresses
+    assert expresses_convolution(maps, 3).residual.max() > 0.5

@@ -168,7 +168,8 @@ def trained_heads(records: Records) -> Note:
         " averaged over seeds. A position is covered if a head puts at least half of its attention"
         f" there. {close or 'None'} of the {len(largest)} layers can approximately express every"
         f" 3 × 3 convolution: the residuals of Lemma 3 range from {ends}. The residual is 0 for a"
-        " layer that can express all of them and about 1 for one that misses at least one position."
+        " layer that can express all of them and about 1 for one whose heads, even combined, do not"
+        " come close to some position."
     )
 
 
