@@ -54,8 +54,7 @@ def test_each_figure(number):
         ), caption
         shown[cell.metadata["mystnb"]["figure"]["name"]] = caption
     assert ("Quick tier" if number in COMPUTED else "data and tier") in shown.pop(f"fig-{number}")
-    shown.pop(f"fig-{number}-long", None)
-    assert not shown
+    assert shown.keys() <= {f"fig-{number}-long", f"fig-{number}-tokens"}
 
 
 @pytest.mark.parametrize("number", range(1, 5))
