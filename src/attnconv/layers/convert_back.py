@@ -79,12 +79,12 @@ class HeadsAsConv(nn.Module):
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    The copy is exact on images of `height` x `width` pixels or, without a
-    width, on sequences of length `height`. Layers made by `conv_to_attention` become plain
-    convolutions again, exact at any size, if their heads are one-hot on the kernel's pixels. In
-    other position-only layers, the heads become zero-padded convolutions divided by a border factor
-    (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original network is
-    not changed. The copy is returned in evaluation mode.
+    The copy is returned in evaluation mode, in which it is exact on images of `height` x `width`
+    pixels or, without a width, on sequences of length `height`. Layers made by `conv_to_attention`
+    become plain convolutions again, exact at any size, if their heads are one-hot on the kernel's
+    pixels. In other position-only layers, the heads become zero-padded convolutions divided by a
+    border factor (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original
+    network is not changed.
 
     Raises TypeError for attention that depends on the image. If a layer's heads are not one-hot,
     raises ValueError if the network never runs the layer or runs it at several sizes, or if its
