@@ -372,10 +372,19 @@ def test_layers_that_share_a_bias_start_together():
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-def test_a_shared_bias_inside_another_module_is_named():
-    inner = timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=2)
-    with pytest.raises(TypeError, match=r'0.blocks.0.attn: .* pass model.get_submodule\("0"\)'):
-        init_as_convolution(nn.Sequential(inner, nn.Identity()))
+def test_a_shared_bias_is_found_inside_a_wrapper():
+    """A wrapper with two models, each of which shares one bias among its layers."""
+    models = [
+        timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=2) for _ in range(3)
+    ]
+    report = init_as_convolution(nn.ModuleList(models[:2]), 3)
+    assert [layer.name for layer in report.layers] == [
+        f"{model}.blocks.{block}.attn" for model in range(2) for block in range(2)
+    ]
+    assert all(layer.fidelity.min() > 0.5 for layer in report.layers)
+    init_as_convolution(models[2], 3)
+    wrapped, alone = (model.shared_rel_pos.get_bias() for model in models[::2])
+    assert torch.equal(wrapped, alone)
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..theory.encodings import QuadraticEncoding
+from .capture import modules_around
 
 #: How far a prefix token's score is below the best patch's (a factor of `exp(-20)` in weight).
 PREFIX_MARGIN = 20.0
@@ -62,7 +63,6 @@ def biased_layers(model: nn.Module) -> list[Biased]:
     Raises TypeError if the model has no attention layer, or has one whose scores cannot be set.
     """
     writers, attentions = _writers(), _attention_classes()
-    shared = _shared_bias(model)
     found = []
     for name, module in model.named_modules():
         called = f"cannot start {name or 'the model'}"
@@ -72,15 +72,9 @@ def biased_layers(model: nn.Module) -> list[Biased]:
             continue
         own = getattr(module, "rel_pos", None)
         table = getattr(module, "relative_position_bias_table", None)
-        holder: Any = own or (module if table is not None else shared)
+        holder: Any = own or (module if table is not None else _shared_bias(name, model))
         write = writers.get(type(holder))
         if write is None or not isinstance(module, attentions):
-            around = [path for path, m in model.named_modules() if path and _shared_bias(m)]
-            if not shared and holder is None and around:
-                raise TypeError(
-                    f"{called}: it shares its bias with other layers of {around[0]}: pass"
-                    f' model.get_submodule("{around[0]}") instead'
-                )
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
             raise TypeError(f"{called} ({what}): {SUPPORTED}")
         if reason := _why_not(holder, query_norm(module)):
@@ -91,8 +85,11 @@ def biased_layers(model: nn.Module) -> list[Biased]:
     return found
 
 
-def _shared_bias(model: Any) -> nn.Module | None:
-    return getattr(model, "shared_rel_pos", None) or getattr(model, "rel_pos_bias", None)
+def _shared_bias(name: str, model: nn.Module) -> nn.Module | None:
+    """Return the bias that a layer shares with others, which the module around them holds."""
+    around = modules_around(name, model)
+    kept = (getattr(m, a, None) for m in around for a in ("shared_rel_pos", "rel_pos_bias"))
+    return next(filter(None, kept), None)
 
 
 SUPPORTED = (

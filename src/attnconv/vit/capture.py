@@ -179,10 +179,15 @@ def _sides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
     return [(shape[1], shape[2]), (shape[2], shape[3])] if len(shape) == 4 else []
 
 
+def modules_around(name: str, model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that contain a layer, from the innermost one to the model itself."""
+    parts = name.split(".")
+    return (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
+
+
 def _backbone(name: str, model: nn.Module) -> nn.Module:
     """Return the innermost module around a layer that has patch tokens, or else the model."""
-    parts = name.split(".")
-    around = (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
+    around = modules_around(name, model)
     return next((module for module in around if hasattr(module, "patch_embed")), model)
 
 
