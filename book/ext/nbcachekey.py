@@ -7,11 +7,16 @@ script with paths, this module prints their hash; `make book` builds again when 
 import hashlib
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 WATCHED = ("src", "data", "constraints.txt", "benchmarks/results", "CITATION.cff", "codecheck.yml")
 # the quick tier's records, which notebooks write, are not watched either
 UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")
+
+# These pages execute longest, so they start first.
+LONGEST = ("book/use", "notebooks/08-gradient-descent", "notebooks/10-results")
 
 
 def digest(root, names=WATCHED):
@@ -49,19 +54,40 @@ def set_cache_path(app, config):
 
 
 def execute_side_by_side(app, env, docnames):
-    """Execute the notebooks that are not in the cache.
+    """Execute the notebooks and executable pages that are not in the cache, one per core at a time.
 
-    A notebook that fails is executed again by MyST-NB, which reports the error.
+    One that fails is executed again by MyST-NB, which reports the error.
     """
+    from jupyter_cache import get_cache
+
+    names = sorted(docnames, key=lambda name: (name not in LONGEST, name))
+    paths = [path for path in map(Path, map(env.doc2path, names)) if reader_of(path)]
+    cache = get_cache(app.config.nb_execution_cache_path)
+    for path in paths:
+        cache.add_nb_to_project(str(path), read_data=reader_of(path))
+    settings = app.config.nb_execution_cache_path, app.config.nb_execution_timeout
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(partial(execute, *settings), map(str, paths)):
+            pass
+
+
+def reader_of(path):
+    """Return jupyter-cache's reader for a notebook or executable page, or None for other pages."""
+    from myst_nb.core.read import is_myst_markdown_notebook
+
+    if path.suffix == ".ipynb":
+        return {"type": "plugin", "name": "nbformat"}
+    is_executable = is_myst_markdown_notebook(path.read_text())
+    return {"type": "plugin", "name": "myst_nb_md"} if is_executable else None
+
+
+def execute(cache_path, timeout, path):
+    """Execute one notebook, unless it is in the cache, and add it to the cache."""
     from jupyter_cache import get_cache
     from jupyter_cache.executors import load_executor
 
-    paths = [str(path) for path in map(env.doc2path, docnames) if str(path).endswith(".ipynb")]
-    cache = get_cache(app.config.nb_execution_cache_path)
-    for path in paths:
-        cache.add_nb_to_project(path)
-    executor = load_executor("local-parallel", cache)
-    executor.run_and_cache(filter_uris=paths, timeout=app.config.nb_execution_timeout)
+    executor = load_executor("local-serial", get_cache(cache_path))
+    executor.run_and_cache(filter_uris=[path], timeout=timeout)
 
 
 def setup(app):

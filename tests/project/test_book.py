@@ -82,17 +82,33 @@ end = time.monotonic() + 60
 while not Path("{other}.started").exists() and time.monotonic() < end:
     time.sleep(0.05)
 assert Path("{other}.started").exists(), "alone"
+_ = Path("{mine}.times").open("a").write(".")
+"""
+EXECUTABLE = """---
+jupytext:
+  text_representation: {{extension: .md, format_name: myst}}
+kernelspec: {{display_name: Python 3, language: python, name: python3}}
+---
+
+# A page with code
+
+```{{code-cell}} python
+{code}
+```
 """
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core executes one notebook at a time")
-def test_two_notebooks_are_executed_side_by_side(book):
-    """Each waits until the other has begun."""
+def test_a_notebook_and_a_page_with_code_are_executed_side_by_side(book):
+    """Each waits until the other has begun, and neither is executed again when it is rendered."""
     toc = book / "_toc.yml"
     toc.write_text(toc.read_text() + "  - file: notebooks/second\n")
     write_notebook(book, WAITS.format(mine="first", other="second"))
-    write_notebook(book, WAITS.format(mine="second", other="first"), "second")
+    code = WAITS.format(mine="second", other="first")
+    (book / "notebooks" / "second.md").write_text(EXECUTABLE.format(code=code))
     run = build(book)
+    times = [path.read_text() for path in (book / "notebooks").glob("*.times")]
+    assert times == [".", "."]
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
 
 
