@@ -214,7 +214,7 @@ class Customised(nn.Conv2d):
         (nn.LazyConv2d(2, 3), "lazy"),
         (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
         (nn.Linear(2, 2), "not a 1D or 2D"),
-        (Customised(1, 1, 1), "its forward is not that of a plain convolution"),
+        (Customised(1, 1, 1), "its forward is not that of a plain convolution; first replace it"),
         (whole_numbered(), "int8"),
         (nn.Conv2d(1, 1, 1, device="meta"), "meta device"),
     ],

@@ -311,7 +311,7 @@ def _why_not(conv: object) -> str | None:
     base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
     for name in ("forward", "_conv_forward"):  # of the class, and set on the module itself
         if getattr(type(conv), name) is not getattr(base, name) or name in vars(conv):
-            return f"its {name} is not that of a plain convolution"
+            return f"its {name} is not that of a plain convolution; first replace it by a plain one"
     if conv._forward_pre_hooks:
         return (
             "it has a forward pre-hook, which may change its weights (as in weight_norm and prune);"
