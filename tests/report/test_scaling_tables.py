@@ -47,7 +47,11 @@ def test_a_stored_prediction_is_judged_by_the_runs_of_the_paper_tier(monkeypatch
 def test_settings_and_gaps_of_the_committed_records():
     records = Records.read()
     table = scaling.settings_table(records)
-    small = dict(zip(table.header, table.rows[scaling.SETTINGS.index("small")], strict=True))
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    small, tokens = (
+        next(row for row in rows if row["setting"] == name)
+        for name in ("small tier", "16 × 16 tokens")
+    )
     by_hand = {
         model: [
             run.accuracy
@@ -59,3 +63,6 @@ def test_settings_and_gaps_of_the_committed_records():
     means = {model: sum(values) / len(values) for model, values in by_hand.items()}
     assert small["gap"] == f"{means['resnet18'] - means['sa-quadratic']:+.4f}"
     assert small["SA quadratic, parameters"] == "280,312"
+    fine = [r.accuracy for r in records.found if r.tier == "small-tokens"]
+    assert tokens["gap"] == f"{means['resnet18'] - sum(fine) / len(fine):+.4f}"
+    assert "not run" not in str(rows), "settings without runs have no row"

@@ -20,7 +20,7 @@ from .chapters import (
 )
 from .inspection import attention_report
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13
-from .scaling import scaling
+from .scaling import gaps, scaling
 from .stage import descent_still, network_still, still
 from .starts import starts
 from .trained_heads import (

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ..measures.scaling import (
     MODELS,
+    NAMES,
     SIZES,
     Setting,
     is_made,
@@ -25,6 +26,41 @@ PANELS: dict[str, Callable[[Setting], float]] = {
     "training compute (floating-point operations)": lambda setting: setting.compute,
 }
 MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
+LEGEND = {"o": "20 epochs, 8 × 8 tokens", "^": "60 epochs", "s": "16 × 16 tokens", "*": "published"}
+#: The settings along each axis of the question, in the order in which they are drawn.
+STEPS = {
+    "Smaller tokens": ("small", "small-tokens"),
+    "Longer training": ("small", "small-long"),
+    "Wider networks": ("small-third", "small-half", "small", "small-double"),
+}
+UNCHANGED = {"Smaller tokens": "8 × 8 tokens", "Longer training": "20 epochs"}
+
+
+def gaps(records: Records) -> Figure:
+    """Plot the test accuracies of attention and ResNet18 along each axis, one panel per axis.
+
+    Each disc is one seed, and lines join the means. ResNet18 has no tokens, so its accuracy in the
+    small tier is repeated in the panel on tokens.
+    """
+    found = {m: {s.tier: s.accuracies for s in settings_of(records, m)} for m in MODELS}
+    found["resnet18"]["small-tokens"] = found["resnet18"].get("small", ())
+    widths = [len(tiers) for tiers in STEPS.values()]
+    ratios = {"width_ratios": widths}
+    figure, axes = line_plots(1, len(STEPS), 9.5, 3.4, grid="y", sharey=True, gridspec_kw=ratios)
+    for ax, (title, tiers) in zip(axes.flat, STEPS.items(), strict=True):
+        for model, by_tier in found.items():
+            color, label = SPECS[model].curve[0], SPECS[model].label
+            done = [(x, by_tier[t]) for x, t in enumerate(tiers) if by_tier.get(t)]
+            ax.plot([x for x, _ in done], [np.mean(y) for _, y in done], color=color, label=label)
+            for x, accuracies in done:
+                ax.plot([x] * len(accuracies), accuracies, "o", color=color, ms=5, alpha=0.7)
+        names = NAMES | {"small": UNCHANGED.get(title, "1 × width")}
+        ax.set_xticks(range(len(tiers)), [names[tier] for tier in tiers], fontsize=8)
+        ax.set_title(title, fontsize=10)
+        ax.margins(x=0.18)
+    axes[0, 0].set(ylabel="test accuracy")
+    axes[0, 0].legend(fontsize=8, loc="lower right")
+    return finish(figure)
 
 
 def scaling(records: Records) -> Figure:
@@ -48,7 +84,11 @@ def scaling(records: Records) -> Figure:
     axes[0, 0].set(ylabel="test error")
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
     axes[0, 0].minorticks_off()
-    axes[0, 0].legend(fontsize=8)
+    for marker, name in LEGEND.items():
+        axes[0, 0].plot(
+            [], [], marker, color="0.4", mfc="white" if marker == "*" else "0.4", label=name
+        )
+    axes[0, 0].legend(fontsize=8, loc="lower left")
     return finish(figure)
 
 
@@ -60,7 +100,7 @@ def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> 
     ax.plot([quantity(setting) for setting in sizes], means, color=color, label=spec.label)
     for setting in settings:
         x = np.full(len(setting.accuracies), quantity(setting))
-        ax.plot(x, setting.errors, MARKERS.get(setting.tier, "o"), color=color, ms=4, alpha=0.7)
+        ax.plot(x, setting.errors, MARKERS.get(setting.tier, "o"), color=color, ms=6, alpha=0.7)
     if spec.published.accuracy:
         x = quantity(papers_setting(model))
         ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)

@@ -126,7 +126,9 @@ def _head_panels(
         Line2D([], [], color=INK, ls="--", lw=1.4, label="3 × 3 kernel"),
         Line2D([], [], color="0.4", marker="o", ms=4, ls="", label="centre of a head"),
         *(
-            Line2D([], [], color="0.4", ls=style, lw=1, label=f"{100 * share:.0f} % of a head")
+            Line2D(
+                [], [], color="0.4", ls=style, lw=1, label=f"{100 * share:.0f} % of its attention"
+            )
             for share, style in list(SHARE_STYLES.items())[: 1 if crowded else 2]
         ),
     ]

@@ -38,6 +38,17 @@ MODELS = ("sa-quadratic", "resnet18")
 #: The tiers that differ only in size; `SETTINGS` also contains those with other changes.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
 SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
+#: What each setting changes, as shown to readers.
+NAMES = {
+    "small-third": "0.3 × width",
+    "small-half": "0.5 × width",
+    "small": "small tier",
+    "small-double": "2 × width",
+    "small-quadruple": "4 × width",
+    "small-long": "60 epochs",
+    "small-tokens": "16 × 16 tokens",
+    "small-double-long": "2 × width, 60 epochs",
+}
 AXES = (
     Axis(
         "size",

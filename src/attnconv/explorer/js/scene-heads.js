@@ -19,6 +19,7 @@ import { leadBeams } from "./stage-beams.js";
 
 const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
 const HEAL_SECONDS = 0.5;
+const HINT = "drag a head";
 const KEYS_OF_THE_PLANE = [
   "The offsets around the output pixel, with nine discs where the heads look.",
   "Keys 1 to 9 choose a head, arrow keys move it, with Shift by a whole pixel; Home puts it back on its pixel of the kernel.",
@@ -130,7 +131,7 @@ export class HeadsScene {
       },
     });
     plane.node.setAttribute("aria-label", KEYS_OF_THE_PLANE);
-    plane.hint.textContent = "drag a head";
+    plane.hint.textContent = HINT;
     if (this.interrupted) this.replay();
   }
 
@@ -219,6 +220,7 @@ export class HeadsScene {
 
   place(head, center, snap) {
     this.state.place(head, center, snap);
+    this.stage.plane.hint.textContent = this.state.kernel[head] ? HINT : "weight 0: this head adds nothing";
     this.changed(`${this.state.headSentence(head)} ${this.state.sentence()}`);
   }
 
