@@ -276,6 +276,15 @@ def test_a_disc_breaks_the_picture_and_heals_it(stage):
     assert "centers" not in address(page)
 
 
+def test_moving_a_head_of_weight_0_says_that_it_adds_nothing(stage):
+    page = stage("alpha=exact").page
+    hint = page.locator(".stage-hint")
+    for row, words in ((0, "weight 0: this head adds nothing"), (1, "drag a head")):
+        for _ in drag(page, disc(page, row, 0 if row == 0 else 1), disc(page, 2.4, 2.4)):
+            pass
+        expect(hint).to_have_text(words)
+
+
 def test_a_finger_moves_a_disc(stage):
     page = stage("alpha=exact", size="phone").page
     swipe(page, disc(page, 1, 0), *(disc(page, 1 + by / 4, 0) for by in range(1, 7)))
