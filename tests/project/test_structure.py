@@ -53,6 +53,7 @@ ADDED_IN_SHARED_FILES = sum(
         "exports of any image size, and convert_back": 11,
         "bounds of Theorem 1 that refuse bad numbers": 8,
         "Results: tally, links to figures and runs, a sentence for each answer": 66,
+        "Results: verdicts at a glance, and their evidence folded below each claim": 14,
         "the payload of the explorer's stage": 15,
         "pictures of scikit-image": 21,
         "the worker's script, and the divisor of the CNN": 6,

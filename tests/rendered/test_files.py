@@ -195,7 +195,7 @@ def test_what_was_not_run_says_so_and_how_to_run_it():
         "the quick runs, ready to copy"
     )
     report = (HTML / "book" / "report.html").read_text()
-    assert 'id="claims"' in report and report.count("<td>reproduced</td>") >= 1
+    assert 'id="claims"' in report and report.count('<span class="verdict reproduced">') >= 1
 
 
 def test_equations_carry_the_papers_numbers():

@@ -38,7 +38,7 @@ class Table:
     `name` is its anchor in a page, and `caption` ends with the source of the numbers. `folded` is
     for tables that few readers need: a page collapses the table and labels it with this text,
     unless it is "". `stacked` is for cells that contain sentences: on a narrow screen, the cells of
-    a row are shown one below another.
+    a row are shown one below another. Columns in `aside` are collapsed below each row of a page.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     folded: str = ""
     stacked: bool = False
+    aside: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -62,7 +63,8 @@ class Table:
             whole = replace(self, folded="")._repr_html_()
             return f"<details><summary>{html.escape(self.folded)}</summary>{whole}</details>"
         kind = "table stacked" if self.stacked else "table"
-        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
+        shown = [cell for cell in self.header if cell not in self.aside]
+        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in shown)
         body = "".join(self._row_html(row) for row in self.rows)
         return (
             f'<figure class="made-table" id="{self.name}"><div class="table-scroll" tabindex="0"'
@@ -72,9 +74,14 @@ class Table:
         )
 
     def _row_html(self, row: Sequence[Cell]) -> str:
-        first, *others = map(_cell_html, row)
-        cells = "".join(f"<td>{cell}</td>" for cell in others)
-        return f'<tr><th scope="row">{first}</th>{cells}</tr>'
+        cells = dict(zip(self.header, map(_cell_html, row), strict=True))
+        first, *others = (cell for name, cell in cells.items() if name not in self.aside)
+        whole = f'<tr><th scope="row">{first}</th>{"".join(f"<td>{c}</td>" for c in others)}</tr>'
+        if not self.aside:
+            return whole
+        terms = "".join(f"<dt>{html.escape(n)}</dt><dd>{cells[n]}</dd>" for n in self.aside)
+        folded = f"<details><summary>rule, runs and sample</summary><dl>{terms}</dl></details>"
+        return f'{whole}<tr class="aside"><td colspan="{len(others) + 1}">{folded}</td></tr>'
 
     def markdown(self) -> str:
         """Return the table as Markdown, followed by its caption."""
@@ -93,7 +100,8 @@ def text_of(cell: Cell) -> str:
 
 def _cell_html(cell: Cell) -> str:
     if isinstance(cell, str):
-        return html.escape(cell)
+        is_verdict = cell in ("reproduced", "partly", "differs", "undecided")
+        return f'<span class="verdict {cell}">{cell}</span>' if is_verdict else html.escape(cell)
     return ", ".join(part.html() if isinstance(part, Link) else html.escape(part) for part in cell)
 
 

@@ -24,6 +24,8 @@ from .tables import summary
 RULE = "rule (and commit)"
 NAME = "name"
 SAMPLE = "sample, and verdict by seed"
+EVIDENCE = "figure or table, and runs"
+PLACE = "section of the paper"
 #: The tiers from which the claims about the quadratic model are judged, by tier.
 VARIANTS = {"small": "20 epochs", "small-long": "60 epochs", "small-tokens": "16 × 16 tokens"}
 
@@ -39,11 +41,11 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": small.verdict,
                 "paper tier": paper.verdict,
                 "result (small tier; paper tier)": "; ".join(results),
-                "figure or table, and runs": _evidence(claim, records),
+                EVIDENCE: _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 SAMPLE: small.sure,
                 NAME: claim.name,
-                "section of the paper": claim.place,
+                PLACE: claim.place,
             }
             judged.append(row)
         else:
@@ -54,7 +56,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "missing runs": "; ".join(_missing(claim, records)),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 NAME: claim.name,
-                "section of the paper": claim.place,
+                PLACE: claim.place,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
@@ -63,7 +65,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
         f" the runs of each tier. The samples are those of the small tier, with the accuracy's"
         f" standard deviation (±). {source} and the run records in data/runs."
     )
-    first = Table.of("claims", caption, judged, stacked=True)
+    aside = (RULE, EVIDENCE, SAMPLE, NAME, PLACE)
+    first = Table.of("claims", caption, judged, stacked=True, aside=aside)
     folded = f"The other {len(others)} claims, their rules and the missing runs"
     caption = f"Claims that cannot be judged yet because runs are missing. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)
