@@ -59,7 +59,7 @@ def gaps(records: Records) -> Figure:
         ax.set_title(title, fontsize=10)
         ax.margins(x=0.18)
     axes[0, 0].set(ylabel="test accuracy")
-    axes[0, 0].legend(fontsize=8, loc="lower right")
+    axes[0, -1].legend(fontsize=8, loc="lower right")
     return finish(figure)
 
 
