@@ -78,22 +78,51 @@ def test_other_addresses_are_refused(address):
         theme_options(address, "main")
 
 
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+}
+JOBS = {f"{name}.{job}": about for name, w in WORKFLOWS.items() for job, about in w["jobs"].items()}
+
+
 @pytest.mark.skipif(not shutil.which("actionlint"), reason="actionlint is not on the PATH")
 def test_the_workflows_pass_actionlint():
-    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-    run = subprocess.run(["actionlint", *workflows], capture_output=True, text=True)
-    assert len(workflows) == 2 and run.returncode == 0, run.stdout
+    paths = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    run = subprocess.run(["actionlint", *paths], capture_output=True, text=True)
+    assert paths and run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_starts_only_for_commits_that_cannot_write(name):
+    """Other triggers hand a token with write permissions to a commit from anywhere."""
+    workflow = WORKFLOWS[name]
+    assert set(workflow[True]) <= {"push", "pull_request", "schedule"}  # YAML reads "on" as True
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_only_what_the_tests_have_passed_is_published(name):
+    job, workflow = JOBS[name], WORKFLOWS[name.partition(".")[0]]
+    for step in job["steps"]:
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False and "ref" not in step["with"]
+        assert "${{" not in step.get("run", ""), "pass it through env, where it cannot be code"
+    if "write" in job.get("permissions", {}).values():
+        above = [job]
+        while "needs" in above[-1]:
+            above.append(workflow["jobs"][above[-1]["needs"]])
+        assert above[-1] is workflow["jobs"]["test"]
+        condition = "github.event_name == 'push' && github.ref == 'refs/heads/main'"
+        assert condition in [each.get("if") for each in above]
 
 
 def test_the_workflow_gives_the_setting():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "publish.yml").read_text())
-    address = "https://github.com/${{ github.repository }}"
-    steps = workflow["jobs"]["publish"]["steps"]
-    [step] = [each for each in steps if each.get("run") == "make book"]
-    assert step["env"] == {ADDRESS: address}
-    [step] = [each for each in steps if "colab" in each.get("run", "")]
-    assert f'workflow/colab.py "{address}"' in step["run"]
-    assert step["run"].rstrip().endswith(":refs/heads/colab")
+    commands = [step.get("run", "") for job in JOBS.values() for step in job["steps"]]
+    address = '"$GITHUB_SERVER_URL/$GITHUB_REPOSITORY"'
+    assert f"make book {ADDRESS}={address}" in commands
+    [colab] = [command for command in commands if "colab" in command]
+    assert f"workflow/colab.py {address}" in colab
+    assert colab.rstrip().endswith(":refs/heads/colab")
 
 
 def test_every_chapter_was_measured():
