@@ -5,7 +5,8 @@ import torch
 
 from attnconv import build_model
 from attnconv.models import SPECS, snapshot
-from attnconv.models.specs import VIT_STARTS, VITS
+from attnconv.models.attention_starts import FACTORIAL_STARTS, VIT_STARTS, WIDE_ALPHA
+from attnconv.models.specs import FACTORIAL, VITS
 from attnconv.runs.history import from_snapshot
 from attnconv.runs.parameters import RunParameters, build_network
 from attnconv.theory.encodings import sinusoidal_encoding
@@ -22,9 +23,10 @@ def build(start):
 
 def test_every_start_is_a_model():
     assert set(VITS) == {f"vit-{start}" for start in VIT_STARTS} <= set(SPECS)
+    assert set(FACTORIAL) == {f"vit-{start}" for start in FACTORIAL_STARTS} <= set(SPECS)
 
 
-@pytest.mark.parametrize("start", ["convolution", "random", "center", "frozen"])
+@pytest.mark.parametrize("start", ["convolution", "random", "center", "frozen", "whole", "wide"])
 def test_starts_share_everything_but_attention(start):
     default, other = build("default").state_dict(), build(start).state_dict()
     assert default.keys() == other.keys()
@@ -45,6 +47,39 @@ def test_random_offsets_differ_between_seeds_and_spread_as_stated():
 
 def test_all_heads_of_the_center_start_look_at_the_query():
     torch.testing.assert_close(centers_of("center"), torch.zeros(6, 9, 2), atol=1e-3, rtol=0)
+
+
+def test_whole_offsets_are_the_random_ones_rounded():
+    whole, random = centers_of("whole", seed=3), centers_of("random", seed=3)
+    torch.testing.assert_close(whole, random.round(), atol=2e-2, rtol=0)  # half precision
+    assert not torch.allclose(whole, random, atol=0.3)
+
+
+def test_wide_heads_spread_as_far_as_random_offsets():
+    parameters = RunParameters.check({"model": "vit-wide", "dataset": "cifar10", "tier": "vit-10k"})
+    model = build_network(parameters.model_dump())
+    [table, *_] = snapshot(model).values()
+    axis = torch.arange(-7, 8).float()
+    squares = axis[:, None].square() + axis.square()
+    relative = table.float() - table.float().amax(dim=(1, 2), keepdim=True)
+    expected = (-WIDE_ALPHA * squares).expand(9, -1, -1)
+    torch.testing.assert_close(relative, expected, atol=1e-2, rtol=0)
+    along = (-WIDE_ALPHA * torch.arange(-50, 51).double().square()).softmax(dim=0)
+    variance = (along * torch.arange(-50, 51).square()).sum()
+    assert variance.sqrt() == pytest.approx(2.0, rel=1e-3)  # the deviation of random offsets
+
+
+@pytest.mark.parametrize("start", ["default", "convolution", "whole", "random", "center", "wide"])
+def test_mimetic_values_change_values_and_projections_alone(start):
+    plain, other = build(start).state_dict(), build(f"{start}-mimetic-values").state_dict()
+    changed = {name for name in plain if not torch.equal(plain[name], other[name])}
+    assert len(changed) == 12
+    assert all(name.endswith(("attn.qkv.weight", "attn.proj.weight")) for name in changed)
+    for number in range(6):
+        qkv = f"blocks.{number}.attn.qkv.weight"
+        assert torch.equal(plain[qkv][: 2 * 108], other[qkv][: 2 * 108])
+        product = other[qkv][-108:].T @ other[f"blocks.{number}.attn.proj.weight"].T
+        assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.03)
 
 
 def centers_of(start, seed=0):

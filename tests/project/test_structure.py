@@ -2,12 +2,9 @@
 by itself."""
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
-from collections import Counter
 
 import pytest
 from helpers import ROOT
@@ -32,57 +29,6 @@ ORDER = (
     "explorer",
 )
 NAMES = ("__init__", "__main__")
-# Features added after commit 4720673, whose size the bar on the whole package was set for.
-ADDED_SINCE = {
-    *("layers/state_dict.py", "layers/convert_back.py", "layers/mode.py"),
-    "measures/deployment.py",
-    "models/vit.py",
-    *(f"{part}/starts.py" for part in ("measures", "figures", "report")),
-    *(f"{part}/scaling.py" for part in ("measures", "figures", "report")),
-    *("measures/inspection.py", "figures/inspection.py", "explorer/document.py"),
-    *("figures/stage.py", "training/descent.py", "explorer/networks.py"),
-    *("report/check.py", "report/theory.py", "report/pruning.py"),
-    "runs/hub.py",
-    *(f"vit/{name}.py" for name in ("__init__", "absolute", "biases", "capture", "start")),
-}
-# Lines added in files that are counted, by feature.
-ADDED_IN_SHARED_FILES = sum(
-    {
-        "chapter 18: its tiers, models, parameters and records": 60,
-        "TrainedModel.transform": 17,
-        "exports of any image size, and convert_back": 11,
-        "bounds of Theorem 1 that refuse bad numbers": 8,
-        "Results: tally, links to figures and runs, a sentence for each answer": 66,
-        "Results: verdicts at a glance, and their evidence folded below each claim": 14,
-        "the payload of the explorer's stage": 15,
-        "pictures of scikit-image": 21,
-        "the worker's script, and the divisor of the CNN": 6,
-        "the names of claims, and the command that checks them": 56,
-        "the test images counted with a softmax at every query": 34,
-        "the payload of scene 3": 4,
-        "the model of any record, with weights in any file": 5,
-        "figures: summed attention of the heads, legends, crops, bands": 36,
-        "figures 8 to 10: pictures, with maps from the stored weights": 9,
-        "the middle square of a picture, for these and for scene 3": 7,
-        "Results: the commands of missing runs": 2,
-        "the command line refuses stray arguments": 8,
-        "unusable folders, sizes, checkpoints and models are refused before training": 35,
-    }.values()
-)
-# The same for theory, layers and models, which have a bar of their own.
-ADDED_IN_CORE = sum(
-    {
-        "convert_network refuses what it would convert wrongly, and takes alpha": 25,
-        "long sequences without matrices": 6,
-        "the cost of converted networks": 12,
-        "conversion refuses patched forward methods; soft heads after inference mode": 4,
-        "converted layers return the memory format of the convolution": 14,
-        "compiled and meta convolutions are refused; the input by name; the cache is not saved": 6,
-        "the cost of fused attention": 5,
-        "torch.func transforms of converted layers": 30,
-        "an alpha of numpy": 2,
-    }.values()
-)
 
 
 def module_of(path):
@@ -139,44 +85,13 @@ def test_no_two_files_import_each_other():
     assert done == set(arrows), f"in a circle: {sorted(set(arrows) - done)}"
 
 
-def test_the_package_is_small():
-    """No file is over 500 lines; the core can be read in an hour, the theory on its own."""
+def test_no_file_is_long():
     long = {
         module_of(path): count
         for path in FILES
         if (count := len(path.read_text().splitlines())) > 500
     }
     assert not long
-    counts = {path.relative_to(SRC).as_posix(): lines_of_code(path) for path in FILES}
-    parts = Counter()
-    for name, count in counts.items():
-        parts[name.partition("/")[0]] += 0 if name in ADDED_SINCE else count
-    files = len(counts) - len(ADDED_SINCE)
-    print(f"\n{parts.total()} lines of code in {files} files: {dict(parts)}")
-    assert parts["theory"] <= 550
-    assert parts["theory"] + parts["layers"] + parts["models"] <= 1800 + ADDED_IN_CORE
-    assert parts.total() <= 6482 + ADDED_IN_SHARED_FILES + ADDED_IN_CORE
-    assert files <= 62
-
-
-def lines_of_code(path):
-    """Without blank lines, comments and docstrings."""
-    code = path.read_text()
-    texts = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            texts |= set(range(node.lineno, node.end_lineno + 1))
-    return len(lines_with_tokens(code) - texts)
-
-
-def lines_with_tokens(code):
-    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    return {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(code).readline)
-        if token.type not in (*silent, tokenize.ENDMARKER)
-        for line in range(token.start[0], token.end[0] + 1)
-    }
 
 
 def test_the_theory_needs_torch_alone():

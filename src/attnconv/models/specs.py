@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..theory.encodings import CENTER_STD
+from .attention_starts import FACTORIAL_STARTS, VIT_STARTS, AttentionStart
 
 #: Channels of the first stage of the published ResNet18 and of the first group of the CNN.
 WIDTH = 64
@@ -150,14 +151,17 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
     )
 
 
-#: The initialisations of the vision transformers in chapter 18 (`models.vit`).
-VIT_STARTS = ("default", "convolution", "random", "center", "frozen", "mimetic")
-
-
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
     """Return a tier of chapter 18, whose recipe is `VIT_RECIPE` with the given changes."""
-    models, recipe = tuple(f"vit-{start}" for start in VIT_STARTS), VIT_RECIPE | changes
-    return Tier("cifar10", recipe, fixed=True, models=models, keeps_weights=keeps_weights)
+    models = tuple(f"vit-{start}" for start in VIT_STARTS | FACTORIAL_STARTS)
+    return Tier(
+        "cifar10",
+        VIT_RECIPE | changes,
+        fixed=True,
+        variant_of="vit-10k",
+        models=models,
+        keeps_weights=keeps_weights,
+    )
 
 
 #: The tiers by name.
@@ -388,19 +392,15 @@ ARMS = {
 BEYOND |= ARMS
 
 
-#: The vision transformers of chapter 18 by name.
-VITS = {
-    f"vit-{start}": ModelSpec(label, curve, vit=start)
-    for start, label, curve in (
-        ("default", "ViT, timm's start", ("#000000", "-")),
-        ("convolution", "ViT, started as a convolution", ("#0072B2", "-")),
-        ("random", "ViT, started at random offsets", ("#D55E00", "-")),
-        ("center", "ViT, started at offset zero", ("#009E73", "-.")),
-        ("frozen", "ViT, convolution not trained", ("#0072B2", ":")),
-        ("mimetic", "ViT, mimetic start", ("#B0508A", "--")),
-    )
-}
-BEYOND |= VITS
+def _vit_spec(name: str, start: AttentionStart) -> ModelSpec:
+    recipes = {"vit-10k": {"start_alpha": start.alpha}} if start.alpha else {}
+    return ModelSpec(start.label, start.curve, vit=name, recipes=recipes)
+
+
+#: The vision transformers of chapter 18 by name, and those that complete its factorial.
+VITS = {f"vit-{name}": _vit_spec(name, start) for name, start in VIT_STARTS.items()}
+FACTORIAL = {f"vit-{name}": _vit_spec(name, start) for name, start in FACTORIAL_STARTS.items()}
+BEYOND |= VITS | FACTORIAL
 #: All models that can be trained, by name.
 SPECS = MODELS | BEYOND
 
