@@ -61,14 +61,14 @@ def execute_side_by_side(app, env, docnames):
     from jupyter_cache import get_cache
 
     names = sorted(docnames, key=lambda name: (name not in LONGEST, name))
-    paths = [path for path in map(Path, map(env.doc2path, names)) if reader_of(path)]
+    readers = {path: reader_of(Path(path)) for path in map(str, map(env.doc2path, names))}
+    paths = [path for path, reader in readers.items() if reader]
     cache = get_cache(app.config.nb_execution_cache_path)
     for path in paths:
-        cache.add_nb_to_project(str(path), read_data=reader_of(path))
+        cache.add_nb_to_project(path, read_data=readers[path])
     settings = app.config.nb_execution_cache_path, app.config.nb_execution_timeout
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(partial(execute, *settings), map(str, paths)):
-            pass
+        list(pool.map(partial(execute, *settings), paths))
 
 
 def reader_of(path):

@@ -107,9 +107,9 @@ def test_a_notebook_and_a_page_with_code_are_executed_side_by_side(book):
     code = WAITS.format(mine="second", other="first")
     (book / "notebooks" / "second.md").write_text(EXECUTABLE.format(code=code))
     run = build(book)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     times = [path.read_text() for path in (book / "notebooks").glob("*.times")]
     assert times == [".", "."]
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
 
 
 @pytest.mark.parametrize(

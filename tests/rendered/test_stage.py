@@ -279,10 +279,14 @@ def test_a_disc_breaks_the_picture_and_heals_it(stage):
 def test_moving_a_head_of_weight_0_says_that_it_adds_nothing(stage):
     page = stage("alpha=exact").page
     hint = page.locator(".stage-hint")
-    for row, words in ((0, "weight 0: this head adds nothing"), (1, "drag a head")):
-        for _ in drag(page, disc(page, row, 0 if row == 0 else 1), disc(page, 2.4, 2.4)):
+    for place, words in (((0, 0), "weight 0: this head adds nothing"), ((1, 1), "drag a head")):
+        for _ in drag(page, disc(page, *place), disc(page, 2.4, 2.4)):
             pass
         expect(hint).to_have_text(words)
+    for _ in drag(page, disc(page, 2.4, 2.4), disc(page, 0, 0)):
+        pass
+    page.get_by_label("Filter").select_option("blur")
+    expect(hint).to_have_text("drag a head")
 
 
 def test_a_finger_moves_a_disc(stage):

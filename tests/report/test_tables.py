@@ -10,7 +10,7 @@ from attnconv import build_model, cost_of
 from attnconv.models import MODELS
 from attnconv.models.specs import TABLE_1, TABLE_2, TABLE_4
 from attnconv.report import pruning, tables
-from attnconv.report.display import commands_of
+from attnconv.report.display import Table, commands_of
 from attnconv.runs.record import load_run
 from attnconv.runs.select import Records
 
@@ -203,3 +203,13 @@ def test_quick_results(tmp_path):
         table.rows == [["SA learned", "0.900", "3", "12", "600 s"]]
         and "an imagined GPU" in table.caption
     )
+
+
+def test_columns_that_a_page_collapses_stay_below_their_row():
+    header, rows = ["claim", "verdict", "rule"], [["a < b", "differs", "b > 0"], ["c", "-", "d"]]
+    table = Table("claims", "Source: none.", header, rows, shown=2, more="rule & more")
+    page = table._repr_html_()
+    assert page.count('<th scope="col">') == 2 and page.count("<summary>rule &amp; more<") == 2
+    assert '<span class="verdict differs">differs</span></td></tr><tr class="aside">' in page
+    assert "<dl><dt>rule</dt><dd>b &gt; 0</dd></dl>" in page and "<dd>d</dd>" in page
+    assert "| a < b | differs | b > 0 |" in table.markdown()

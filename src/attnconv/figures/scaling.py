@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from ..measures.scaling import (
     MODELS,
-    NAMES,
+    SETTINGS,
     SIZES,
     Setting,
+    compared_runs,
     is_made,
     papers_setting,
     predictions,
@@ -26,14 +27,18 @@ PANELS: dict[str, Callable[[Setting], float]] = {
     "training compute (floating-point operations)": lambda setting: setting.compute,
 }
 MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
-LEGEND = {"o": "20 epochs, 8 × 8 tokens", "^": "60 epochs", "s": "16 × 16 tokens", "*": "published"}
-#: The settings along each axis of the question, in the order in which they are drawn.
-STEPS = {
-    "Smaller tokens": ("small", "small-tokens"),
-    "Longer training": ("small", "small-long"),
-    "Wider networks": ("small-third", "small-half", "small", "small-double"),
+LEGEND = {
+    "o": "20 epochs, 8 × 8 tokens",
+    "^": SETTINGS["small-long"],
+    "s": SETTINGS["small-tokens"],
+    "*": "published",
 }
-UNCHANGED = {"Smaller tokens": "8 × 8 tokens", "Longer training": "20 epochs"}
+#: The settings in each panel of `gaps`, from left to right, and their labels.
+STEPS = {
+    "Smaller tokens": {"small": "8 × 8 tokens", "small-tokens": SETTINGS["small-tokens"]},
+    "Longer training": {"small": "20 epochs", "small-long": SETTINGS["small-long"]},
+    "Wider networks": {tier: SETTINGS[tier] for tier in SIZES[:4]} | {"small": "1 × width"},
+}
 
 
 def gaps(records: Records) -> Figure:
@@ -42,20 +47,17 @@ def gaps(records: Records) -> Figure:
     Each disc is one seed, and lines join the means. ResNet18 has no tokens, so its accuracy in the
     small tier is repeated in the panel on tokens.
     """
-    found = {m: {s.tier: s.accuracies for s in settings_of(records, m)} for m in MODELS}
-    found["resnet18"]["small-tokens"] = found["resnet18"].get("small", ())
-    widths = [len(tiers) for tiers in STEPS.values()]
-    ratios = {"width_ratios": widths}
+    found = compared_runs(records)
+    ratios = {"width_ratios": [len(names) for names in STEPS.values()]}
     figure, axes = line_plots(1, len(STEPS), 9.5, 3.4, grid="y", sharey=True, gridspec_kw=ratios)
-    for ax, (title, tiers) in zip(axes.flat, STEPS.items(), strict=True):
-        for model, by_tier in found.items():
+    for ax, (title, names) in zip(axes.flat, STEPS.items(), strict=True):
+        for model, runs in found.items():
             color, label = SPECS[model].curve[0], SPECS[model].label
-            done = [(x, by_tier[t]) for x, t in enumerate(tiers) if by_tier.get(t)]
-            ax.plot([x for x, _ in done], [np.mean(y) for _, y in done], color=color, label=label)
-            for x, accuracies in done:
+            done = {x: [r.accuracy for r in runs[t]] for x, t in enumerate(names) if t in runs}
+            ax.plot(list(done), list(map(np.mean, done.values())), color=color, label=label)
+            for x, accuracies in done.items():
                 ax.plot([x] * len(accuracies), accuracies, "o", color=color, ms=5, alpha=0.7)
-        names = NAMES | {"small": UNCHANGED.get(title, "1 × width")}
-        ax.set_xticks(range(len(tiers)), [names[tier] for tier in tiers], fontsize=8)
+        ax.set_xticks(range(len(names)), list(names.values()), fontsize=8)
         ax.set_title(title, fontsize=10)
         ax.margins(x=0.18)
     axes[0, 0].set(ylabel="test accuracy")
@@ -85,9 +87,8 @@ def scaling(records: Records) -> Figure:
     axes[0, 0].set_yticks([0.05, 0.1, 0.2, 0.4], ["5 %", "10 %", "20 %", "40 %"])
     axes[0, 0].minorticks_off()
     for marker, name in LEGEND.items():
-        axes[0, 0].plot(
-            [], [], marker, color="0.4", mfc="white" if marker == "*" else "0.4", label=name
-        )
+        fill = "white" if marker == "*" else "0.4"
+        axes[0, 0].plot([], [], marker, color="0.4", mfc=fill, label=name)
     axes[0, 0].legend(fontsize=8, loc="lower left")
     return finish(figure)
 

@@ -126,9 +126,7 @@ def _head_panels(
         Line2D([], [], color=INK, ls="--", lw=1.4, label="3 × 3 kernel"),
         Line2D([], [], color="0.4", marker="o", ms=4, ls="", label="centre of a head"),
         *(
-            Line2D(
-                [], [], color="0.4", ls=style, lw=1, label=f"{100 * share:.0f} % of its attention"
-            )
+            Line2D([], [], color="0.4", ls=style, lw=1, label=f"{share:.0%} of its attention")
             for share, style in list(SHARE_STYLES.items())[: 1 if crowded else 2]
         ),
     ]
@@ -264,16 +262,24 @@ def figure_10(record: RunRecord) -> Figure:
     return _single_image(record, "china", 2)
 
 
+def maps_on_picture(record: RunRecord, picture: str) -> Tensor:
+    """Return attention from the middle query pixel on a picture, `(L, N_h, H, W)`.
+
+    The maps are computed from the weights in the record.
+    """
+    row, column = _with_content(record).queries[MIDDLE].tolist()
+    model, whole = model_of(record), load_photograph(picture)
+    inputs = model.transform((255 * whole).round().byte().numpy())[None]
+    return torch.stack([layer.maps[0, :, row, column] for layer in attention_of(model, inputs)])
+
+
 def _single_image(record: RunRecord, picture: str, number: int) -> Figure:
     """Draw the attention from the middle query pixel on a picture, or on a test image."""
     content = _with_content(record)
-    row, column = query = content.queries[MIDDLE].tolist()
+    query = content.queries[MIDDLE].tolist()
     if (record.folder / WEIGHTS_FILE).exists():
-        whole, name = load_photograph(picture), f"picture: {picture}"
-        model, image = model_of(record), middle_square(whole, PICTURE_SIZE)
-        inputs = model.transform((255 * whole).round().byte().numpy())[None]
-        layers = attention_of(model, inputs)
-        maps = torch.stack([layer.maps[0, :, row, column] for layer in layers])
+        maps, name = maps_on_picture(record, picture), f"picture: {picture}"
+        image = middle_square(load_photograph(picture), PICTURE_SIZE)
     else:
         image, name = _test_image(record, number)
         maps = content.single["image"].of(number).maps()[:, :, MIDDLE]

@@ -37,9 +37,8 @@ class Axis:
 MODELS = ("sa-quadratic", "resnet18")
 #: The tiers that differ only in size; `SETTINGS` also contains those with other changes.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
-SETTINGS = (*SIZES, "small-long", "small-tokens", "small-double-long")
 #: What each setting changes, as shown to readers.
-NAMES = {
+SETTINGS = {
     "small-third": "0.3 × width",
     "small-half": "0.5 × width",
     "small": "small tier",
@@ -270,6 +269,20 @@ def runs_of(records: Records, model: str) -> dict[str, list[RunRecord]]:
     """Return a model's runs by tier, for the tiers in `SETTINGS` that have any."""
     by_tier = {tier: records.at(tier).of(model) for tier in SETTINGS}
     return {tier: runs for tier, runs in by_tier.items() if runs}
+
+
+def compared_runs(records: Records) -> dict[str, dict[str, list[RunRecord]]]:
+    """Return both models' runs by tier, with ResNet18's also where it lacks the axis (see `AXES`).
+
+    ResNet18 has no tokens, so smaller ones are compared with its runs in the small tier.
+    """
+    found = {model: runs_of(records, model) for model in MODELS}
+    resnet = found["resnet18"]
+    for axis in AXES:
+        for tier, baseline in zip(axis.tiers, axis.resnet_tiers, strict=True):
+            if tier != baseline and baseline in resnet:
+                resnet[tier] = resnet[baseline]
+    return found
 
 
 def settings_of(records: Records, model: str) -> list[Setting]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ..runs.record import RunRecord
 from ..runs.select import Records, command_of
+from .rules import VERDICTS
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Table:
     `name` is its anchor in a page, and `caption` ends with the source of the numbers. `folded` is
     for tables that few readers need: a page collapses the table and labels it with this text,
     unless it is "". `stacked` is for cells that contain sentences: on a narrow screen, the cells of
-    a row are shown one below another. Columns in `aside` are collapsed below each row of a page.
+    a row are shown one below another. With a label `more`, a page shows the first `shown` columns
+    and collapses the others below each row, under this label.
     """
 
     name: str
@@ -47,7 +49,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     folded: str = ""
     stacked: bool = False
-    aside: Sequence[str] = ()
+    shown: int = 0
+    more: str = ""
 
     @classmethod
     def of(
@@ -63,7 +66,7 @@ class Table:
             whole = replace(self, folded="")._repr_html_()
             return f"<details><summary>{html.escape(self.folded)}</summary>{whole}</details>"
         kind = "table stacked" if self.stacked else "table"
-        shown = [cell for cell in self.header if cell not in self.aside]
+        shown = self.header[: self.shown] if self.more else self.header
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in shown)
         body = "".join(self._row_html(row) for row in self.rows)
         return (
@@ -74,14 +77,17 @@ class Table:
         )
 
     def _row_html(self, row: Sequence[Cell]) -> str:
-        cells = dict(zip(self.header, map(_cell_html, row), strict=True))
-        first, *others = (cell for name, cell in cells.items() if name not in self.aside)
-        whole = f'<tr><th scope="row">{first}</th>{"".join(f"<td>{c}</td>" for c in others)}</tr>'
-        if not self.aside:
+        first, *cells = map(_cell_html, row)
+        shown = self.shown - 1 if self.more else len(cells)
+        visible = "".join(f"<td>{cell}</td>" for cell in cells[:shown])
+        whole = f'<tr><th scope="row">{first}</th>{visible}</tr>'
+        if not self.more:
             return whole
-        terms = "".join(f"<dt>{html.escape(n)}</dt><dd>{cells[n]}</dd>" for n in self.aside)
-        folded = f"<details><summary>rule, runs and sample</summary><dl>{terms}</dl></details>"
-        return f'{whole}<tr class="aside"><td colspan="{len(others) + 1}">{folded}</td></tr>'
+        names = map(html.escape, self.header[self.shown :])
+        rest = zip(names, cells[shown:], strict=True)
+        terms = "".join(f"<dt>{name}</dt><dd>{cell}</dd>" for name, cell in rest)
+        details = f"<details><summary>{html.escape(self.more)}</summary><dl>{terms}</dl></details>"
+        return f'{whole}<tr class="aside"><td colspan="{self.shown}">{details}</td></tr>'
 
     def markdown(self) -> str:
         """Return the table as Markdown, followed by its caption."""
@@ -100,8 +106,8 @@ def text_of(cell: Cell) -> str:
 
 def _cell_html(cell: Cell) -> str:
     if isinstance(cell, str):
-        is_verdict = cell in ("reproduced", "partly", "differs", "undecided")
-        return f'<span class="verdict {cell}">{cell}</span>' if is_verdict else html.escape(cell)
+        text = html.escape(cell)
+        return f'<span class="verdict {text}">{text}</span>' if cell in VERDICTS else text
     return ", ".join(part.html() if isinstance(part, Link) else html.escape(part) for part in cell)
 
 

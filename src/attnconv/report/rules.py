@@ -12,6 +12,8 @@ from ..runs.select import Records
 Runs = Mapping[str, Sequence[RunRecord]]
 Answer = tuple[str, str]  # the finding and the verdict
 Judgement = Callable[..., Answer]
+#: The verdicts on a claim that has been judged.
+VERDICTS = ("reproduced", "exceeded", "partly", "differs", "undecided")
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from ..measures.accuracy import Accuracy
 from ..measures.scaling import (
     AXES,
     MODELS,
-    NAMES,
+    SETTINGS,
     Change,
     Prediction,
     answers,
+    compared_runs,
     is_made,
     judge_prediction,
     predictions,
-    runs_of,
     stored_predictions,
 )
 from ..models import SPECS
@@ -20,16 +20,10 @@ from .display import Table
 
 
 def settings_table(records: Records) -> Table:
-    """Return a table of the settings that were run, with both accuracies and the gap.
-
-    With 16 x 16 tokens, attention is compared with the small tier's ResNet18, which has no tokens.
-    """
-    found = {model: runs_of(records, model) for model in MODELS}
-    baseline = found["resnet18"].get("small", [])
-    found["resnet18"] |= {"small-tokens": baseline} if baseline else {}
-    rows = []
-    for tier, name in NAMES.items():
-        if not found["sa-quadratic"].get(tier):
+    """Return a table of the settings that were run, with both accuracies and the gap."""
+    found, rows = compared_runs(records), []
+    for tier, name in SETTINGS.items():
+        if tier not in found["sa-quadratic"]:
             continue
         row, accuracies = {"setting": name}, {}
         for model in MODELS:
@@ -83,7 +77,7 @@ def prediction_table(records: Records) -> Table:
         row = {"model": SPECS[model].label, "published": f"{published:.3f}", "predicted": "none"}
         if isinstance(each, Prediction):
             row["check"] = (
-                f"{NAMES[each.left_out]}: the other settings predict an error of"
+                f"{SETTINGS[each.left_out]}: the other settings predict an error of"
                 f" {each.predicted:.4f}; measured: {each.measured:.4f}"
                 f" ({'holds' if each.holds else 'fails'})"
             )

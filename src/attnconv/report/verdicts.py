@@ -10,6 +10,7 @@ from ..figures.trained_heads import TIER
 from ..measures.accuracy import Accuracy
 from ..measures.heads import heads_of
 from ..measures.moving_heads import lemma_3_residual_by_layer
+from ..measures.scaling import SETTINGS
 from ..models.specs import TABLE_4
 from ..runs.record import RunRecord
 from ..runs.select import Records
@@ -24,10 +25,8 @@ from .tables import summary
 RULE = "rule (and commit)"
 NAME = "name"
 SAMPLE = "sample, and verdict by seed"
-EVIDENCE = "figure or table, and runs"
-PLACE = "section of the paper"
 #: The tiers from which the claims about the quadratic model are judged, by tier.
-VARIANTS = {"small": "20 epochs", "small-long": "60 epochs", "small-tokens": "16 × 16 tokens"}
+VARIANTS = {"small": "20 epochs"} | {t: SETTINGS[t] for t in ("small-long", "small-tokens")}
 
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
@@ -41,11 +40,11 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "small tier": small.verdict,
                 "paper tier": paper.verdict,
                 "result (small tier; paper tier)": "; ".join(results),
-                EVIDENCE: _evidence(claim, records),
                 RULE: f"{claim.rule} ({claim.fixed})",
+                "figure or table, and runs": _evidence(claim, records),
                 SAMPLE: small.sure,
                 NAME: claim.name,
-                PLACE: claim.place,
+                "section of the paper": claim.place,
             }
             judged.append(row)
         else:
@@ -56,7 +55,7 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
                 "missing runs": "; ".join(_missing(claim, records)),
                 RULE: f"{claim.rule} ({claim.fixed})",
                 NAME: claim.name,
-                PLACE: claim.place,
+                "section of the paper": claim.place,
             }
             others.append(row)
     source = "Source: the rules in report/claims.py"
@@ -65,8 +64,8 @@ def claims_tables(records: Records) -> tuple[Table, Table]:
         f" the runs of each tier. The samples are those of the small tier, with the accuracy's"
         f" standard deviation (±). {source} and the run records in data/runs."
     )
-    aside = (RULE, EVIDENCE, SAMPLE, NAME, PLACE)
-    first = Table.of("claims", caption, judged, stacked=True, aside=aside)
+    folds = {"shown": 4, "more": "rule, runs and sample"}
+    first = Table.of("claims", caption, judged, stacked=True, **folds)
     folded = f"The other {len(others)} claims, their rules and the missing runs"
     caption = f"Claims that cannot be judged yet because runs are missing. {source}."
     return first, Table.of("open-claims", caption, others, folded=folded, stacked=True)

@@ -231,6 +231,7 @@ export class HeadsScene {
 
   change(patch, how) {
     this.state.change(patch);
+    this.stage.plane.hint.textContent = HINT; // the head moved last may have another weight
     if (patch.query) this.hover = null;
     this.changed(how === "key" ? this.querySentence() : this.state.sentence());
   }
