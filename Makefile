@@ -54,7 +54,7 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/codespell *.md book notebooks src/attnconv benchmarks
+	@$(BIN)/codespell *.md book notebooks src benchmarks
 	@echo "== types"
 	@$(BIN)/basedpyright --level error
 	@echo "== proofs"
@@ -71,7 +71,7 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 quick: $(READY) ## lint, types, and the unit tests without training and browsers: two minutes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/codespell *.md book notebooks src/attnconv benchmarks
+	@$(BIN)/codespell *.md book notebooks src benchmarks
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 

@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 
 from attnconv import conv_to_attention
-from attnconv.checks import largest_gap
 from attnconv.layers.attention import attend
-from attnconv.measures import cost
 from attnconv.theory import attention
+from companion.gaps import largest_gap
+from companion.studies import cost
 
 SIDES = (8, 16, 32, 64, 128)
 WAYS = ("dense", "separable", "shifts", "soft shifts", "soft tiles", "convolution")

@@ -18,9 +18,9 @@ import torch
 import torchvision
 
 from attnconv import convert_network
-from attnconv.checks import largest_gap
-from attnconv.measures.cost import added_memory, seconds
-from attnconv.runs.record import provenance
+from companion.gaps import largest_gap
+from companion.runs.record import provenance
+from companion.studies.cost import added_memory, seconds
 
 CASES = {  # network, batch size, pixels a side and memory format
     "ResNet18, one image": ("resnet18", 1, 224, torch.contiguous_format),

@@ -19,11 +19,12 @@ from pathlib import Path
 import torch
 from playwright.sync_api import sync_playwright
 
-from attnconv.explorer import page_html
-from attnconv.explorer.payload import Payload
-from attnconv.models import build_model, snapshot
-from attnconv.runs.record import processor
+from attnconv.networks import build_model
 from attnconv.theory.grid import pixels
+from companion.explorer import page_html
+from companion.explorer.payload import Payload
+from companion.runs.history import snapshot
+from companion.runs.record import processor
 
 sys.path.append(str(Path(__file__).parents[1] / "workflow"))
 from chromium import find_chromium

@@ -20,7 +20,7 @@ import psutil
 import torch
 from nbclient import NotebookClient
 
-from attnconv.runs.record import provenance
+from companion.runs.record import provenance
 
 ROOT = Path(__file__).parents[1]
 EVERY = 0.05  # seconds

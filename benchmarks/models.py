@@ -1,12 +1,12 @@
 """Measure each model's images per second, peak memory and share of peak hardware performance.
 
-Two engines are compared. The engine of this project is `attnconv.training` itself, with the paper's
-network and recipe and with its data on the device; on a GPU, it is compiled to CUDA graphs and
-computes in bfloat16. The literal engine computes the same network plainly, in float32 and without
-compilation, with dense attention probabilities for each image, and takes images from a DataLoader
-with torchvision's transforms. Each measurement runs in a separate process, and the engines
-alternate, so that changes in the machine's load affect both. Prints a Markdown table; with --write
-it also stores the table in benchmarks/results/. The images are noise.
+Two engines are compared. The engine of this project is `companion.training` itself, with the
+paper's network and recipe and with its data on the device; on a GPU, it is compiled to CUDA
+graphs and computes in bfloat16. The literal engine computes the same network plainly, in float32
+and without compilation, with dense attention probabilities for each image, and takes images from
+a DataLoader with torchvision's transforms. Each measurement runs in a separate process, and the
+engines alternate, so that changes in the machine's load affect both. Prints a Markdown table;
+with --write it also stores the table in benchmarks/results/. The images are noise.
 
 Usage: python benchmarks/models.py [--models NAME ...] [--device cpu|cuda] [--batch-size N]
 [--repeats N] [--write NAME]
@@ -27,19 +27,19 @@ import torchvision.transforms as T
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model
-from attnconv.data import Dataset, Split
-from attnconv.data.cifar10 import CIFAR10_CLASSES
 from attnconv.layers.attention import ContentAttention
-from attnconv.measures.cost import added_memory, seconds
-from attnconv.models import MODELS
-from attnconv.runs.parameters import RunParameters
-from attnconv.runs.record import provenance
+from attnconv.layers.encodings import learned_content_scores
 from attnconv.theory.attention import spatial_softmax
-from attnconv.theory.encodings import learned_content_scores
 from attnconv.theory.grid import relative_shifts
-from attnconv.training.loop import Training
-from attnconv.training.machine import Processes
-from attnconv.training.origin import Origin, find_origin
+from companion.data import Dataset, Split
+from companion.data.cifar10 import CIFAR10_CLASSES
+from companion.runs.parameters import RunParameters
+from companion.runs.record import provenance
+from companion.specs import MODELS
+from companion.studies.cost import added_memory, seconds
+from companion.training.loop import Training
+from companion.training.machine import Processes
+from companion.training.origin import Origin, find_origin
 
 WAYS = ("engine", "literal")
 

@@ -11,9 +11,9 @@ import subprocess
 from importlib import resources
 
 from attnconv import load_model
-from attnconv.explorer.networks import add_networks
-from attnconv.explorer.payload import Payload
-from attnconv.runs.record import processor
+from companion.explorer.networks import add_networks
+from companion.explorer.payload import Payload
+from companion.runs.record import processor
 
 NETWORKS = ("sa-quadratic", "sa-learned", "sa-generalized", "sa-learned-content", "cnn")
 MEASURE = """
@@ -53,7 +53,7 @@ def main():
     passes = parser.parse_args().passes
     payload = add_networks(Payload(), (load_model(name).record for name in NETWORKS))
     given = json.dumps({"networks": payload.data["networks"], "passes": passes})
-    folder = resources.files("attnconv.explorer").joinpath("js")
+    folder = resources.files("companion.explorer").joinpath("js")
     command = ["node", "--input-type=module", "--eval", MEASURE.replace("FOLDER", str(folder))]
     shell = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout.strip()

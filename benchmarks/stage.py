@@ -18,10 +18,10 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from attnconv import load_model
-from attnconv.explorer import page_html
-from attnconv.explorer.networks import add_network_scene
-from attnconv.explorer.payload import stage_payload
-from attnconv.runs.record import processor
+from companion.explorer import page_html
+from companion.explorer.networks import add_network_scene
+from companion.explorer.payload import stage_payload
+from companion.runs.record import processor
 
 sys.path.append(str(Path(__file__).parents[1] / "workflow"))
 from chromium import find_chromium

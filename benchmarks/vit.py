@@ -17,8 +17,8 @@ import timm
 import torch
 
 from attnconv import init_as_convolution, inspect_attention
-from attnconv.measures.cost import seconds
-from attnconv.runs.record import provenance
+from companion.runs.record import provenance
+from companion.studies.cost import seconds
 
 CASES = {  # timm's name and the side of the images in pixels
     "relative positions": ("vit_relpos_base_patch16_224", 224),

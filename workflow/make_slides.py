@@ -20,9 +20,9 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from attnconv.explorer import page_html
-from attnconv.explorer.payload import stage_payload
-from attnconv.store import write_file
+from companion.explorer import page_html
+from companion.explorer.payload import stage_payload
+from companion.store import write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 TALK = Path(__file__).with_name("talk.md")

@@ -15,12 +15,12 @@ import yaml
 from rocrate.model.contextentity import ContextEntity
 from rocrate.rocrate import ROCrate
 
-from attnconv.data import CIFAR10_FINGERPRINT
-from attnconv.measures.conversion import CONVERSION_FILE
-from attnconv.models import SPECS
-from attnconv.report import check
-from attnconv.runs.select import Records, command_of
-from attnconv.store import REPOSITORY, write_file
+from companion.claims import registry as check
+from companion.data import CIFAR10_FINGERPRINT
+from companion.runs.select import Records, command_of
+from companion.specs import SPECS
+from companion.store import REPOSITORY, write_file
+from companion.studies.conversion import CONVERSION_FILE
 
 CODECHECK = "https://codecheck.org.uk/spec/config/1.0/"
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar.html"

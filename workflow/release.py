@@ -19,11 +19,11 @@ from pathlib import Path
 import metadata
 from huggingface_hub import EvalResult, ModelCardData
 
-from attnconv.models import SPECS
-from attnconv.runs.hub import HubModel
-from attnconv.runs.select import Records, command_of
-from attnconv.runs.weights import WEIGHTS_FILE, model_of
-from attnconv.store import REPOSITORY
+from companion.runs.hub import HubModel
+from companion.runs.select import Records, command_of
+from companion.runs.weights import WEIGHTS_FILE, model_of
+from companion.specs import SPECS
+from companion.store import REPOSITORY
 
 NO_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can hold
 PDF = Path("_build/pdf/attnconv.pdf")
@@ -34,7 +34,7 @@ CARD = """\
 [*{paper}*]({url}). The file holds float16 weights; the model computes in float32.
 
 ```python
-from attnconv.runs.hub import HubModel
+from companion.runs.hub import HubModel
 
 model = HubModel.from_pretrained("{name}")  # this folder, or its name on the hub
 logits = model(model.network.transform(picture).unsqueeze(0))

@@ -5,8 +5,8 @@ Usage: python workflow/store_prediction.py
 
 import sys
 
-from attnconv.measures.scaling import STORED, store_predictions
-from attnconv.runs.select import Records
+from companion.runs.select import Records
+from companion.studies.scaling.measures import STORED, store_predictions
 
 if __name__ == "__main__":
     try:

@@ -1,10 +1,10 @@
 """Pages of the code's public names, from Sphinx's autodoc and viewcode, with readable signatures.
 
-:::{api} theory layers models
+:::{api} attnconv.theory attnconv.cost
 :::
 
-The directive makes a section for each module of these parts of `attnconv` that defines a public
-class or function. The modules of a package come in the order in which its docstring names them in
+The directive makes a section for each module of these packages that defines a public class or
+function. The modules of a package come in the order in which its docstring names them in
 backticks; modules that it does not name follow in alphabetical order.
 """
 
@@ -18,12 +18,12 @@ from docutils.statemachine import StringList
 from sphinx.ext.autodoc import INSTANCEATTR, UNINITIALIZED_ATTR
 from sphinx.util.docutils import SphinxDirective
 
-PACKAGE = Path(__file__).parents[2] / "src" / "attnconv"
+SOURCE = Path(__file__).parents[2] / "src"
 SECTION = """
 ## `{module}`
 
 ```{{eval-rst}}
-.. automodule:: attnconv.{module}
+.. automodule:: {module}
    :members:
    :exclude-members: LineFigure, model_config
 ```
@@ -31,24 +31,25 @@ SECTION = """
 
 
 def modules_in(part: str) -> dict[str, Path]:
-    """Return the modules of a package or module within `attnconv` that define a public name.
+    """Return the modules of a package, or the given module, that define a public name.
 
     Raises ValueError for a part that does not exist.
     """
-    found = sorted((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
+    place = SOURCE / part.replace(".", "/")
+    found = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
     if not found[0].exists():
-        raise ValueError(f"a page names the code's part {part}, but attnconv has no {part}")
+        raise ValueError(f"a page names the module {part}, which does not exist")
     order = ast.get_docstring(ast.parse(found[0].read_text())) or ""
     named = {path: order.find(f"`{path.stem}`") for path in found}
     return {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sorted(found, key=lambda path: (named[path] < 0, named[path]))
         if re.search(r"^(class|def) [A-Za-z]", path.read_text(), re.M)
     }
 
 
 class Api(SphinxDirective):
-    """Sections with the docstrings of all modules of some parts of the package."""
+    """Sections with the docstrings of all modules of some packages."""
 
     required_arguments = 1
     final_argument_whitespace = True

@@ -9,7 +9,7 @@ from docutils import nodes
 from hosting import ADDRESS, peak_memory, runs_on_binder
 from myst_nb.sphinx_ import NbMetadataCollector
 
-from attnconv.runs.record import processor
+from companion.runs.record import processor
 
 WORDS_A_MINUTE = 150  # of a text with formulas and code
 

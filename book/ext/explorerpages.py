@@ -19,17 +19,13 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 from attnconv import figures, load_model
-from attnconv.explorer import page_html
-from attnconv.explorer.networks import add_network_scene
-from attnconv.explorer.payload import (
-    Payload,
-    attention_payload,
-    stage_payload,
-)
-from attnconv.models import ARMS, MODELS
-from attnconv.runs.select import Records
-from attnconv.store import write_file
-from attnconv.training.quick import quick_model, quick_runs
+from companion.explorer import page_html
+from companion.explorer.networks import add_network_scene
+from companion.explorer.payload import Payload, attention_payload, stage_payload
+from companion.runs.select import Records
+from companion.specs import ARMS, MODELS
+from companion.store import write_file
+from companion.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]

@@ -2,7 +2,7 @@
 
 :::{in-code} theory.attention.multi_head_self_attention
 :fast: layers.attention.attend
-:test: theory/test_attention.py::test_multi_head_self_attention_equals_torch
+:test: attnconv/theory/test_attention.py::test_multi_head_self_attention_equals_torch
 :proof: eq_12
 :chapter: 01-attention-and-convolution
 :::
@@ -38,7 +38,7 @@ def find_object(name: str) -> tuple[str, str]:
 
 
 def find_test(name: str) -> tuple[str, str]:
-    """Return the file, without ending, and name of a test like `layers/test_conv.py::test_x`."""
+    """Return the file, without ending, and name of a test, `attnconv/test_cost.py::test_x`."""
     file, _, test = name.partition("::")
     if test not in tests_in(TESTS / file):
         raise ValueError(f"a page names the test {name}, but tests/{file} has no {test}")

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from attnconv.theory.encodings import (
+from attnconv.layers.encodings import (
     GeneralizedQuadraticEncoding,
     LearnedRelativeEncoding,
     LearnedShiftEmbedding,

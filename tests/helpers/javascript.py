@@ -9,7 +9,7 @@ import pytest
 
 from . import ROOT
 
-FOLDER = ROOT / "src" / "attnconv" / "explorer" / "js"
+FOLDER = ROOT / "src" / "companion" / "explorer" / "js"
 
 
 def find_node():

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from attnconv import attention_probabilities
+from attnconv.cnn import SmallCNN
 from attnconv.layers.attention import ContentAttention
-from attnconv.models import SmallCNN
 
 # From the published code, to the unit; the paper's Table 4 has them rounded.
 PARAMETERS = {

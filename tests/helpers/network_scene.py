@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from playwright.sync_api import expect
 
-from attnconv.data.cifar10 import CIFAR10_NORMALISATION
+from companion.data.cifar10 import CIFAR10_NORMALISATION
 
 MODES = ("twin", "where", "what")
 BUTTONS = {

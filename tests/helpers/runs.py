@@ -8,8 +8,8 @@ from itertools import count
 
 import torch
 
-from attnconv.models import SPECS
-from attnconv.runs.record import LARGEST_RECORD
+from companion.runs.record import LARGEST_RECORD
+from companion.specs import SPECS
 
 
 def check_record(record, model, epochs):

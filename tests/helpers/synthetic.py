@@ -3,11 +3,13 @@ tabulate."""
 
 import torch
 
-from attnconv.data import CIFAR10_FINGERPRINT
-from attnconv.measures.heads import query_pixels
-from attnconv.models import MODELS, build_model, snapshot
-from attnconv.runs.parameters import Folders, RunParameters
-from attnconv.runs.record import write_run
+from attnconv.networks import build_model
+from companion.data import CIFAR10_FINGERPRINT
+from companion.heads import query_pixels
+from companion.runs.history import snapshot
+from companion.runs.parameters import Folders, RunParameters
+from companion.runs.record import write_run
+from companion.specs import MODELS
 
 SMALL = {"hidden": 16, "intermediate": 16}
 CIFAR10 = {

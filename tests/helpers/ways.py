@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from attnconv.layers.conv import ConvAsAttention
-from attnconv.layers.windows import tiles_of
+from attnconv.layers.tiles import tiles_of
 
 WAYS = ("whole", "tiles")
 

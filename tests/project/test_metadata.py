@@ -15,8 +15,8 @@ from rocrate.rocrate import ROCrate
 sys.path.insert(0, str(ROOT / "workflow"))
 import metadata
 
-from attnconv.report import check
-from attnconv.runs.select import Records
+from companion.claims import registry as check
+from companion.runs.select import Records
 
 # The schema of the Citation File Format 1.2.0 (https://citation-file-format.github.io, CC BY 4.0).
 SCHEMA = ROOT / "tests" / "project" / "schemas" / "citation-file-format-1.2.0.json"

@@ -10,8 +10,8 @@ import pytest
 from helpers import ROOT
 from helpers.runs import check_record
 
-from attnconv.models import MODELS
-from attnconv.runs.record import load_run
+from companion.runs.record import load_run
+from companion.specs import MODELS
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CHECKED = "nbval-check-output"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attnconv.store import REPOSITORY
+from companion.store import REPOSITORY
 
 pytest.importorskip("timm")
 

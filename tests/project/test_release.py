@@ -16,9 +16,9 @@ sys.path.insert(0, str(ROOT / "workflow"))
 import metadata
 import release
 
-from attnconv.runs.hub import HubModel
-from attnconv.runs.select import Records
-from attnconv.runs.weights import WEIGHTS_FILE, load_model
+from companion.runs.hub import HubModel
+from companion.runs.select import Records
+from companion.runs.weights import WEIGHTS_FILE, load_model
 
 pytestmark = pytest.mark.slow
 

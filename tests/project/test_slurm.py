@@ -8,7 +8,7 @@ from helpers import slurm
 from helpers.runs import check_record
 from helpers.workflow import snakemake
 
-from attnconv.runs.record import find_runs
+from companion.runs.record import find_runs
 
 pytestmark = pytest.mark.slow
 

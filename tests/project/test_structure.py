@@ -1,5 +1,4 @@
-"""Tests of the package's structure: imports point one way, files are short, and the theory stands
-by itself."""
+"""Imports point one way, files are short, and `attnconv` stands by itself."""
 
 import ast
 import re
@@ -10,64 +9,59 @@ import pytest
 from helpers import ROOT
 from helpers.alone import what_torch_needs, without_other_packages
 
-SRC = ROOT / "src" / "attnconv"
-FILES = sorted(SRC.rglob("*.py"))
-# Each part may import those before it. `theory` imports nothing else of the package.
-ORDER = (
-    "checks",
-    "theory",
-    "layers",
-    "vit",
-    "models",
-    "store",
-    "data",
-    "runs",
-    "measures",
-    "training",
-    "figures",
-    "report",
-    "explorer",
-)
-NAMES = ("__init__", "__main__")
+SRC = ROOT / "src"
+PACKAGES = ("attnconv", "companion")
+FILES = [path for package in PACKAGES for path in sorted((SRC / package).rglob("*.py"))]
+#: The files of `attnconv` that hand over to the laboratory.
+ENTRY_POINTS = {"attnconv", "attnconv.__main__", "attnconv.figures"}
 
 
 def module_of(path):
-    return ".".join(("attnconv", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    )
+    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imports(path):
-    """Modules of this package that a file imports, and the names it takes from each."""
+    """Yield each module that a file imports, in absolute form, and the names it takes from it."""
     package = module_of(path).split(".")[: None if path.stem == "__init__" else -1]
     for node in ast.walk(ast.parse(path.read_text())):
-        outside = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        outside += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-        absolute = [name for name in outside if name.partition(".")[0] == "attnconv"]
-        assert not absolute, f"{path} imports {absolute}; write it as a relative import"
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            yield (
-                ".".join([*base, *([node.module] if node.module else [])]),
-                [alias.name for alias in node.names],
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            own = module.split(".")[0] == package[0]
+            assert own == bool(node.level) or module.split(".")[0] not in PACKAGES, (
+                f"{path} imports {module}; relative imports are for the file's own package"
             )
-
-
-def part_of(module):
-    return module.split(".")[1] if "." in module else "__init__"
+            yield module, [alias.name for alias in node.names]
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_imports_point_one_way(path):
-    mine = part_of(module_of(path))
-    if mine == "theory":
-        assert {part_of(module) for module, _ in imports(path)} <= {"theory"}
+    """The theory stands by itself, `attnconv` needs torch alone and does not know the laboratory,
+    and in the laboratory nothing but the explorer's own files knows the explorer."""
+    mine = module_of(path)
     for module, names in imports(path):
-        assert not [name for name in names if name.startswith("_")], (
-            f"{module} keeps {names} to itself"
-        )
-        if mine not in NAMES and part_of(module) != mine:
-            assert part_of(module) in ORDER[: ORDER.index(mine)], f"{mine} imports {module}"
+        top = module.partition(".")[0]
+        if top in PACKAGES:
+            assert not [name for name in names if name.startswith("_")], (
+                f"{module} keeps {names} to itself"
+            )
+        if mine.startswith("attnconv.theory"):
+            assert not module.startswith("attnconv.") or module.startswith("attnconv.theory")
+        if mine.startswith("attnconv") and mine not in ENTRY_POINTS:
+            known = sys.stdlib_module_names | {"attnconv", "torch"}
+            optional = {"timm", "torchvision"}  # imported inside the functions that need them
+            assert top in known or top in optional, f"{mine} imports {module}"
+        if mine.startswith("companion") and not mine.startswith("companion.explorer"):
+            assert not module.startswith("companion.explorer"), f"{mine} imports {module}"
+
+
+def test_nothing_optional_is_imported_with_attnconv():
+    program = "import attnconv, sys\nprint(sorted({n.partition('.')[0] for n in sys.modules}))"
+    shell = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    loaded = ast.literal_eval(shell.stdout)
+    assert not {"timm", "torchvision", "companion", "matplotlib", "pydantic"} & set(loaded)
 
 
 def test_no_two_files_import_each_other():
@@ -126,16 +120,20 @@ except ImportError as error:
 
 
 def test_the_explorer_does_not_draw_with_matplotlib():
-    program = "import attnconv.explorer.widget, sys\nassert 'matplotlib' not in sys.modules"
+    program = "import companion.explorer.widget, sys\nassert 'matplotlib' not in sys.modules"
     shell = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shell.returncode == 0, shell.stderr[-2000:]
 
 
 def test_the_tests_stand_as_the_code_does_and_none_imports_another():
     tests = ROOT / "tests"
-    apart = {"helpers", "project", "rendered"}  # no part of the package
-    folders = {path.parent.name for path in tests.rglob("test_*.py")}
-    assert folders - apart <= {path.name for path in SRC.iterdir() if path.is_dir()}
+    for package in PACKAGES:
+        folders = {path.parent for path in (tests / package).rglob("test_*.py")}
+        for folder in folders:
+            code = SRC / folder.relative_to(tests)
+            assert code.is_dir() or code.with_suffix(".py").exists(), folder
+    apart = {"helpers", "project", "rendered"}  # no part of a package
+    assert {path.name for path in tests.iterdir() if path.is_dir()} <= {*apart, *PACKAGES}
     for path in tests.rglob("*.py"):
         found = re.search(r"^\s*(from|import) (test_\w+|conftest)", path.read_text(), re.M)
         assert not found, f"{path.name}: {found[0]}"

@@ -7,8 +7,8 @@ from helpers import ROOT
 from helpers.runs import check_record
 from helpers.workflow import snakemake
 
-from attnconv.models import ARMS, MODELS
-from attnconv.runs.record import find_runs
+from companion.runs.record import find_runs
+from companion.specs import ARMS, MODELS
 
 pytestmark = pytest.mark.slow
 

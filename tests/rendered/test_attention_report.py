@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from attnconv import inspect_attention
-from attnconv.explorer.document import save_html
+from companion.explorer.document import save_html
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ PAGES = sorted(
 )
 MOVED = ("book/explorer-convolution.html", "book/explorer-pixel.html")
 PAGES = [path for path in PAGES if path not in MOVED]
-PAGES += ["_modules/attnconv/theory/attention.html", "_tests/theory/test_attention.html"]
+PAGES += ["_modules/attnconv/theory/attention.html", "_tests/attnconv/theory/test_attention.html"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
 OPEN_FOLDED = "document.querySelectorAll('details').forEach((folded) => { folded.open = true; })"
 # What the theme's own switch does.

@@ -10,13 +10,14 @@ from safetensors.torch import save
 from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
-from attnconv.explorer import script
-from attnconv.explorer.payload import content_files_of_model, maps_payload
-from attnconv.measures.heads import Heads, content_probabilities, mean_by_shift, score_parts
-from attnconv.models import build_model
-from attnconv.runs.history import from_snapshot
-from attnconv.theory.encodings import QuadraticEncoding
+from attnconv.heads import Heads, mean_by_shift
+from attnconv.layers.encodings import QuadraticEncoding
+from attnconv.networks import build_model
 from attnconv.theory.grid import shift_set
+from companion.explorer import script
+from companion.explorer.payload import content_files_of_model, maps_payload
+from companion.heads import content_probabilities, score_parts
+from companion.runs.history import from_snapshot
 
 CLOSE = 1e-5
 SIZES = [(5, 8), (8, 5), (7, 7)]

@@ -9,9 +9,9 @@ from helpers.stage import PAGE
 from PIL import Image
 from playwright.sync_api import expect
 
-from attnconv.explorer import page_html
-from attnconv.explorer.payload import attention_payload
-from attnconv.runs.record import load_run
+from companion.explorer import page_html
+from companion.explorer.payload import attention_payload
+from companion.runs.record import load_run
 
 HEADS = "book/explorer.html"
 CONTENT = "sa-learned-content--digits-brief--seed0"

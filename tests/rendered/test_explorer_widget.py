@@ -9,7 +9,7 @@ from helpers.synthetic import write_record
 from ipywidgets.embed import embed_data
 from playwright.sync_api import expect
 
-from attnconv.explorer.widget import explore, explore_maps
+from companion.explorer.widget import explore, explore_maps
 
 IDENTITY = torch.eye(16).view(1, 1, 4, 4, 4, 4)
 LOADERS = ("require", "widgets-local", "embed-amd")

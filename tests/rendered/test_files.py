@@ -11,7 +11,7 @@ from helpers import HTML
 from sphinx.util.inventory import InventoryFile
 
 import attnconv
-from attnconv import data, figures, models
+from companion import data, figures, models
 
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
 LOADED = {

@@ -14,7 +14,7 @@ from helpers.stage import PAGE
 from marionette_driver.marionette import Marionette
 
 from attnconv import load_model
-from attnconv.data.cifar10 import CIFAR10_CLASSES
+from companion.data.cifar10 import CIFAR10_CLASSES
 
 FIREFOX = next(filter(None, map(shutil.which, ("firefox-esr", "firefox"))), None)
 pytestmark = pytest.mark.skipif(

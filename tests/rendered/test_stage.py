@@ -25,7 +25,7 @@ from playwright.sync_api import expect
 from torch import nn
 
 from attnconv import conv_to_attention, hard_alpha
-from attnconv.data import load_photograph
+from companion.data import load_photograph
 
 # What the picture, the plane and the bar measure at each size.
 MEASURES = {

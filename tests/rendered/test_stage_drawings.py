@@ -4,8 +4,8 @@ import torch
 from helpers.javascript import run_node
 from helpers.stage import canvas, disc, in_colour, near, rgb, spot
 
-from attnconv.models.specs import HEAD_COLORS
 from attnconv.theory.grid import shift_set
+from companion.colors import HEAD_COLORS
 
 KERNEL = shift_set((3, 3)).tolist()
 # Where descent's nine heads are, every ten steps: row and column by turns.

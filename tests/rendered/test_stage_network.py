@@ -23,7 +23,7 @@ from helpers.stage import FILLED, PAGE, SIZES, assert_readable, tab_stops
 from playwright.sync_api import expect
 
 from attnconv import load_model
-from attnconv.models.cnn import as_free_attention
+from companion.studies.freed.network import as_free_attention
 
 EMPTY = "_static/explorer/still-heads.png"  # where a page is before it opens the stage
 # Every box of the stage, but for bars and words that are meant to change within theirs.

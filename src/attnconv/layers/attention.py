@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..theory.attention import spatial_softmax
-from ..theory.encodings import (
+from ..theory.shapes import Float
+from .encodings import (
     LearnedShiftEmbedding,
     PositionEncoding,
     QuadraticEncoding,
@@ -20,8 +21,7 @@ from ..theory.encodings import (
     learned_shift_scores,
     softmax_without_tails,
 )
-from ..theory.shapes import Float
-from .windows import (
+from .tiles import (
     Support,
     Tile,
     best_tiles,

@@ -18,14 +18,14 @@ from torch._prims_common import suggest_memory_format
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
-from ..theory.encodings import QuadraticEncoding, softmax_without_tails
 from ..theory.grid import shift_set
 from ..theory.shapes import Float
 from ..theory.theorem1 import DTYPES, hard_alpha
 from .attention import as_in_autocast, attend
+from .encodings import QuadraticEncoding, softmax_without_tails
 from .shifts import Shifts, add_shifted, as_shifts, average
 from .state_dict import load_from_convolution, save_as_convolution, weight_by_head
-from .windows import Tile, best_tiles, in_tiles, support_of_factors
+from .tiles import Tile, best_tiles, in_tiles, support_of_factors
 
 
 class ConvAsAttention(nn.Module):

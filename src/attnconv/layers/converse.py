@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..theory.encodings import PositionEncoding
 from .attention import PositionAttention
+from .encodings import PositionEncoding
 
 
 class AttentionAsConv(nn.Module):

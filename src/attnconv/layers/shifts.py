@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..theory.encodings import QuadraticEncoding, softmax_without_tails, tail_cutoff
 from ..theory.grid import axis_shifts
 from ..theory.shapes import Float
 from ..theory.theorem1 import hard_alpha
-from .windows import banded_matmul, one_by_one
+from .encodings import QuadraticEncoding, softmax_without_tails, tail_cutoff
+from .tiles import banded_matmul, one_by_one
 
 CHANNELS = 64  # smaller matrix products are inefficient
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..theory.encodings import QuadraticEncoding
+from ..layers.encodings import QuadraticEncoding
 from .capture import modules_around
 
 #: How far a prefix token's score is below the best patch's (a factor of `exp(-20)` in weight).

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..layers.encodings import QuadraticEncoding
 from ..theory.attention import spatial_softmax
-from ..theory.encodings import QuadraticEncoding
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import shift_set
 from . import expect_timm

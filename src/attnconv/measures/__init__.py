@@ -1,1 +1,0 @@
-"""Measurements of attention heads, test accuracy, computing cost and converted networks."""

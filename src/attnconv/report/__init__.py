@@ -1,1 +1,0 @@
-"""Claims and the rules that judge them, and the tables in the book and its README."""

@@ -1,1 +1,0 @@
-"""Training runs: their parameters, records and weights, and the selection of records for a page."""

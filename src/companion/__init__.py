@@ -1,0 +1,1 @@
+"""The book's laboratory: models and tiers, data, runs, training, figures, claims and studies."""

@@ -1,0 +1,451 @@
+"""The statements of the theory, each checked by computing both of its sides.
+
+Statements that hold up to rounding are tested at several image sizes, in two data types and with
+several seeds. We also fit a power law to the gap as a function of the image size, so that no
+statement passes merely because the tested images are small.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnconv.layers.attention import attention_probabilities
+from attnconv.layers.conv import conv_to_attention, convert_network
+from attnconv.layers.encodings import QuadraticEncoding
+from attnconv.theory.attention import (
+    attention_scores,
+    convolution,
+    multi_head_self_attention,
+    relative_score_terms,
+)
+from attnconv.theory.expressivity import expresses_convolution
+from attnconv.theory.grid import pixels, relative_shifts, shift_set
+from attnconv.theory.theorem1 import (
+    DTYPES,
+    convolution_by_attention,
+    hard_alpha,
+    lemma_1,
+    softness_bound,
+    sufficient_alpha,
+)
+from attnconv.theory.theorem2 import attention_by_convolution
+
+from ..gaps import largest_gap
+from .rules import Answer
+
+SIZES = (4, 8, 16, 32)  # sides of the images, in pixels
+SEEDS = 3
+EPSILONS = 100  # largest gap, in units of the machine epsilon
+# The gap may grow at most like this power of the side: in the worst case, a sum over all pixels
+# (side^2 terms) loses that many epsilons.
+GROWTH = 2.0
+ROUNDING = (
+    "at every size, the gap between the two sides, relative to the largest value, is at most"
+    f" {EPSILONS} machine epsilons (median of {SEEDS} seeds), and it grows no faster than the side"
+    f" of the image to the power {GROWTH:g}"
+)
+# Computes the two sides of a statement for a size, a data type and a random generator.
+Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class TheoryClaim:
+    """A statement of the theory and the computation that checks it.
+
+    `judge` returns its finding and "holds" or "fails". `rule` says when the statement holds, and
+    `sample` says what is computed. `place` says where the paper makes the statement, or names the
+    theorem of the book.
+    """
+
+    name: str
+    place: str
+    text: str
+    rule: str
+    sample: str
+    judge: Callable[[], Answer]
+
+
+THEORY: list[TheoryClaim] = []
+
+
+def _claim(name: str, place: str, text: str, rule: str, sample: str) -> Callable:
+    def register(judge: Callable[[], Answer]) -> Callable[[], Answer]:
+        THEORY.append(TheoryClaim(name, place, text, rule, sample, judge))
+        return judge
+
+    return register
+
+
+def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> Callable:
+    """Register a claim that two sides are equal up to rounding, at several sizes in two dtypes."""
+
+    def register(sides: Sides) -> Sides:
+        sample = f"sides {', '.join(map(str, sizes))}; float64 and float32; {SEEDS} seeds"
+        _claim(name, place, text, ROUNDING, sample)(lambda: _up_to_rounding(sides, sizes))
+        return sides
+
+    return register
+
+
+def _up_to_rounding(sides: Sides, sizes: tuple[int, ...]) -> Answer:
+    found, holds = [], True
+    for dtype in (torch.float64, torch.float32):
+        gaps = [_gap(sides, size, dtype) / torch.finfo(dtype).eps for size in sizes]
+        exponent = growth(sizes, gaps)
+        holds = holds and all(gap <= EPSILONS for gap in gaps) and exponent <= GROWTH
+        name = str(dtype).removeprefix("torch.")
+        found.append(f"{name}: at most {max(gaps):.1f} epsilons, growth exponent {exponent:.2f}")
+    return "; ".join(found), "holds" if holds else "fails"
+
+
+def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
+    seeded = [torch.Generator().manual_seed(seed) for seed in range(SEEDS)]
+    # numpy's median is NaN if any gap is NaN
+    return float(np.median([largest_gap(*sides(size, dtype, generator)) for generator in seeded]))
+
+
+def growth(sizes: tuple[int, ...], gaps: list[float], least: float = 0.1) -> float:
+    """Return the exponent of a power law fitted to gaps; a gap below `least` counts as `least`."""
+    logs = np.log(np.maximum(gaps, least))
+    return float(np.polyfit(np.log(sizes), logs, 1)[0])
+
+
+def _random(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
+
+
+def _image_and_kernel(
+    size: int, dtype: torch.dtype, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return an image `(H, W, 3)` and a 3 x 3 kernel with 3 input and 4 output channels."""
+    image = _random(size, size, 3, dtype=dtype, generator=generator)
+    return image, _random(3, 3, 3, 4, dtype=dtype, generator=generator)
+
+
+def _torch_convolution(image: Tensor, W: Tensor) -> Tensor:
+    """Return torch's zero-padded convolution of an image `(H, W, D_in)`."""
+    kernel = W.permute(3, 2, 0, 1)
+    return F.conv2d(image.movedim(-1, 0)[None], kernel, padding="same")[0].movedim(0, -1)
+
+
+# --- sections 2 and 3: the definitions ------------------------------------------------------------
+
+
+@_equal("eq-4", "Equations (1), (2), (4)", "multi-head self-attention agrees with torch's")
+def _attention(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    heads, width = 3, 12
+    X = _random(size**2, width, dtype=dtype, generator=generator)
+    theirs = nn.MultiheadAttention(width, heads, bias=False, dtype=dtype)
+    query, key, value = theirs.in_proj_weight.detach().mT.unflatten(1, (3, heads, -1)).unbind(1)
+    scale = (width // heads) ** -0.5
+    A = attention_scores(X, scale * query.movedim(1, 0), key.movedim(1, 0))
+    ours = multi_head_self_attention(A, X, value.movedim(1, 0), theirs.out_proj.weight.detach().mT)
+    return ours, theirs(X, X, X, need_weights=False)[0].detach()
+
+
+@_equal("eq-5", "Equation (5)", "the convolution agrees with torch's")
+def _convolution(
+    size: int, dtype: torch.dtype, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, dtype, generator)
+    return convolution(image, W), _torch_convolution(image, W)
+
+
+@_equal(
+    "eq-8", "Equation (8)", "scores with a relative encoding are sums of four terms", (2, 3, 4, 6)
+)
+def _relative_scores(
+    size: int, dtype: torch.dtype, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    def draw(*shape: int) -> Tensor:
+        return _random(*shape, dtype=dtype, generator=generator)
+
+    T, D_in, D_k, D_p = size**2, 5, 4, 3
+    X, r = draw(T, D_in), draw(T, T, D_p)
+    W_qry, W_key, W_hat, u, v = (
+        draw(D_k, D_in),
+        draw(D_k, D_in),
+        draw(D_k, D_p),
+        draw(D_k),
+        draw(D_k),
+    )
+    # (W_qry x_q)^T (W_key x_k + W_hat r) + u^T W_key x_k + v^T W_hat r, pair by pair
+    pairs = [
+        [
+            (W_qry @ X[q]) @ (W_key @ X[k] + W_hat @ r[q, k])
+            + u @ (W_key @ X[k])
+            + v @ (W_hat @ r[q, k])
+            for k in range(T)
+        ]
+        for q in range(T)
+    ]
+    first, *others = relative_score_terms(X, r, W_qry, W_key, W_hat, u, v)
+    return sum(others, first), torch.stack([torch.stack(row) for row in pairs])
+
+
+# --- Theorem 1 and its lemmas ---------------------------------------------------------------------
+
+
+@_equal("lemma-1", "Lemma 1", "heads that each attend to one shift compute the convolution")
+def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, dtype, generator)
+    padded = F.pad(image, (0, 0, 1, 1, 1, 1))
+    inside = pixels(size, size) + 1
+    output = image.new_zeros(size**2, W.shape[-1])
+    W_val, W_out = lemma_1(W)
+    for shift, value, out in zip(shift_set((3, 3)), W_val, W_out.split(W.shape[-1]), strict=True):
+        row, column = (inside + shift).unbind(-1)
+        output = output + padded[row, column] @ value @ out
+    return output.unflatten(0, (size, size)), _torch_convolution(image, W)
+
+
+@_claim(
+    "lemma-2",
+    "Lemma 2",
+    "the quadratic encoding approaches one-hot attention as alpha grows",
+    "the probability off the centre is at most 4 exp(-alpha), and decays like exp(-alpha), to"
+    " within 1 % in the exponent",
+    f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
+)
+def _lemma_2() -> Answer:
+    alphas, worst, slopes = np.arange(2.0, 31.0, 2.0), 0.0, []
+    for size in SIZES:
+        missed = np.array([_off_centre(alpha, size) for alpha in alphas])
+        worst = max(worst, (missed / (4 * np.exp(-alphas))).max())
+        slopes.append(np.polyfit(alphas[3:], np.log(missed[3:]), 1)[0])
+    off = max(abs(slope + 1) for slope in slopes)
+    found = f"at most {worst:.4f} of the bound; exponent within {off:.4f} of -1"
+    return found, "holds" if worst <= 1 and off <= 0.01 else "fails"
+
+
+def _off_centre(alpha: float, size: int) -> float:
+    """Return the largest mass, over all queries, that a head at shift (0, 0) puts elsewhere.
+
+    The mass on the other pixels is summed directly, because 1 - p would be rounded.
+    """
+    encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha)
+    maps = attention_probabilities(encoding, size, size)[0].detach().reshape(size**2, size**2)
+    return float((maps - maps.diag().diag()).sum(dim=1).max())
+
+
+@_claim(
+    "lemma-2-in-floating-point",
+    "Lemma 2",
+    "from a finite alpha on, attention is exactly one-hot in floating point",
+    "at hard_alpha of the data type every probability is 0 or 1, and at hard_alpha - 1 some"
+    " probability is not",
+    f"all shifts of a 3 x 3 kernel, side 8, {len(DTYPES)} data types",
+)
+def _hard() -> Answer:
+    one_hot = []
+    for dtype in DTYPES:
+        alpha = hard_alpha(dtype)
+        encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).to(dtype), alpha)
+        p = encoding.position_scores(8, 8)[:, 3, 3].flatten(1).softmax(dim=1)
+        hard = bool((p.amax(dim=1) == 1).all()) and p.count_nonzero().item() == 9
+        one_hot.append(hard and _is_one_hot(alpha, dtype) and not _is_one_hot(alpha - 1, dtype))
+    alphas = ", ".join(str(hard_alpha(dtype)) for dtype in DTYPES)
+    found = f"{sum(one_hot)} of {len(DTYPES)} data types, alpha {alphas}"
+    return found, "holds" if all(one_hot) else "fails"
+
+
+def _is_one_hot(alpha: int, dtype: torch.dtype) -> bool:
+    shifts = relative_shifts(8, 8).flatten(2, 3).flatten(0, 1)[27]  # of an interior query
+    away = (shifts - shift_set((3, 3)).unsqueeze(1)).square().sum(-1)  # (9, T)
+    exact = torch.exp(-alpha * away.double())  # rounded once, like a correctly rounded exp
+    return bool(((exact.to(dtype) == 0) | (exact.to(dtype) == 1)).all())
+
+
+@_equal("theorem-1", "Theorem 1", "multi-head self-attention expresses the convolution")
+def _theorem_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, dtype, generator)
+    return convolution_by_attention(image, W), _torch_convolution(image, W)
+
+
+@_claim(
+    "theorem-1-bound",
+    "Theorem 1",
+    "at a finite alpha the error stays below the bound of the book",
+    "no output differs by more than softness_bound, and at sufficient_alpha none by more than"
+    " the requested gap",
+    "alpha from 0.5 to 20, three random kernels, side 12, float64",
+)
+def _bound() -> Answer:
+    shares, largest = [], 0.0
+    for seed in range(SEEDS):
+        image, W = _image_and_kernel(12, torch.float64, torch.Generator().manual_seed(seed))
+        exact, size = _torch_convolution(image, W), image.abs().max().item()
+
+        def gap(
+            alpha: float, image: Tensor = image, W: Tensor = W, exact: Tensor = exact
+        ) -> Tensor:
+            return (convolution_by_attention(image, W, alpha=alpha) - exact).abs().amax((0, 1))
+
+        shares += [
+            (gap(alpha) / softness_bound(W, alpha, size)).max().item()
+            for alpha in np.arange(0.5, 20.5, 1.5)
+        ]
+        asked = 10.0 ** -np.arange(1, 8)
+        ratios = [gap(sufficient_alpha(W, each, size)).max().item() / each for each in asked]
+        largest = max(largest, *ratios)
+    found = f"at most {max(shares):.2f} of the bound; {largest:.2f} of the requested gap"
+    return found, "holds" if max(shares) <= 1 and largest <= 1 else "fails"
+
+
+@_claim(
+    "theorem-1-bound-is-sharp",
+    "Theorem 1",
+    "the bound's constant 8 cannot be reduced",
+    "on a checkerboard, a kernel of alternating signs reaches at least 0.99 of the bound at"
+    " alpha = 10",
+    "one kernel, 9 x 9 pixels, float64",
+)
+def _sharp() -> Answer:
+    board = (-1.0) ** pixels(9, 9).sum(-1).reshape(9, 9, 1).double()
+    W = (-1.0) ** pixels(3, 3).sum(-1).reshape(3, 3, 1, 1).double()
+    difference = convolution_by_attention(board, W, alpha=10.0) - _torch_convolution(board, W)
+    share = difference.abs().max().item() / softness_bound(W, 10.0, 1.0).item()
+    return f"{share:.4f} of the bound", "holds" if 0.99 <= share <= 1 else "fails"
+
+
+HYPERPARAMETERS: tuple[dict, ...] = (
+    {"padding": 1},
+    {"stride": 2, "padding": 1},
+    {"dilation": 2, "padding": 2},
+    {"groups": 2, "padding": "same"},
+    {"padding": 1, "padding_mode": "circular"},
+    {"stride": (1, 2), "dilation": (2, 1), "groups": 4, "bias": False},
+)
+
+
+@_equal(
+    "torch-layers",
+    "Theorem 1",
+    "Conv2d can be converted with all its hyper-parameters",
+    (8, 16, 32),
+)
+def _layers(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    images = _random(2, 4, size, size, dtype=dtype, generator=generator)
+    ours, theirs = [], []
+    for options in HYPERPARAMETERS:
+        conv = nn.Conv2d(4, 8, 3, dtype=dtype, **options)
+        conv.weight.data = _random(*conv.weight.shape, dtype=dtype, generator=generator)
+        ours.append(conv_to_attention(conv)(images).detach().flatten())
+        theirs.append(conv(images).detach().flatten())
+    return torch.cat(ours), torch.cat(theirs)
+
+
+@_claim(
+    "resnet18",
+    "Theorem 1",
+    "ResNet18 as attention gives the same logits",
+    "in float32 the logits differ by at most 1e-4 of the largest, and no convolution is left",
+    "random weights, two images of 224 x 224 pixels",
+)
+def _resnet18() -> Answer:
+    import torchvision
+
+    generator = torch.Generator().manual_seed(0)
+    network = torchvision.models.resnet18().eval()
+    images = torch.randn(2, 3, 224, 224, generator=generator)
+    converted = convert_network(network)
+    left = sum(isinstance(module, nn.Conv2d) for module in converted.modules())
+    with torch.no_grad():
+        gap = largest_gap(converted(images), network(images))
+    return (
+        f"gap {gap:.0e}, {left} convolutions left",
+        "holds" if gap <= 1e-4 and not left else "fails",
+    )
+
+
+@_claim(
+    "absolute-positions",
+    "Section 3 (corrected)",
+    "four numbers per pixel give the quadratic attention without a relative encoding",
+    "the maps differ by at most 1e-12",
+    "sides 2 to 32, alpha 0.3 and 3.7, three centres, float64",
+)
+def _absolute() -> Answer:
+    worst = max(
+        _absolute_gap(side, alpha, center)
+        for side in (2, 3, 5, 8, 16, 32)
+        for alpha in (0.3, 3.7)
+        for center in ((0.0, 0.0), (1.0, -1.0), (-1.0, 1.0))
+    )
+    return f"at most {worst:.0e}", "holds" if worst <= 1e-12 else "fails"
+
+
+def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float:
+    """Return the largest gap between softmax(P W_qry W_key^T P^T) and the quadratic maps."""
+    k = pixels(side, side).double()
+    P = torch.cat([torch.ones(len(k), 1).double(), k, k.square().sum(1, keepdim=True)], dim=1)
+    # q . k scores: -alpha |k|^2 + 2 alpha (q + center) . k; the softmax ignores terms in q alone
+    W_qry, W_key = torch.zeros(2, 4, 3).double()
+    W_qry[0], W_qry[1, 1], W_qry[2, 2] = torch.tensor([1.0, *center]), 1, 1
+    W_key[3, 0], W_key[1, 1], W_key[2, 2] = -alpha, 2 * alpha, 2 * alpha
+    maps = attention_scores(P, W_qry, W_key).softmax(dim=-1)
+    encoding = QuadraticEncoding.from_alpha(torch.tensor([center]).double(), alpha)
+    wanted = attention_probabilities(encoding, side, side).detach().reshape(maps.shape)
+    return (maps - wanted).abs().max().item()
+
+
+# --- Lemma 3 and the converse ---------------------------------------------------------------------
+
+
+def _hard_maps(side: int) -> Tensor:
+    """Return the maps of nine one-hot heads, one per shift, `(9, H, W, H, W)`."""
+    encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).double(), hard_alpha(torch.float64))
+    return attention_probabilities(encoding, side, side).detach()
+
+
+@_claim(
+    "lemma-3",
+    "Lemma 3 (corrected)",
+    "heads express every convolution if and only if one mixture selects each shift",
+    "nine one-hot heads leave a residual below 1e-10; without any one of them it exceeds 0.9",
+    "each of the nine heads left out in turn, sides 5 and 8",
+)
+def _lemma_3() -> Answer:
+    whole, without = [], []
+    for side in (5, 8):
+        maps = _hard_maps(side)
+        whole.append(expresses_convolution(maps, 3).residual.max().item())
+        for head in range(9):
+            others = torch.arange(9) != head
+            without.append(expresses_convolution(maps[others], 3).residual.max().item())
+    found = f"residual {max(whole):.0e} with nine heads, at least {min(without):.2f} with eight"
+    return found, "holds" if max(whole) < 1e-10 and min(without) > 0.9 else "fails"
+
+
+@_claim(
+    "lemma-3-as-printed",
+    "Lemma 3 (as printed)",
+    "false as printed: a mixture for each query does not suffice",
+    "heads that exchange their shifts at every other query have a mixture for each query (residual"
+    " below 1e-10), but no shared one (above 0.5)",
+    "nine one-hot heads, side 7",
+)
+def _counterexample() -> Answer:
+    maps = _hard_maps(7)
+    odd = (pixels(7, 7).sum(-1) % 2 == 1).reshape(7, 7)
+    swapping = maps.clone()
+    swapping[:, odd] = maps.flip(0)[:, odd]
+    printed, shared = (
+        expresses_convolution(swapping, 3, shared=each).residual.max().item()
+        for each in (False, True)
+    )
+    found = f"residual {printed:.0e} with a mixture for each query, {shared:.2f} with one"
+    return found, "holds" if printed < 1e-10 and shared > 0.5 else "fails"
+
+
+@_equal("theorem-2", "Theorem 2 (of the book)", "a head that ignores content is a convolution")
+def _theorem_2(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    image, _ = _image_and_kernel(size, dtype, generator)
+    scores = _random(2 * size - 1, 2 * size - 1, dtype=dtype, generator=generator)
+    row, column = (relative_shifts(size, size) + size - 1).flatten(2, 3).flatten(0, 1).unbind(-1)
+    dense = scores[row, column].softmax(dim=-1) @ image.flatten(0, 1)
+    return attention_by_convolution(image, scores), dense.unflatten(0, (size, size))

@@ -1,0 +1,170 @@
+"""Measure where trained heads attend and how closely they match Lemmas 1 and 3.
+
+Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. A head's map contains its
+attention probabilities for the middle query pixel (H // 2, W // 2).
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from attnconv.heads import Heads, mean_by_shift
+from attnconv.layers.attention import ContentAttention, attention_probabilities
+from attnconv.layers.encodings import PositionEncoding
+from attnconv.layers.mode import evaluation_mode
+from attnconv.networks import SelfAttentionNet
+from attnconv.theory.expressivity import expresses_convolution
+from attnconv.theory.grid import pixels
+
+from .runs.history import ContentMaps, ScoreParts
+from .runs.record import RunRecord
+
+# how many test images a record averages over, and for how many it stores individual scores
+MEAN_IMAGES, SINGLE_IMAGES = 100, 3
+
+
+def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
+    """Return the heads of each layer of a trained model, given its run record.
+
+    `moment` is an index into `record.history.epochs`. For a model with content-based attention, the
+    maps are averaged over test images and are available only for the end of training. Raises
+    ValueError for a model without attention.
+    """
+    if content := record.content_maps:
+        middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
+        maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
+        maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # rounding has changed the sums
+        by_shift = content.shift_probabilities.double()
+        return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
+    if not (encodings := record.history.encodings(moment)):
+        raise ValueError(
+            f"{record.name} has no attention to look at; expected a run of a self-attention model"
+        )
+    return [_heads(encoding.double(), *record.grid) for encoding in encodings]
+
+
+def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
+    probabilities = attention_probabilities(encoding, height, width)
+    maps = probabilities[:, height // 2, width // 2]
+    return Heads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
+
+
+def lemma_3_residual(
+    encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
+) -> Tensor:
+    """Return how far a layer's heads are from selecting each shift of a kernel, `(K, K)`.
+
+    This is the residual of Lemma 3 for an image of `height` x `width` pixels; see
+    `expresses_convolution`.
+    """
+    maps = attention_probabilities(encoding.double(), height, width)
+    return expresses_convolution(maps, kernel_size).residual
+
+
+def lost_mass(alphas: Tensor, offset: tuple[float, float], reach: int = 8) -> Tensor:
+    """Return a quadratic head's mass outside its best pixel, for each alpha.
+
+    `alphas` has the shape `(n,)`, as does the float64 result; `offset` is the vector from a pixel
+    to the head's centre. If the centre is on a pixel, the mass there is 1 / theta^2, where theta is
+    the sum of exp(-alpha m^2) over all integers m (equation 18). The masses of the other pixels are
+    summed directly, because 1 - mass would lose them to rounding.
+    """
+    delta = pixels(2 * reach + 1, 2 * reach + 1) - reach - torch.tensor(offset, dtype=torch.float64)
+    scores = -alphas.double()[:, None] * delta.square().sum(dim=1)
+    others = scores.sort(dim=1, descending=True).values[:, 1:]
+    return (others.logsumexp(dim=1) - scores.logsumexp(dim=1)).exp()
+
+
+# --- attention that depends on the image ----------------------------------------------------------
+
+
+def query_pixels(height: int, width: int) -> Tensor:
+    """Return a 3 x 3 grid of query pixels, `(9, 2)`, including those in Figures 6 and 7."""
+    rows, columns = (
+        torch.tensor([size // 5, size // 2, size - 1 - size // 5]) for size in (height, width)
+    )
+    return torch.cartesian_prod(rows, columns)
+
+
+@torch.no_grad()
+def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
+    """Yield the attention maps `(B, N_h, H, W, H, W)` of each layer of a content-based model.
+
+    The images `(B, C, H', W')` must be normalised.
+    """
+    for layer, X in _layer_inputs(model, images):
+        yield layer.probabilities(X)
+
+
+@torch.no_grad()
+def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield each content-based layer's scores, split into parts as in `learned_content_parts`."""
+    for layer, X in _layer_inputs(model, images):
+        yield layer.score_parts(X)
+
+
+def _layer_inputs(
+    model: SelfAttentionNet, images: Tensor
+) -> Iterator[tuple[ContentAttention, Tensor]]:
+    """Yield each layer with content-based attention and its input."""
+    inputs = []
+    layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+        for layer in layers
+    ]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    yield from zip(layers, inputs, strict=True)
+
+
+def content_maps(
+    model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
+) -> ContentMaps:
+    """Summarise a trained model's content-based attention for storage in a run record.
+
+    The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
+    image to the images whose scores are stored individually.
+    """
+    maps, shifts = torch.zeros(()), torch.zeros(())
+    with evaluation_mode(model):
+        for batch in images.split(batch_size):
+            by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
+            maps = maps + torch.stack([summary[0] for summary in by_layer])
+            shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+        scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
+    queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
+    return ContentMaps(queries, mean_maps, (shifts / len(images)).cpu(), scores)
+
+
+def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the maps at the query pixels and the means by shift, summed over the images."""
+    row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
+    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
+    return total[:, row, column], mean_by_shift(total)
+
+
+def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
+    """Return the scores of single images at the query pixels, with the content part in float16."""
+    layers = list(score_parts(model, images))
+    row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
+    content, rows, columns = (
+        torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu()
+        for parts in zip(*layers, strict=True)
+    )
+    return ScoreParts(content.half(), rows, columns)
+
+
+def median_axis_ratios(record: RunRecord, fewer_than: float = torch.inf) -> list[float]:
+    """Return, for each layer, the median ratio of a trained head's longer to its shorter axis.
+
+    The heads are those of a generalised quadratic encoding (appendix E) whose effective number of
+    pixels is below `fewer_than`; the ratio of a nearly uniform head means little.
+    """
+    pairs = zip(record.history.encodings(), heads_of(record), strict=True)
+    axes = [torch.linalg.svdvals(e.root.double())[h.entropy.exp() < fewer_than] for e, h in pairs]
+    return [(axis[:, 0] / axis[:, 1]).median().item() for axis in axes]

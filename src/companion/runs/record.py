@@ -1,0 +1,353 @@
+"""Run records: the parameters, environment, metrics and attention of a run.
+
+Training writes records, and the book reads them. The folder `<model>--<dataset>--seed<k>/`
+(`<model>--<dataset>-<tier>--seed<k>/` for tiers other than the data set's first one) contains
+`run.json` (`RunInfo`), `metrics.csv` (one line per epoch, `METRICS`) and `attention.safetensors`
+(`RunRecord.attention`), and for some runs `weights.safetensors` (see `weights.py`). `run.json`
+contains the format version and digests of itself and of `metrics.csv`; the other files contain
+their own digests.
+"""
+
+import csv
+import hashlib
+import io
+import math
+import os
+import platform
+import subprocess
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from attnconv.networks import NUM_HEADS
+
+from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
+from ..specs import SPECS
+from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
+from ..studies.freed.network import MIDDLE
+from ..tiers import TIERS
+from .history import ContentMaps, PositionHistory
+
+#: The columns of `metrics.csv`.
+METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
+VERSION = 2  # version of the format, which records of version 1 did not state
+#: Largest size of a record in bytes, so that all models with several seeds fit in git.
+LARGEST_RECORD = 3_000_000
+MEND = "restore it from git, or repeat the run"
+
+
+class RunInfo(BaseModel):
+    """The content of `run.json`, with times in seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = 1  # missing in files of version 1
+    status: Literal["running", "stopped", "finished"]
+    # as in parameters.RunParameters, without the folders of the machine
+    parameters: dict[str, Any]
+    dataset: dict[str, Any]  # name, fingerprint of the whole data set, numbers of images used
+    parameter_count: int
+    epochs_done: int
+    final_test_accuracy: float | None  # after the last completed epoch
+    # best of all epochs, selected by test accuracy as in the published code
+    best_test_accuracy: float | None
+    wall_seconds: float  # of training and evaluation, over all parts of a resumed run
+    images_per_second: float | None  # in training, over the completed epochs
+    times_resumed: int
+    git_commit: str | None  # None: unknown; "+" marks a commit with uncommitted changes
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    # if the run started from another: that run, and how its model was changed
+    parent: dict[str, Any] | None = None
+    metrics_sha256: str
+    sha256: str | None = None  # digest of this file without this field
+
+    def sealed(self) -> "RunInfo":
+        """Return a copy with a digest of the content, by which damage can be detected."""
+        bare = self.model_copy(update={"sha256": None})
+        return self.model_copy(update={"sha256": hashlib.sha256(bare.as_file()).hexdigest()})
+
+    def as_file(self) -> bytes:
+        """Return the bytes of `run.json`."""
+        left_out = {"sha256"} if self.sha256 is None else None
+        return (self.model_dump_json(indent=2, exclude=left_out) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run record read from its folder.
+
+    `attention` holds the tensors that `history` and `content_maps` interpret; it is empty until the
+    run is finished.
+    """
+
+    folder: Path
+    info: RunInfo
+    metrics: list[dict[str, float]]
+    attention: dict[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the record's folder."""
+        return self.folder.name
+
+    @property
+    def accuracy(self) -> float:
+        """The test accuracy after the last completed epoch, or NaN if there is none."""
+        final = self.info.final_test_accuracy
+        return math.nan if final is None else final
+
+    @property
+    def best_accuracy(self) -> float:
+        """The best test accuracy of any epoch, which the published code reports."""
+        best = self.info.best_test_accuracy
+        return math.nan if best is None else best
+
+    @property
+    def parent(self) -> dict[str, Any]:
+        """The run from which this one started, and how its model was changed.
+
+        Raises ValueError for a run that started from scratch.
+        """
+        if self.info.parent is None:
+            raise ValueError(
+                f"{self.name} did not start from another run; expected a run that did, such as one"
+                " of sa-generalized-pruned or of an arm of chapter 15"
+            )
+        return self.info.parent
+
+    @property
+    def heads_left(self) -> tuple[int, ...] | None:
+        """The number of heads left in each layer of a pruned model; None for other models."""
+        removed = (self.info.parent or {}).get("removed_heads")
+        return removed and tuple(NUM_HEADS - len(heads) for heads in removed)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The input size (H, W) of the attention layers, after down-sampling.
+
+        The layers of a converted CNN have inputs of several sizes; for such a model, this is the
+        input size of the second of the CNN's three groups of layers.
+        """
+        if SPECS[self.info.parameters["model"]].start:
+            return MIDDLE, MIDDLE
+        size = DATASETS[self.info.dataset["name"]].image_size // self.info.parameters["pooling"]
+        return size, size
+
+    @property
+    def tier(self) -> str:
+        """The tier of the run; every run on digits belongs to the quick tier."""
+        return "quick" if self.info.dataset["name"] == "digits" else self.info.parameters["tier"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the run used all CIFAR-10 images that its tier trains and tests on."""
+        data = self.info.dataset
+        whole = {f"{split}_images": count for split, count in CIFAR10_COUNTS.items()}
+        if (tier := TIERS.get(self.tier)) and "train_images" in tier.recipe:
+            whole["train_images"] = tier.recipe["train_images"]
+        return data["fingerprint"] == CIFAR10_FINGERPRINT and whole.items() <= data.items()
+
+    @property
+    def source(self) -> str:
+        """A line for figures and tables that states the run's name, length and hardware."""
+        info = self.info
+        seconds = info.wall_seconds
+        time = f"{seconds / 60:.1f} min" if seconds >= 100 else f"{seconds:.0f} s"
+        return (
+            f"{self.tier} tier: {self.name}, {info.epochs_done} epochs, {time} on"
+            f" {info.hardware['device']}"
+        )
+
+    @cached_property
+    def history(self) -> PositionHistory:
+        """The position-only heads at the saved steps of training.
+
+        The history is empty for models with content-based attention or without attention, and until
+        the run is finished.
+        """
+        return PositionHistory.from_tensors({} if self.has_content else self.attention)
+
+    @cached_property
+    def content_maps(self) -> ContentMaps | None:
+        """The attention maps of a content-based model; None for other models or unfinished runs."""
+        if not (self.has_content and self.attention):
+            return None
+        return ContentMaps.from_tensors(self.attention)
+
+    @property
+    def has_content(self) -> bool:
+        """Return whether the model's attention depends on the image."""
+        return SPECS[self.info.parameters["model"]].encoding == "content"
+
+
+def write_run(
+    folder: Path,
+    info: dict[str, Any],
+    metrics: list[dict[str, float]],
+    attention: dict[str, Tensor] | None = None,
+) -> RunRecord:
+    """Write a record (a partial one if `attention` is None), read it back and return it.
+
+    Each file is written atomically; `run.json`, with the digest of `metrics.csv`, comes last.
+    """
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list[str](METRICS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(metrics)
+    content = table.getvalue().encode()
+    accuracies = [entry["test_accuracy"] for entry in metrics]
+    sealed = RunInfo(
+        **info,
+        version=VERSION,
+        epochs_done=len(metrics),
+        final_test_accuracy=accuracies[-1] if accuracies else None,
+        best_test_accuracy=max(accuracies, default=None),
+        metrics_sha256=hashlib.sha256(content).hexdigest(),
+    ).sealed()
+    if attention is not None:
+        write_tensors(folder / "attention.safetensors", attention, {})
+        size = (folder / "attention.safetensors").stat().st_size
+        if size > LARGEST_RECORD:
+            warnings.warn(
+                f"{folder} takes {size:,} bytes, more than the {LARGEST_RECORD:,} of a record",
+                stacklevel=2,
+            )
+    write_file(folder / "metrics.csv", content)
+    write_file(folder / "run.json", sealed.as_file())
+    return load_run(folder)
+
+
+def load_run(folder: str | Path) -> RunRecord:
+    """Read and verify the run record in a folder, including its attention tensors.
+
+    Raises FileNotFoundError if the folder holds no record, and DamagedFile if the record's content
+    is not what was written.
+    """
+    folder = Path(folder)
+    path = folder / "run.json"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
+    try:
+        info = _read_info(path)
+        content = (folder / "metrics.csv").read_bytes()
+        if hashlib.sha256(content).hexdigest() != info.metrics_sha256:
+            raise DamagedFile(f"{folder / 'metrics.csv'} does not match run.json; {MEND}")
+        rows = csv.DictReader(io.StringIO(content.decode()))
+        metrics = [
+            {name: int(row[name]) if name == "epoch" else float(row[name]) for name in METRICS}
+            for row in rows
+        ]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {MEND}") from None
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise DamagedFile(f"{folder} is incomplete or damaged ({error!r}); {MEND}") from None
+    finished = info.status == "finished"
+    attention = _read_attention(folder / "attention.safetensors") if finished else {}
+    return RunRecord(folder, info, metrics, attention)
+
+
+def _read_info(path: Path) -> RunInfo:
+    content = path.read_bytes()
+    info = RunInfo.model_validate_json(content)
+    if info.version != VERSION:
+        newer = "use a newer attnconv, or " if info.version > VERSION else ""
+        raise DamagedFile(
+            f"{path} has version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
+        )
+    if info.sealed().as_file() != content:
+        raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
+    return info
+
+
+def _read_attention(path: Path) -> dict[str, Tensor]:
+    if not path.exists():
+        raise DamagedFile(f"{path} is missing; {MEND}")
+    try:
+        return read_tensors(path)[0]
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; {MEND}") from None
+
+
+def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
+    """Read all run records in a folder, by default the repository's `data/runs`, sorted by name.
+
+    Returns the intact records, and a description of what is wrong with each damaged one, by name.
+    Raises FileNotFoundError if the given folder does not exist.
+    """
+    if folder and not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
+    folder = Path(folder) if folder else REPOSITORY / "data" / "runs"
+    records, problems = [], {}
+    for path in sorted(path for path in folder.glob("*--*--seed*") if path.is_dir()):
+        try:
+            records.append(load_run(path))
+        except (DamagedFile, FileNotFoundError) as error:
+            problems[path.name] = str(error).replace(f"{folder}{os.sep}", "")
+    return records, problems
+
+
+# --- where and how a run was computed -------------------------------------------------------------
+
+
+def provenance(device: torch.device, processes: int) -> dict[str, Any]:
+    """Return the `git_commit`, `versions` and `hardware` of this process for a run record.
+
+    Preloaded libraries (book/train.md) are included, because they may round differently.
+    """
+    packages = "attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic"
+    paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    preloaded = ":".join(Path(path).name for path in paths)
+    return {
+        "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
+        "versions": (
+            {"python": platform.python_version()} | {name: _version(name) for name in packages}
+        ),
+        "hardware": {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+            "processes": processes,
+            "threads": torch.get_num_threads(),
+            "system": f"{platform.system()} {platform.machine()}",
+        }
+        | ({"preloaded": preloaded} if preloaded else {}),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # used from a checkout without installation
+        return "not installed"
+
+
+def _git_commit() -> str | None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + "+" * bool(changes)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "CPU"
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU"
+    )

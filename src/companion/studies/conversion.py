@@ -1,0 +1,206 @@
+"""Compare a trained CNN with its attention form on all test images (chapter 14).
+
+The result is stored with the CNN's run record.
+"""
+
+import copy
+import hashlib
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn
+
+from attnconv.layers.conv import ConvAsAttention, convert_network, pad_image
+from attnconv.theory.encodings import quadratic_target
+from attnconv.theory.theorem1 import quadratic_scores
+
+from ..accuracy import logits_by_batch
+from ..data import Batches, Dataset
+from ..gaps import largest_gap
+from ..runs.record import RunRecord, provenance
+from ..runs.weights import WEIGHTS_FILE
+from ..store import DamagedFile, write_file
+
+CONVERSION_FILE = "conversion.json"
+
+
+class Answers(BaseModel):
+    """A network's test results: the number of correct classifications and the computation time.
+
+    `right_mirrored` is the number of images classified correctly when the logits of each image and
+    its mirror image are added.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    right: int
+    right_mirrored: int
+    seconds: float  # excluding the mirror images
+
+
+class Converted(Answers):
+    """The test results of a CNN converted to attention, compared with those of the original CNN.
+
+    `same_class` is the number of images that both networks assign to the same class. `largest_gap`
+    is the largest difference between their logits, relative to the CNN's largest logit.
+    """
+
+    same_class: int
+    same_class_mirrored: int
+    largest_gap: float
+
+
+class Conversion(BaseModel):
+    """The test results of a trained CNN and of its conversion to attention.
+
+    In `attention`, one-hot heads run as shifts of the image; in `softmax`, every head computes
+    its scores and its softmax at every query. `smallest_margin` is the smallest difference
+    between the CNN's two largest logits for any image, relative to its largest logit over all
+    images.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[2] = 2
+    weights_sha256: str
+    dataset: dict[str, Any]  # name, fingerprint of the test images
+    test_images: int
+    convolutions_left: int
+    smallest_margin: float
+    cnn: Answers
+    attention: Converted
+    softmax: Converted
+    git_commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+
+    def accuracies(self) -> dict[str, float]:
+        """Return the test accuracies of the CNN and `attention`, with and without mirror images."""
+        right = {
+            "CNN": self.cnn.right,
+            "CNN, mirrored": self.cnn.right_mirrored,
+            "attention": self.attention.right,
+            "attention, mirrored": self.attention.right_mirrored,
+        }
+        return {name: count / self.test_images for name, count in right.items()}
+
+
+class SoftmaxAtEveryQuery(nn.Module):
+    """A converted layer that evaluates equation (4) as written, with a dense softmax.
+
+    At each query, the softmax runs over all pixels of the padded image, and every probability, even
+    if it is zero, is multiplied by its pixel.
+    """
+
+    def __init__(self, layer: ConvAsAttention):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, encoding = self.layer, self.layer.encoding
+        x = pad_image(x, layer.padding, layer.padding_mode)
+        height, width = x.shape[2:]
+        scores = quadratic_scores(quadratic_target(encoding.centers, encoding.alpha), height, width)
+        scores = scores.unflatten(1, (height, width))
+        rows, columns = (list(layer.queries(axis, x.shape[2 + axis])) for axis in (0, 1))
+        A = scores[:, rows][:, :, columns].softmax(dim=-1)  # (N_h, rows, columns, T)
+        averages = torch.einsum("hijk,bck->bhcij", A, x.flatten(2))
+        output = torch.einsum("bhcij,hco->boij", averages, layer.value_matrices())
+        return output if layer.bias is None else output + layer.bias.view(-1, 1, 1)
+
+
+def with_softmax_at_every_query(network: nn.Module) -> nn.Module:
+    """Return a copy of a converted network that computes the softmax at every query."""
+    network = copy.deepcopy(network)
+    layers = [(name, m) for name, m in network.named_modules() if isinstance(m, ConvAsAttention)]
+    for name, layer in layers:
+        network.set_submodule(name, SoftmaxAtEveryQuery(layer))
+    return network
+
+
+def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
+    """Compare a trained CNN with its conversion to attention on the test images of a data set.
+
+    The model must be in evaluation mode. The result is also written to `folder`, which contains the
+    CNN's run record. Raises ValueError if the model has no convolutions.
+    """
+    convolution = nn.modules.conv._ConvNd
+    if not any(isinstance(module, convolution) for module in model.modules()):
+        raise ValueError(f"the model of {folder.name} has no convolutions; expected a CNN")
+    recast = convert_network(model)
+    images = Batches(dataset, dataset.test_images, dataset.test_labels)
+    cnn, cnn_logits = _answers(model, images)
+    found = Conversion(
+        weights_sha256=_sha256(folder),
+        dataset={"name": dataset.name, "fingerprint": dataset.fingerprint},
+        test_images=len(images),
+        convolutions_left=sum(isinstance(module, convolution) for module in recast.modules()),
+        smallest_margin=(
+            -cnn_logits[0].topk(2).values.diff().max() / cnn_logits[0].abs().max()
+        ).item(),
+        cnn=cnn,
+        attention=_compared(recast, images, cnn_logits),
+        softmax=_compared(with_softmax_at_every_query(recast), images, cnn_logits),
+        **provenance(torch.device("cpu"), processes=1),
+    )
+    write_file(folder / CONVERSION_FILE, (found.model_dump_json(indent=2) + "\n").encode())
+    return found
+
+
+def _answers(model: nn.Module, images: Batches) -> tuple[Answers, tuple[Tensor, Tensor]]:
+    """Return a network's answers, and its logits without and with mirror images."""
+    plain, seconds = _logits(model, images)
+    both = plain + _logits(model, images, mirrored=True)[0]
+    right, right_mirrored = (int((Y.argmax(dim=1) == images.labels).sum()) for Y in (plain, both))
+    answers = Answers(right=right, right_mirrored=right_mirrored, seconds=round(seconds, 3))
+    return answers, (plain, both)
+
+
+def _compared(model: nn.Module, images: Batches, cnn: tuple[Tensor, Tensor]) -> Converted:
+    """Return a converted network's answers, compared with the CNN's logits."""
+    answers, logits = _answers(model, images)
+    same = [_same_class(ours, theirs) for ours, theirs in zip(logits, cnn, strict=True)]
+    return Converted(
+        **answers.model_dump(),
+        same_class=same[0],
+        same_class_mirrored=same[1],
+        largest_gap=largest_gap(logits[0], cnn[0]),
+    )
+
+
+def _logits(model: nn.Module, images: Batches, mirrored: bool = False) -> tuple[Tensor, float]:
+    """Return the logits of all images, `(N, classes)`, and the computing time in seconds."""
+    start = time.perf_counter()
+    logits = [batch for batch, _ in logits_by_batch(model, images, mirrored=mirrored)]
+    return torch.cat(logits), time.perf_counter() - start
+
+
+def _same_class(one: Tensor, other: Tensor) -> int:
+    return int((one.argmax(dim=1) == other.argmax(dim=1)).sum())
+
+
+def _sha256(folder: Path) -> str:
+    return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
+
+
+def load_conversion(record: RunRecord) -> Conversion | None:
+    """Load the result of `compare` from a record's folder, or return None if there is none.
+
+    Raises DamagedFile if the file is damaged or belongs to different weights.
+    """
+    path = record.folder / CONVERSION_FILE
+    if not path.exists():
+        return None
+    mend = f"repeat it: python -m attnconv convert --model {record.info.parameters['model']}"
+    try:
+        found = Conversion.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
+    if found.weights_sha256 != _sha256(record.folder):
+        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
+    return found

@@ -1,0 +1,1 @@
+"""Chapter 15, on whether the heads of a converted CNN stay on the grid."""

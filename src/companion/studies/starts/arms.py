@@ -1,0 +1,57 @@
+"""The initialisations of attention that chapter 18 compares, as data."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class AttentionStart:
+    """How the attention of a vision transformer in chapter 18 is initialised.
+
+    `offsets` says to which offsets the heads attend at first: "timm" keeps timm's initialisation of
+    queries, keys and biases; "grid" is the 3 x 3 kernel; "normal" draws each head's offset from
+    N(0, 4 I), and "whole" rounds the same offsets to whole tokens; "zero" is the query's own token.
+    `alpha` is the sharpness of the heads, or None for the tier's. `values` says how values and
+    projections start, "timm" or "mimetic". If `absolute`, the network has absolute positions, and
+    queries and keys have the mimetic start too. If not `trained`, attention is not trained.
+    """
+
+    label: str
+    curve: tuple[str, str]
+    offsets: str = "timm"
+    alpha: float | None = None
+    values: str = "timm"
+    absolute: bool = False
+    trained: bool = True
+
+
+#: Sharpness of wide heads, per squared token. Each spreads its attention over the own token's
+#: neighbourhood with a standard deviation of two tokens per axis, as random offsets are spread.
+WIDE_ALPHA = 1 / 8
+#: The initialisations of the vision transformers in chapter 18 (`network`).
+VIT_STARTS = {
+    "default": AttentionStart("ViT, timm's start", ("#000000", "-")),
+    "convolution": AttentionStart("ViT, started as a convolution", ("#0072B2", "-"), "grid"),
+    "random": AttentionStart("ViT, started at random offsets", ("#D55E00", "-"), "normal"),
+    "center": AttentionStart("ViT, started at offset zero", ("#009E73", "-."), "zero"),
+    "frozen": AttentionStart(
+        "ViT, convolution not trained", ("#0072B2", ":"), "grid", trained=False
+    ),
+    "mimetic": AttentionStart(
+        "ViT, mimetic start", ("#B0508A", "--"), values="mimetic", absolute=True
+    ),
+}
+#: The further starts of the factorial: all combinations of where heads attend and of values.
+FACTORIAL_STARTS = {
+    "whole": AttentionStart("ViT, random whole offsets", ("#A87900", "-"), "whole"),
+    "wide": AttentionStart("ViT, wide heads", ("#7F7F7F", "-"), "zero", WIDE_ALPHA),
+}
+FACTORIAL_STARTS |= {
+    f"{name}-mimetic-values": replace(
+        start,
+        label=f"{start.label}, mimetic values",
+        curve=(start.curve[0], "--"),
+        values="mimetic",
+    )
+    for name, start in (VIT_STARTS | FACTORIAL_STARTS).items()
+    if start.trained and not start.absolute
+}

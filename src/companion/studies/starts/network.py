@@ -1,0 +1,129 @@
+"""The vision transformers of chapter 18, which differ in how their attention is initialised.
+
+Letters: N_h heads, D hidden dimension, D_h dimension of a head.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnconv.networks import NUM_HEADS
+from attnconv.theory.encodings import sinusoidal_encoding
+from attnconv.vit import expect_timm
+from attnconv.vit.biases import Biased, biased_layers
+from attnconv.vit.start import kernel_offsets, set_heads
+
+from ...tiers import VIT_RECIPE
+from .arms import FACTORIAL_STARTS, VIT_STARTS, AttentionStart
+
+#: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
+OFFSET_STD = 2.0
+
+
+#: Weights of noise and identity in the products of the mimetic start (Trockman and Kolter, 2023).
+MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
+
+
+def vision_transformer(
+    start: str = "default",
+    in_channels: int = 3,
+    num_classes: int = 10,
+    image_size: int = 32,
+    pooling: int = VIT_RECIPE["pooling"],
+    num_layers: int = VIT_RECIPE["num_layers"],
+    hidden: int = VIT_RECIPE["hidden"],
+    intermediate: int = VIT_RECIPE["intermediate"],
+    start_alpha: float = VIT_RECIPE["start_alpha"],
+    seed: int = 0,
+) -> nn.Module:
+    """Return a timm vision transformer whose attention is initialised as an `AttentionStart` says.
+
+    `start` is a name in `VIT_STARTS` or `FACTORIAL_STARTS`. The mimetic start is that of Trockman
+    and Kolter (2023); with absolute positions, it replaces the relative position bias, as in their
+    paper. Random offsets are drawn with `seed`. Raises ImportError if timm is not installed.
+    """
+    expect_timm()
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    starts = VIT_STARTS | FACTORIAL_STARTS
+    if start not in starts:
+        raise ValueError(f"unknown start {start!r}, expected one of {', '.join(starts)}")
+    chosen = starts[start]
+    sizes: dict[str, Any] = {"img_size": image_size, "patch_size": pooling, "depth": num_layers}
+    sizes |= {"embed_dim": hidden, "num_heads": NUM_HEADS, "mlp_ratio": intermediate / hidden}
+    sizes |= {"in_chans": in_channels, "num_classes": num_classes, "global_pool": "avg"}
+    if chosen.absolute:
+        model: Any = VisionTransformer(**sizes, class_token=False, fc_norm=False)
+        start_mimetic(model, image_size // pooling)
+    else:
+        model = VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
+        start_heads(biased_layers(model), chosen, start_alpha, seed)
+        if chosen.values == "mimetic":
+            for block in model.blocks:
+                start_values(block.attn)
+    for block in model.blocks:  # with a bias, the fused kernel is slower on CPUs
+        block.attn.fused_attn = torch.cuda.is_available()
+    model.in_channels = in_channels
+    return model
+
+
+@torch.no_grad()
+def start_heads(layers: list[Biased], start: AttentionStart, alpha: float, seed: int) -> None:
+    """Initialise heads with a relative position bias, as described in `AttentionStart`."""
+    shape = (len(layers), layers[0].num_heads, 2)
+    if start.offsets == "grid":
+        set_heads(layers, kernel_offsets(3, [layer.num_heads for layer in layers]), alpha)
+    elif start.offsets in ("normal", "whole"):
+        generator = torch.Generator().manual_seed(seed)
+        offsets = OFFSET_STD * torch.randn(shape, generator=generator)
+        set_heads(layers, [*(offsets.round() if start.offsets == "whole" else offsets)], alpha)
+    elif start.offsets == "zero":
+        set_heads(layers, [*torch.zeros(shape)], alpha)
+    if not start.trained:
+        for layer in layers:  # with queries and keys at zero, neither has a gradient
+            for values in (layer.attention.qkv.weight, layer.attention.qkv.bias):
+                values[: 2 * len(values) // 3] = 0
+            layer.holder.relative_position_bias_table.requires_grad_(False)
+
+
+@torch.no_grad()
+def start_mimetic(model: Any, side: int) -> None:
+    """Initialise a plain vision transformer as in Trockman and Kolter (2023).
+
+    In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, where the entries of Z are drawn from
+    N(0, 1 / D). Values and projections are those of `start_values`. The position encoding is
+    sinusoidal.
+    """
+    hidden = model.embed_dim
+    model.pos_embed.copy_(sinusoidal_encoding(side, side, dim=hidden).flatten(0, 1))
+    for block in model.blocks:
+        attention = block.attn
+        heads, dim = attention.num_heads, attention.head_dim
+        queries, keys = zip(
+            *(_factors(hidden, *MIMETIC_QUERY_KEY, dim) for _ in range(heads)), strict=True
+        )
+        attention.qkv.weight[: 2 * hidden] = torch.cat([*queries, *keys])
+        start_values(attention)
+
+
+@torch.no_grad()
+def start_values(attention: Any) -> None:
+    """Set a layer's values and projections so that W_value W_project is close to 0.4 Z - 0.4 I.
+
+    The entries of Z are drawn from N(0, 1 / D). The source is Trockman and Kolter (2023).
+    """
+    hidden = attention.qkv.in_features
+    value, project = _factors(hidden, *MIMETIC_VALUE, hidden)
+    attention.qkv.weight[-hidden:] = value
+    attention.proj.weight.copy_(project.T)
+
+
+def _factors(hidden: int, noise: float, identity: float, rank: int) -> tuple[Tensor, Tensor]:
+    """Return A and B `(rank, D)` such that A^T B best approximates noise Z + identity I."""
+    Z = torch.randn(hidden, hidden) / math.sqrt(hidden)
+    U, S, Vh = torch.linalg.svd(noise * Z + identity * torch.eye(hidden))
+    root = S[:rank].sqrt().unsqueeze(1)
+    return root * U[:, :rank].T, root * Vh[:rank]

@@ -1,0 +1,52 @@
+"""Tables for the chapter on vision transformers that start as convolutions."""
+
+from ...accuracy import Accuracy
+from ...display import Table
+from ...runs.select import Records
+from ...specs import SPECS, VITS
+from ...tiers import TIERS as ALL_TIERS
+from .measures import NOT_RUN, RULES, TIERS, judge
+
+
+def tier_label(tier: str) -> str:
+    """Return a label that gives a tier's numbers of training images and epochs."""
+    recipe = ALL_TIERS[tier].recipe
+    return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
+
+
+def starts_table(records: Records) -> Table:
+    """Return a table of the test accuracy of every initialisation in every tier."""
+    rows = []
+    for model in VITS:
+        row = {"start": SPECS[model].label}
+        for tier in TIERS:
+            runs = records.at(tier).of(model)
+            accuracy = Accuracy.of(runs) if runs else None
+            row[tier_label(tier)] = f"{accuracy} (n = {accuracy.seeds})" if accuracy else NOT_RUN
+        rows.append(row)
+    caption = (
+        "Test accuracy after the last epoch (mean ± standard deviation over n seeds). Source: the"
+        " run records in data/runs."
+    )
+    return Table.of("starts", caption, rows)
+
+
+def start_answers_table(records: Records) -> Table:
+    """Return a table that answers each of the chapter's questions by its rule."""
+    rows = []
+    for name, answer in judge(records).items():
+        rule, _, tier = name.partition(", ")
+        question = RULES[rule].partition("?")[0] + "?"
+        where = f" ({tier_label(tier)})" if tier else ""
+        rows.append(
+            {
+                "question": question + where,
+                "answer": answer.verdict,
+                "measurement": answer.measured,
+            }
+        )
+    caption = (
+        "The answers given by the rules on this page, and the measurements that decide them:"
+        " differences in mean test accuracy, or shares of heads."
+    )
+    return Table.of("start-answers", caption, rows)

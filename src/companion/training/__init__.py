@@ -1,0 +1,1 @@
+"""Training: from the parameters of a run to its record."""

@@ -1,0 +1,149 @@
+"""Costs against the tables of the paper, the published code's exact counts, and closed forms."""
+
+import pytest
+import torch
+from helpers.models import PARAMETERS
+
+from attnconv import build_model, convert_network, cost_of
+from companion.specs import MODELS
+
+# 2 x multiply-adds of linear and convolution layers, in billions, as the paper prints them (Tables
+# 1 and 4) ...
+PAPER = {
+    "resnet18": "1.1",
+    "sa-quadratic": "6.2",
+    "sa-generalized": "6.2",
+    "sa-generalized-pruned": "4.9",
+    "sa-learned": "6.2",
+    "sa-learned-content": "15",
+}
+# ... and exactly. For the learned encoding the two maps 400 -> 9 act on the 16 x 16 shifts of each
+# axis.
+EXACT = {
+    "resnet18": 1_110_845_440,
+    "sa-quadratic": 6_175_956_800,
+    "sa-generalized": 6_175_956_800,
+    "sa-generalized-pruned": 6_175_956_800 - 15 * 2 * 256 * 400 * 400,
+    "sa-learned": 6_175_956_800 + 6 * 2 * 2 * 256 * 400 * 9,
+    "sa-learned-content": 6_175_956_800 + 6 * 2 * 2 * 256 * 400 * 3600,
+    "sa-quadratic-16": 6_175_956_800 + 6 * 7 * 2 * 256 * 400 * 400,
+}
+MILLIONS = {
+    "sa-generalized-pruned": "9.7",
+    "sa-learned-content": "29.5",
+    "resnet18": "11.2",
+    "sa-learned": "12.3",
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_costs_of_table_1_and_4(name):
+    cost = cost_of(build_model(name))
+    assert cost.parameters == PARAMETERS[name] and cost.flops_paper == EXACT[name]
+    if name in PAPER:
+        digits = len(PAPER[name].partition(".")[2])
+        assert f"{cost.flops_paper / 1e9:.{digits}f}" == PAPER[name]
+        assert f"{cost.parameters / 1e6:.1f}" == MILLIONS.get(name, "12.1")
+    pairs = 256**2
+    dense = {
+        "quadratic": 6 * 9 * pairs * 2 * (400 + 3),
+        "quadratic-16": 6 * 16 * pairs * 2 * (400 + 3),
+        "generalized": 6 * 9 * pairs * 2 * (400 + 5),
+        "generalized-pruned": 39 * pairs * 2 * (400 + 5),
+        "learned": 6 * 9 * pairs * 2 * 400,
+        "learned-content": 6 * 9 * 2 * (pairs * (400 + 400) + 256 * 32 * 200),
+    }
+    assert cost.flops == cost.flops_paper + (
+        dense[name.removeprefix("sa-")] if name != "resnet18" else 0
+    )
+    assert cost.flops_executed >= cost.flops_paper
+
+
+def test_separable_attention_costs_an_eighth():
+    """Beyond linear layers, H + W products are executed instead of H * W: 32 instead of 256."""
+    cost = cost_of(build_model("sa-quadratic"))
+    assert cost.flops_executed - cost.flops_paper == 6 * 9 * 256 * 32 * 400 * 2
+    dense = cost_of(build_model("sa-generalized"))
+    assert dense.flops_executed - dense.flops_paper == pytest.approx(
+        6 * 9 * 256 * 256 * 400 * 2, rel=0.02
+    )
+
+
+def test_cost_leaves_the_model_as_it_was():
+    model = build_model("sa-quadratic", num_layers=1, hidden=8, intermediate=8, image_size=8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small, large = cost_of(model, image_size=8), cost_of(model, image_size=16)
+    assert model.training and not any(module._forward_hooks for module in model.modules())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    # four times the pixels, one classifier
+    assert large.flops_paper - 2 * 80 == 4 * (small.flops_paper - 2 * 80)
+
+
+def test_cost_of_any_network():
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, groups=1), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)
+    )
+    cost = cost_of(network, image_size=8)
+    assert cost.flops_paper == cost.flops == 2 * (36 * 4 * 27 + 144 * 5)
+
+
+def test_cost_of_a_converted_network():
+    """The published operations are those of the CNN; every query attends to the padded image."""
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+        torch.nn.Flatten(2),
+        torch.nn.Conv1d(6, 2, 2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(2 * 15, 5),
+    )
+    network.in_channels = 4
+    converted = convert_network(network)
+    converted.in_channels = 4
+    cost, of_cnn = cost_of(converted, image_size=8), cost_of(network, image_size=8)
+    assert cost.flops_paper == of_cnn.flops_paper == 2 * (16 * 6 * 18 + 15 * 2 * 12 + 30 * 5)
+    # 9 heads, 16 queries and 100 keys, then 2 heads, 15 queries and 16 keys; v and r_delta have
+    # three numbers, or two along a sequence
+    attention = 9 * 16 * 100 * (4 + 3) + 2 * 15 * 16 * (6 + 2)
+    assert cost.flops == cost.flops_paper + 2 * attention
+
+
+def test_cost_keeps_the_mode_of_each_part():
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).train()
+    network[1].eval()  # frozen
+    cost_of(network, 8)
+    assert [module.training for module in network.modules()] == [True, True, False]
+
+
+def test_cost_undoes_what_a_module_does_in_evaluation_mode():
+    """As adapters that are merged into the weights for evaluation."""
+
+    class Adapter(torch.nn.Linear):
+        merged = False
+
+        def train(self, mode=True):
+            self.merged = not mode
+            return super().train(mode)
+
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 8), torch.nn.Flatten(), Adapter(4, 2))
+    for mode in (True, False):
+        network.train(mode)
+        cost_of(network, 8)
+        assert network[2].training == mode and network[2].merged != mode
+
+
+def test_the_products_of_fused_attention_are_counted():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+    class OfPixels(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.layer = torch.nn.Conv2d(3, 8, 1), layer
+
+        def forward(self, images):
+            return self.layer(self.embedding(images).flatten(2).mT)
+
+    pixels, hidden = 16, 8
+    linear = 3 * 8 + 4 * hidden**2 + 2 * hidden * 16  # embedding, projections and perceptron
+    expected = 2 * pixels * linear + 2 * 2 * pixels**2 * hidden
+    assert cost_of(OfPixels(), 4).flops_executed == expected
+    assert torch.backends.mha.get_fastpath_enabled()
