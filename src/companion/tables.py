@@ -12,8 +12,9 @@ from typing import Any, cast
 from torch import nn
 
 from attnconv.cost import Cost, cost_of
-from attnconv.layers import encodings
+from attnconv.layers.encodings import LearnedAbsoluteEncoding, LearnedShiftEmbedding
 from attnconv.networks import SelfAttentionNet, build_model
+from attnconv.theory import encodings
 from attnconv.theory.grid import axis_shifts, relative_shifts
 
 from .accuracy import Accuracy
@@ -321,8 +322,8 @@ def table_3() -> Table:
         "sinusoidal_encoding of shifts": encodings.sinusoidal_encoding(11, dim=8)[
             axis_shifts(6) + 5
         ],
-        "LearnedAbsoluteEncoding": encodings.LearnedAbsoluteEncoding(6, dim=8)(),
-        "LearnedShiftEmbedding": encodings.LearnedShiftEmbedding(4, 4, 4)(shifts),
+        "LearnedAbsoluteEncoding": LearnedAbsoluteEncoding(6, dim=8)(),
+        "LearnedShiftEmbedding": LearnedShiftEmbedding(4, 4, 4)(shifts),
         "quadratic_encoding": encodings.quadratic_encoding(shifts.float()),
     }
     rows = []
