@@ -26,7 +26,7 @@ from companion.explorer.payload import Payload
 from companion.runs.history import snapshot
 from companion.runs.record import processor
 
-sys.path.append(str(Path(__file__).parents[1] / "workflow"))
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from chromium import find_chromium
 
 SIZE, LAYERS, HEADS = 16, 6, 9

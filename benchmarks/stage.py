@@ -23,7 +23,7 @@ from companion.explorer.networks import add_network_scene
 from companion.explorer.payload import stage_payload
 from companion.runs.record import processor
 
-sys.path.append(str(Path(__file__).parents[1] / "workflow"))
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from chromium import find_chromium
 
 MODELS = ("cnn", "sa-quadratic", "sa-learned-content")
