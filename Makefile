@@ -82,14 +82,10 @@ readme: $(READY) ## write the README's table, from the run records, its picture,
 	@$(BIN)/python -m attnconv readme
 	@$(BIN)/python tools/metadata.py
 
-benchmark: $(READY) ## time and memory: one layer, whole models, the explorer, chapters (over an hour on a CPU)
-	@$(BIN)/python benchmarks/attention.py
+benchmark: $(READY) ## time and memory: converted networks, vision transformers, training, chapters (over an hour on a CPU)
 	@$(BIN)/python benchmarks/conversion.py
 	@$(BIN)/python benchmarks/vit.py
 	@$(BIN)/python benchmarks/models.py
-	@$(BIN)/python benchmarks/explorer.py
-	@$(BIN)/python benchmarks/networks.py
-	@$(BIN)/python benchmarks/stage.py
 	@$(BIN)/python benchmarks/memory.py
 
 release: book ## put together what is published: wheel, book, records, weights, model folders, metadata, checksums
