@@ -42,10 +42,10 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 	@echo "== book: open _build/html/index.html, or 'make serve'"
 
 pdf: book ## the whole book as one PDF, _build/pdf/attnconv.pdf (needs Chromium; some minutes)
-	@$(BIN)/python workflow/print_book.py
+	@$(BIN)/python tools/print_book.py
 
 slides: $(READY) ## a talk with two live scenes, _build/slides/index.html
-	@$(BIN)/python workflow/make_slides.py
+	@$(BIN)/python tools/make_slides.py
 
 proofs: $(READY) ## compile the machine-checked theory, and print what each theorem assumes (needs Coq)
 	@$(BIN)/python proofs/check.py $(if $(filter required,$(ATTNCONV_PROOFS)),--required)
@@ -76,24 +76,20 @@ quick: $(READY) ## lint, types, and the unit tests without training and browsers
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/rendered
 
 outputs: $(READY) ## re-execute the notebooks and store the outputs that the tests compare
-	@$(BIN)/python workflow/store_outputs.py notebooks/*.ipynb
+	@$(BIN)/python tools/store_outputs.py notebooks/*.ipynb
 
-readme: $(READY) ## write the README's table, from the run records, its picture, and the metadata for archives
+readme: $(READY) ## write the README's table, from the run records, its picture, and codecheck.yml
 	@$(BIN)/python -m attnconv readme
-	@$(BIN)/python workflow/metadata.py
+	@$(BIN)/python tools/metadata.py
 
-benchmark: $(READY) ## time and memory: one layer, whole models, the explorer, chapters (over an hour on a CPU)
-	@$(BIN)/python benchmarks/attention.py
+benchmark: $(READY) ## time and memory: converted networks, vision transformers, training, chapters (over an hour on a CPU)
 	@$(BIN)/python benchmarks/conversion.py
 	@$(BIN)/python benchmarks/vit.py
 	@$(BIN)/python benchmarks/models.py
-	@$(BIN)/python benchmarks/explorer.py
-	@$(BIN)/python benchmarks/networks.py
-	@$(BIN)/python benchmarks/stage.py
 	@$(BIN)/python benchmarks/memory.py
 
-release: book ## put together what is published: wheel, book, records, weights, model folders, checksums
-	@$(BIN)/python workflow/release.py
+release: book ## put together what is published: wheel, book, records, weights, model folders, metadata, checksums
+	@$(BIN)/python tools/release.py
 	@echo "== release: _build/release; nothing was uploaded"
 
 serve: book ## the book on http://127.0.0.1:8000

@@ -5,8 +5,7 @@ with `:scene: heads`, it shows this scene alone, within the text.
 
 The text below `{explorer}` is shown where no script runs. Below `{stage}`, a paragraph for each
 scene describes the still of the scene: the first sentence is the caption, and the others are the
-alternative text. Runs of the quick tier are trained first if they are missing. The addresses of
-pages that the stage has replaced lead to the stage.
+alternative text. Runs of the quick tier are trained first if they are missing.
 """
 
 import html
@@ -31,24 +30,6 @@ FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
 NO_SCRIPT = "The stage needs JavaScript. A still of each scene stands below."
-REPLACED = ("explorer-convolution", "explorer-pixel")
-REDIRECT = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="refresh" content="0; url=explore.html">
-<title>This page has moved</title>
-<link rel="icon" href="data:,">
-</head>
-<body>
-<main>
-<h1>This page has moved</h1>
-<p>It is now part of <a href="explore.html">See attention become a convolution</a>.</p>
-</main>
-</body>
-</html>
-"""
 FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
 
 
@@ -134,15 +115,7 @@ STILLS = {
 }
 
 
-def write_redirects(app, exception):
-    """Write a page that leads to the stage at the address of each page that it has replaced."""
-    if exception is None and app.builder.format == "html":
-        for name in REPLACED:
-            write_file(Path(app.outdir, "book", f"{name}.html"), REDIRECT.encode())
-
-
 def setup(app):
-    app.connect("build-finished", write_redirects)
     app.add_directive("stage", Stage)
     app.add_directive("explorer", Explorer)
     return {"parallel_read_safe": True}

@@ -5,7 +5,7 @@ default main). Without an address, the pages have no such buttons. The buttons a
 requests nothing from another host until a reader follows one. Binder is offered for chapters whose
 peak memory, as `benchmarks/memory.py` measured it, fits into the memory that Binder guarantees.
 Colab opens the branch `colab`, whose notebooks start with a cell that installs the package
-(`workflow/colab.py`).
+(`tools/colab.py`).
 """
 
 import json

@@ -29,7 +29,7 @@ PROOFS = Path(__file__).parents[2] / "proofs"
 sys.path.insert(0, str(PROOFS))
 # Coq's names for the type of pixels and shifts
 PIXELS = r"(prod_eqType int_eqType int_eqType|pair_zmodType int_ZmodType int_ZmodType)"
-SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/vendor
+SCRIPT, STYLE = "stepper.js", "proofs.css"  # in book/static
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""The Chromium of `workflow/chromium.py` in tests."""
+"""The Chromium of `tools/chromium.py` in tests."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from . import ROOT
 
-sys.path.insert(0, str(ROOT / "workflow"))
+sys.path.insert(0, str(ROOT / "tools"))
 from chromium import LOADED, MISSING, find_chromium  # noqa: F401 - LOADED is for conftest
 
 

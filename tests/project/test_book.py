@@ -20,7 +20,7 @@ def book(tmp_path):
     """A book of two pages: `book/intro.md` and a notebook that shows a number from `src/`."""
     for name in ("_config.yml", "Makefile", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("ext", "templates", "vendor", "references.bib", "favicon.svg"):
+    for name in ("ext", "templates", "static", "vendor", "references.bib", "favicon.svg"):
         source = ROOT / "book" / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         (tmp_path / "book").mkdir(exist_ok=True)

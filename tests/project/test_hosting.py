@@ -14,7 +14,7 @@ from helpers import ROOT
 from sphinx.errors import ConfigError
 
 sys.path.insert(0, str(ROOT / "book" / "ext"))
-sys.path.insert(0, str(ROOT / "workflow"))
+sys.path.insert(0, str(ROOT / "tools"))
 import chaptertimes
 import colab
 from hosting import ADDRESS, MEASURED, theme_options
@@ -121,7 +121,7 @@ def test_the_workflow_gives_the_setting():
     address = '"$GITHUB_SERVER_URL/$GITHUB_REPOSITORY"'
     assert f"make book {ADDRESS}={address}" in commands
     [colab] = [command for command in commands if "colab" in command]
-    assert f"workflow/colab.py {address}" in colab
+    assert f"tools/colab.py {address}" in colab
     assert colab.rstrip().endswith(":refs/heads/colab")
 
 

@@ -138,7 +138,7 @@ def test_storing_outputs_leaves_a_failing_notebook_as_it_was(tmp_path):
     nbformat.write(notebook, path)
     before = path.read_bytes()
     run = subprocess.run(
-        [sys.executable, str(ROOT / "workflow" / "store_outputs.py"), str(path)],
+        [sys.executable, str(ROOT / "tools" / "store_outputs.py"), str(path)],
         capture_output=True,
         text=True,
     )

@@ -12,7 +12,7 @@ import yaml
 from helpers import ROOT
 from helpers.alone import what_torch_needs, without_other_packages
 
-sys.path.insert(0, str(ROOT / "workflow"))
+sys.path.insert(0, str(ROOT / "tools"))
 import metadata
 import release
 
@@ -74,6 +74,11 @@ def test_the_archives_hold_the_book_and_the_records(published, records):
         assert all(name.endswith(WEIGHTS_FILE) for name in weights.namelist())
         name = weights.namelist()[0]
         assert weights.read(name) == (ROOT / name).read_bytes()
+
+
+def test_the_release_describes_the_repository(published, records):
+    text = (published / "2" / "ro-crate-metadata.json").read_text()
+    assert text == metadata.crate_text(records) and f"data/runs/{records[0].name}/" in text
 
 
 def test_a_model_folder_gives_the_model_and_its_result(published):

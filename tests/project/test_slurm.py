@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from helpers import slurm
 from helpers.runs import check_record
-from helpers.workflow import snakemake
+from helpers.sweep import snakemake
 
 from companion.runs.record import find_runs
 

@@ -17,7 +17,7 @@ from pypdf import PdfReader
 # one process prints the book while the other goes on with other tests
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pdf")]
 PDF = ROOT / "_build" / "pdf" / "attnconv.pdf"
-SOURCES = [HTML / "index.html", *(ROOT / "workflow").glob("print*")]
+SOURCES = [HTML / "index.html", *(ROOT / "tools").glob("print*")]
 BLANK = str.maketrans("", "", " \n\xa0\t")
 
 
@@ -51,7 +51,7 @@ def pdf(browser):  # skips, or fails, where there is no Chromium
         if not PDF.exists() or PDF.stat().st_mtime < max(
             os.path.getmtime(file) for file in SOURCES
         ):
-            subprocess.run([sys.executable, ROOT / "workflow" / "print_book.py"], check=True)
+            subprocess.run([sys.executable, ROOT / "tools" / "print_book.py"], check=True)
     return PdfReader(PDF)
 
 

@@ -14,8 +14,8 @@ from helpers import ROOT
 pytestmark = pytest.mark.slow
 SLIDES = ROOT / "_build" / "slides" / "index.html"
 SOURCES = [
-    *(ROOT / "workflow").glob("*slides.py"),
-    *(ROOT / "workflow").glob("talk.*"),
+    *(ROOT / "tools").glob("*slides.py"),
+    *(ROOT / "tools").glob("talk.*"),
     *(ROOT / "src").rglob("*.py"),
     *(ROOT / "src").rglob("*.js"),
     *(ROOT / "data" / "runs").glob("*/run.json"),
@@ -69,7 +69,7 @@ def talk(browser):
     with FileLock(SLIDES.parents[1] / "slides.lock"):
         newest = max(os.path.getmtime(file) for file in SOURCES)
         if not SLIDES.exists() or SLIDES.stat().st_mtime < newest:
-            subprocess.run([sys.executable, ROOT / "workflow" / "make_slides.py"], check=True)
+            subprocess.run([sys.executable, ROOT / "tools" / "make_slides.py"], check=True)
     opened = []
 
     def open_talk(size, **options):
@@ -97,7 +97,7 @@ def test_accuracies_are_those_of_the_records(talk, model):
 @pytest.mark.parametrize("size", SIZES)
 def test_every_slide_fits_and_asks_nothing_of_another_host(talk, size):
     slides = talk(SIZES[size])
-    source = (ROOT / "workflow" / "talk.md").read_text()
+    source = (ROOT / "tools" / "talk.md").read_text()
     assert slides.count == 1 + source.count("\n---\n") >= 15
     assert slides.page.locator("aside.notes").count() == slides.count
     for number in range(slides.count):

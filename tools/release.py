@@ -1,4 +1,4 @@
-"""Assemble a release: the wheel, book, records, weights, model folders and checksums.
+"""Assemble a release: wheel, book, records, weights, model folders, descriptions and checksums.
 
 `make release` writes _build/release/. Equal inputs give equal bytes: archives are sorted, and the
 files in them have no time stamps. Nothing is uploaded. A licence is named only if CITATION.cff has
@@ -173,6 +173,7 @@ def release(out, html, pdf, records):
     for record in records:
         if (record.folder / WEIGHTS_FILE).exists():
             write_model(out / "models", record)
+    (out / "ro-crate-metadata.json").write_text(metadata.crate_text(records))
     (out / ".zenodo.json").write_text(json.dumps(zenodo(), indent=1, ensure_ascii=False) + "\n")
     write_checksums(out)
     return missing

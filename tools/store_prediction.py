@@ -1,6 +1,6 @@
 """Store the prediction of chapter 17 in data/prediction.json, once its check holds for both models.
 
-Usage: python workflow/store_prediction.py
+Usage: python tools/store_prediction.py
 """
 
 import sys

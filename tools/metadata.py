@@ -1,7 +1,8 @@
-"""Write codecheck.yml and ro-crate-metadata.json, which describe the repository for archives.
+"""Describe the repository for archives: codecheck.yml and ro-crate-metadata.json.
 
 Both are derived from CITATION.cff, the claims and their recorded verdicts, and the run records, so
-`python workflow/metadata.py` writes the same files until one of these changes. A licence is named
+the same content gives the same files. `make readme` writes codecheck.yml, which is part of the
+repository, with `python tools/metadata.py`; `make release` writes the RO-Crate. A licence is named
 only if CITATION.cff has one. The repository's address is that in ATTNCONV_REPOSITORY, if this is
 set.
 """
@@ -17,17 +18,17 @@ from rocrate.rocrate import ROCrate
 
 from companion.claims import registry as check
 from companion.data import CIFAR10_FINGERPRINT
-from companion.runs.select import Records, command_of
+from companion.runs.select import command_of
 from companion.specs import SPECS
 from companion.store import REPOSITORY, write_file
-from companion.studies.conversion import CONVERSION_FILE
 
 CODECHECK = "https://codecheck.org.uk/spec/config/1.0/"
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SUMMARY = (
     "Nobody outside the project has checked this yet. `make env` installs the environment,"
     " `.venv/bin/python -m attnconv check --all` judges all {claims} claims again from the run"
-    " records, without training, and the comment of each run has the command that repeats it."
+    " records, without training. The page Run records of the book (`make book`) gives the command"
+    " that repeats each run."
 )
 FOR_THE_CHECKER = "# For the checker to add: codechecker, report, check_time, certificate.\n"
 
@@ -59,23 +60,18 @@ def files_of(record):
 # --- CODECHECK ------------------------------------------------------------------------------------
 
 
-def codecheck(records):
-    """Return the content of codecheck.yml, except for what the checker adds."""
+def codecheck():
+    """Return the content of codecheck.yml, except for what the checker adds.
+
+    Its manifest lists what a checker creates again: the verdicts of the claims and the table.
+    """
     citation, count = read_citation(), len(check.all_claims())
     [paper] = citation["references"]
-    manifest = [
-        ("data/claims.json", f"{count} claims, verdicts; repeat: {check.WRITE}"),
-        ("README.md", "table of test accuracies; repeat: make readme"),
-        ("book/claim.png", "picture in the README; repeat: make readme"),
-    ]
-    for record in records.found:
-        folder = f"data/runs/{record.name}"
-        manifest.append((f"{folder}/metrics.csv", f"{what_ran(record)}; {command_of(record)}"))
-        if (record.folder / CONVERSION_FILE).exists():
-            comment = "a CNN and its attention form on all test images; repeat:"
-            manifest.append(
-                (f"{folder}/{CONVERSION_FILE}", f"{comment} python -m attnconv convert")
-            )
+    manifest = {
+        "data/claims.json": f"{count} claims, verdicts; repeat: {check.WRITE}",
+        "README.md": "table of test accuracies; repeat: make readme",
+        "book/claim.png": "picture in the README; repeat: make readme",
+    }
     found = {
         "version": CODECHECK,
         "paper": {
@@ -83,7 +79,7 @@ def codecheck(records):
             "authors": [{"name": name_of(author)} for author in paper["authors"]],
             "reference": paper["url"],
         },
-        "manifest": [{"file": file, "comment": comment} for file, comment in manifest],
+        "manifest": [{"file": file, "comment": comment} for file, comment in manifest.items()],
         "summary": SUMMARY.format(claims=count),
     }
     if address := os.environ.get("ATTNCONV_REPOSITORY"):
@@ -91,9 +87,9 @@ def codecheck(records):
     return found
 
 
-def codecheck_text(records):
+def codecheck_text():
     """Return the text of codecheck.yml, an explicit YAML document as CODECHECK requires."""
-    text = yaml.safe_dump(codecheck(records), sort_keys=False, allow_unicode=True, width=1000)
+    text = yaml.safe_dump(codecheck(), sort_keys=False, allow_unicode=True, width=1000)
     return f"%YAML 1.1\n---\n{text}{FOR_THE_CHECKER}"
 
 
@@ -160,9 +156,10 @@ def _add_claims(found, entity):
 def _add_runs(found, entity, records, images):
     """Add the records of each tier as a collection of folders."""
     tiers = {}
-    for record in records.found:
+    for record in records:
         folder = f"data/runs/{record.name}"
-        properties = {"name": record.name, "description": what_ran(record)}
+        about = f"{what_ran(record)}; {command_of(record)}"
+        properties = {"name": record.name, "description": about}
         run = found.add_dataset(dest_path=folder, properties=properties)
         run["isBasedOn"] = images
         run["hasPart"] = [found.add_file(dest_path=path) for path in files_of(record)]
@@ -178,18 +175,9 @@ def crate_text(records):
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def written(records):
-    """Return the text of each generated file, by name."""
-    return {
-        "codecheck.yml": codecheck_text(records),
-        "ro-crate-metadata.json": crate_text(records),
-    }
-
-
 def main(folder: Path = REPOSITORY) -> None:
-    for name, text in written(Records.read()).items():
-        write_file(folder / name, text.encode())
-        print(f"{name}: written")
+    write_file(folder / "codecheck.yml", codecheck_text().encode())
+    print("codecheck.yml: written")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Build the slides of a talk in _build/slides from workflow/talk.md, offline: `make slides`.
+"""Build the slides of a talk in _build/slides from tools/talk.md, offline: `make slides`.
 
 Slides are separated by `---`; `Note:` begins the speaker's notes; `{scene} heads` shows a scene of
 the explorer's stage in a frame. Code cells run in order in one namespace. The value of a cell's

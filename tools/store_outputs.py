@@ -1,7 +1,7 @@
 """Execute notebooks and store the outputs that the tests compare.
 
 These are the outputs of the cells tagged `nbval-check-output`. All other outputs, such as pictures,
-stay out of the repository. Usage: python workflow/store_outputs.py NOTEBOOK ...
+stay out of the repository. Usage: python tools/store_outputs.py NOTEBOOK ...
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Add a first cell to the notebooks that installs the package on Colab.
 
-Usage: python workflow/colab.py ADDRESS [BRANCH]. The publishing workflow pushes the result to the
+Usage: python tools/colab.py ADDRESS [BRANCH]. The publishing workflow pushes the result to the
 branch `colab`, so the notebooks of main and the pages made from them have no such cell. The cell
 does nothing if attnconv can already be imported.
 """
