@@ -19,7 +19,7 @@ NETWORKS = ("sa-quadratic", "sa-learned", "sa-generalized", "sa-learned-content"
 MEASURE = """
 import { readFileSync } from "node:fs";
 const [{ build }, { bytesOf, readTensors }, { HARD_ALPHA }, { Descent }] =
-  await Promise.all(["networks", "files", "numbers", "descent"].map((name) => import(`FOLDER/${name}.js`)));
+  await Promise.all(["network/build", "numerics/files", "numerics/numbers", "descent/gradient"].map((name) => import(`FOLDER/${name}.js`)));
 const { networks, passes } = JSON.parse(readFileSync(0));
 function time(act, times) {
   for (let n = 0; n < 5; n++) act();

@@ -1,6 +1,6 @@
 """The trained networks that run in a page: weights, architectures, classes and input format.
 
-The forward passes run in JavaScript (`js/networks.js`). Everything that the script needs to know
+The forward passes run in JavaScript (`js/network/build.js`). Everything that the script needs to know
 about a network is read from the network itself.
 """
 

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { crc32, readTensors } from "../../../src/companion/explorer/js/files.js";
-import * as numbers from "../../../src/companion/explorer/js/numbers.js";
-import { addressOf, numbersOf, stateOf } from "../../../src/companion/explorer/js/text.js";
+import { crc32, readTensors } from "../../../src/companion/explorer/js/numerics/files.js";
+import * as numbers from "../../../src/companion/explorer/js/numerics/numbers.js";
+import { addressOf, numbersOf, stateOf } from "../../../src/companion/explorer/js/numerics/text.js";
 
 const close = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
 const image = Float64Array.from({ length: 20 }, (_, n) => Math.sin(3 * n)); // 4 x 5

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AttentionState } from "../../../src/companion/explorer/js/attention-state.js";
-import { crc32 } from "../../../src/companion/explorer/js/files.js";
+import { AttentionState } from "../../../src/companion/explorer/js/trained/state.js";
+import { crc32 } from "../../../src/companion/explorer/js/numerics/files.js";
 
 const base64 = (bytes) => Buffer.from(bytes).toString("base64");
 

@@ -15,7 +15,7 @@ from companion.runs.weights import picture_transform
 
 SIZES = [(32, 32), (64, 64), (33, 47), (427, 640), (90, 35), (9, 21), (1, 1), (1, 40), (97, 32)]
 PROGRAM = """
-const { normalised, reduced, refusal } = await from("picture");
+const { normalised, reduced, refusal } = await from("network/input");
 return given.pictures.map(({ base64, ...size }) => {
   const pixels = reduced({ ...size, data: Buffer.from(base64, "base64") }, 32);
   return { pixels, image: normalised(pixels, given) };
@@ -90,7 +90,7 @@ def test_transparent_parts_are_white():
 )
 def test_refusals_are_one_sentence(width, height, sentence):
     program = f"""
-    const {{ reduced }} = await from("picture");
+    const {{ reduced }} = await from("network/input");
     const picture = {{ width: {width}, height: {height}, data: [] }};
     try {{ reduced(picture, 32); }} catch (error) {{ return error.message; }}
     """
