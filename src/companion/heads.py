@@ -5,6 +5,7 @@ attention probabilities for the middle query pixel (H // 2, W // 2).
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor
@@ -110,15 +111,11 @@ def _layer_inputs(
     """Yield each layer with content-based attention and its input."""
     inputs = []
     layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
-    hooks = [
-        layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
-        for layer in layers
-    ]
-    try:
+    with ExitStack() as hooks:
+        for layer in layers:
+            hook = layer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+            hooks.callback(hook.remove)
         model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
     yield from zip(layers, inputs, strict=True)
 
 

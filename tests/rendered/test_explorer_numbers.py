@@ -33,7 +33,7 @@ def javascript(browser):
     """Evaluates JavaScript in which `explorer` is the module and `given` the argument; arrays come
     back as lists."""
     page = browser.new_page()
-    page.evaluate(IMPORT, script())
+    page.evaluate(IMPORT, script("mount"))
     yield lambda expression, given=None: page.evaluate(
         f"async (given) => plain(await {expression})", given
     )

@@ -25,7 +25,7 @@ SECONDS = 12
 FAILS = 27  # a seed with which descent does not find all positions
 # What descent ends with, without a page.
 ENDS = """
-const { Descent, ONE_KERNEL, found } = await from("descent");
+const { Descent, ONE_KERNEL, found } = await from("descent/gradient");
 const descent = given.kernel
   ? new Descent(given.seed, [given.kernel], ONE_KERNEL) : new Descent(given.seed);
 while (!descent.done) descent.step();

@@ -10,7 +10,7 @@ from companion.colors import HEAD_COLORS
 KERNEL = shift_set((3, 3)).tolist()
 # Where descent's nine heads are, every ten steps: row and column by turns.
 PATHS = """
-const { Descent } = await from("descent");
+const { Descent } = await from("descent/gradient");
 const descent = new Descent(0), paths = [];
 for (; descent.steps < 300; descent.step())
   if (descent.steps % 10 === 0) paths.push([...descent.parameters.centers]);

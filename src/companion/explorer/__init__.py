@@ -1,10 +1,12 @@
 """Interactive views of attention and convolution, with one script for pages and notebooks.
 
-The JavaScript modules in `js/` are joined into this script, each after the modules that it imports.
-The script depends on no framework, other file or remote host. It uses the paper's letters: H x W
-pixels, N_h heads, q query and k key pixel, delta = k - q. A pixel is [row, column], counted from 0;
-an image or a map is an array of H * W numbers in row-major order. Displayed layers and heads are
-numbered from 1.
+The JavaScript modules in the folders of `js/` are joined into this script, each after the modules
+that it imports. The folders are `numerics`, one for each scene of the stage (`heads`, `descent`,
+`network`), `trained` for the view of trained heads, and `shell` for what the views share and for
+their hosts. The script depends on no framework, other file or remote host. It uses the paper's
+letters: H x W pixels, N_h heads, q query and k key pixel, delta = k - q. A pixel is [row, column],
+counted from 0; an image or a map is an array of H * W numbers in row-major order. Displayed layers
+and heads are numbered from 1.
 """
 
 import html
@@ -12,23 +14,10 @@ import json
 import re
 from collections.abc import Mapping
 from importlib import resources
+from posixpath import dirname, normpath
 from typing import Any
 
-# Each module comes after those that it imports.
-MODULES = (
-    *("numbers", "text", "files", "models", "attention-state"),
-    *("separable", "heads-state", "dom", "view", "head-grid", "attention"),
-    *("picture", "descent", "client"),
-    *("stage-picture", "stage-plane", "stage-beams", "stage-slider", "scene-heads"),
-    *("descent-state", "scene-descent"),
-    *("network-state", "network-runs", "network-pictures", "network-twin", "network-clouds"),
-    *("scene-network", "stage", "mount"),
-)
-# The modules of the Web Worker that runs networks.
-WORKER_MODULES = (
-    *("numbers", "files", "arrays", "attention-network", "convolution-network", "networks"),
-    *("picture", "service"),
-)
+IMPORT = re.compile(r'(?m)^import \{[^}]*\} from "([^"]+)";\n')
 
 
 def source(*names: str) -> str:
@@ -37,15 +26,31 @@ def source(*names: str) -> str:
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
-def script(host: str = "") -> str:
-    """Join the JavaScript modules for a host into one script without imports.
+def modules(host: str) -> dict[str, str]:
+    """Return the text of each JavaScript module that a host needs, by its path in `js/`.
+
+    The host is a module of `js/shell/`. Each module comes after those that it imports.
+    """
+    found: dict[str, str] = {}
+
+    def add(path: str) -> None:
+        if path not in found:
+            text = source(f"js/{path}")
+            for imported in IMPORT.findall(text):
+                add(normpath(f"{dirname(path)}/{imported}"))
+            found[path] = text
+
+    add(f"shell/{host}.js")
+    return found
+
+
+def script(host: str) -> str:
+    """Join the JavaScript modules that a host needs into one script without imports.
 
     The host is "page", "widget" or "worker". The worker's script is not a module, because Chromium
     does not start module workers from a page that was opened as a file.
     """
-    names = [*(WORKER_MODULES if host == "worker" else MODULES), *([host] if host else [])]
-    joined = source(*(f"js/{name}.js" for name in names))
-    joined = re.sub(r'(?m)^import \{[^}]*\} from "\./[^"]+";\n', "", joined)
+    joined = IMPORT.sub("", "".join(modules(host).values()))
     return re.sub("(?m)^export ", "", joined) if host == "worker" else joined
 
 

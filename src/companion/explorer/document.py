@@ -8,26 +8,8 @@ from torch import Tensor
 from attnconv.inspection import AttentionReport
 
 from ..store import write_file
-from . import page_html
-from .payload import Payload, best_shifts, maps_payload
-
-# The explorer's dark-mode colours; its default colours are for light mode.
-STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 0 auto; padding: 1rem; max-width: 70rem; background: #fff; color: #1f2328;
-  font-family: system-ui, sans-serif; line-height: 1.45; overflow-wrap: anywhere; }
-h1 { font-size: 1.3rem; }
-.numbers { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.15rem 0.5rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid #8c959f; }
-th:first-child { text-align: left; font-weight: inherit; }
-@media (prefers-color-scheme: dark) {
-  :root { --pst-color-text-base: #e6edf3; --pst-color-background: #14181e;
-    --pst-color-surface: #21262d; --pst-color-border: #6e7681; }
-  body { background: #14181e; color: #e6edf3; }
-}
-"""
+from . import page_html, source
+from .payload import Payload, maps_entry
 
 
 def save_html(
@@ -55,7 +37,8 @@ def save_html(
     page = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>'
         '\n<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'\n<link rel="icon" href="data:,">\n<style>{STYLE}</style>\n</head>\n<body>\n<main>'
+        f'\n<link rel="icon" href="data:,">\n<style>\n{source("report.css")}</style>\n</head>'
+        "\n<body>\n<main>"
         f"\n<h1>{title}</h1>\n{view}<h2>Measures</h2>"
         '\n<div class="numbers" tabindex="0" role="region" aria-label="measures">'
         f"{report._repr_html_()}</div>\n</main>\n</body>\n</html>\n"
@@ -73,17 +56,10 @@ def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payl
     payload, entries = Payload(), []
     for grid in dict.fromkeys(layer.grid for layer in report.layers):
         layers = [layer for layer in report.layers if layer.grid == grid]
-        parts = [maps_payload(layer.maps.unsqueeze(0), image).data for layer in layers]
-        entry, (name,) = parts[0]["models"][0], parts[0]["images"]
         label = "{} × {} tokens".format(*grid)
-        entry |= {
-            "id": label,
-            "label": label,
-            "source": f"Layers from {layers[0].name} to {layers[-1].name}, means over the images.",
-            "content": {name: [part["models"][0]["content"][name][0] for part in parts]},
-            "best": best_shifts(layer.heads for layer in layers),
-        }
-        entries.append(entry)
-        payload.data["images"] |= parts[0]["images"]
+        maps, heads = [layer.maps for layer in layers], [layer.heads for layer in layers]
+        what = f"Layers from {layers[0].name} to {layers[-1].name}, means over the images."
+        entry = {"id": label, "label": label, "source": what}
+        entries.append(entry | maps_entry(payload, maps, heads, image))
     payload.data["models"] = entries
     return payload

@@ -1,10 +1,10 @@
 """The trained networks that run in a page: weights, architectures, classes and input format.
 
-The forward passes run in JavaScript (`js/networks.js`). Everything that the script needs to know
-about a network is read from the network itself.
+The forward passes run in JavaScript (`js/network/build.js`). Everything that the script needs to
+know about a network is read from the network itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, cast
 
 from torch import nn
@@ -97,8 +97,10 @@ def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
         layers = [_layer(cast(Block, block)) for block in model.blocks]
         return {"size": image_size, "pooling": model.pooling, "layers": layers}
     if isinstance(model, SmallCNN):
-        after = [_step(f"groups.{name}", module) for name, module in _leaves(model.groups)]
-        steps = [_step("whitening", model.whitening), {"kind": "gelu"}, *after]
+        steps = [_step("whitening", model.whitening), {"kind": "gelu"}]
+        for name, module in model.groups.named_modules():
+            if not list(module.children()):
+                steps.append(_step(f"groups.{name}", module))
         return {"size": image_size, "steps": steps, "divisor": model.DIVISOR}
     raise ValueError(
         f"got {type(model).__name__}, expected a network of self-attention or the CNN of chapter 14"
@@ -107,18 +109,13 @@ def architecture(model: nn.Module, image_size: int = 32) -> dict[str, Any]:
 
 def _layer(block: Block) -> dict[str, Any]:
     """Return a layer's number of heads, the name of its encoding, and the epsilon of its norms."""
-    attention, epsilon = block.attention, block.attention_norm.eps
+    attention = block.attention
+    layer = {"heads": attention.num_heads, "epsilon": block.attention_norm.eps}
     if isinstance(attention, ContentAttention):
-        return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": "content"}
+        return layer | {"encoding": "content"}
     encoding = attention.encoding
     form = {"alphaForm": encoding.alpha_form} if isinstance(encoding, QuadraticEncoding) else {}
-    name = ENCODINGS[type(encoding)]
-    return {"heads": attention.num_heads, "epsilon": epsilon, "encoding": name} | form
-
-
-def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield each module without submodules, with its name, in order."""
-    return ((name, leaf) for name, leaf in module.named_modules() if not list(leaf.children()))
+    return layer | {"encoding": ENCODINGS[type(encoding)]} | form
 
 
 def _step(name: str, module: nn.Module) -> dict[str, Any]:

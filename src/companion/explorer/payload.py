@@ -32,6 +32,8 @@ from . import source
 IN_THE_PAGE = 250_000  # size limit in bytes for a file embedded in the page,
 ALL_IN_THE_PAGE = 900_000  # and for all such files, so that a page stays below 2 MB
 MEAN = "mean"
+StoredImage = tuple[str, int, str]  # an image's kind and number in the records, and its name
+Tensors = dict[str, Tensor]  # what a file holds
 
 
 @dataclass
@@ -114,7 +116,10 @@ def _entry(record: RunRecord) -> dict[str, Any]:
 
 
 def _content_entry(
-    payload: Payload, record: RunRecord, maps: Mapping[str, list[dict[str, Tensor]]]
+    payload: Payload,
+    record: RunRecord,
+    images: Sequence[StoredImage],
+    maps: dict[str, list[Tensors]],
 ) -> dict[str, Any]:
     """Return the entry for a run of a content-based model, with one file per image and layer."""
     files = {
@@ -124,20 +129,18 @@ def _content_entry(
         ]
         for image, layers in maps.items()
     }
-    labels = {image: f"mean of {MEAN_IMAGES} test images" for image in maps if image.endswith(MEAN)}
-    for n, image in enumerate(f"test-image-{n}" for n in range(SINGLE_IMAGES)):
-        if image in maps and image not in payload.data["images"]:
-            labels[image] = f"test image {n + 1}"
-    best = best_shifts(heads_of(record))
+    pictures = payload.data["images"]
+    labels = {name: f"test image {n + 1}" for _, n, name in images if name not in pictures}
+    labels |= {name: f"mean of {MEAN_IMAGES} test images" for name in maps if name.endswith(MEAN)}
     return _entry(record) | {
         "content": files,
         "images": list(files),
         "labels": labels,
-        "best": best,
+        "best": best_shifts(heads_of(record)),
     }
 
 
-def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict[str, Tensor]]:
+def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[Tensors]:
     """Return a model's scores for one normalised image `(1, C, H', W')`, as one file per layer.
 
     Each file holds `queries` `(Q, 2)`, which lists all pixels, and the parts of the scores:
@@ -150,34 +153,33 @@ def content_files_of_model(model: SelfAttentionNet, images: Tensor) -> list[dict
     return layers
 
 
-def _maps_file(probabilities: Tensor) -> dict[str, Tensor]:
+def _maps_file(probabilities: Tensor) -> Tensors:
     """Return the tensors of a file with the maps `(N_h, H, W, H, W)` of all query pixels."""
     queries = pixels(*probabilities.shape[-2:])
     return {"queries": queries, "probabilities": probabilities.flatten(1, 2)}
 
 
 def _maps_of_model(
-    model: SelfAttentionNet, dataset: str, images: Sequence[tuple[str, int, str]]
-) -> dict[str, list[dict[str, Tensor]]]:
+    model: SelfAttentionNet, dataset: str, images: Sequence[StoredImage]
+) -> dict[str, list[Tensors]]:
     """Return the files for a model's maps on some test images and its mean maps, by name."""
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
-    means = (probabilities.mean(dim=0) for probabilities in content_probabilities(model, tests))
+    numbers = {name: n for kind, n, name in images if kind == "image"}
+    means = [_maps_file(maps.mean(dim=0)) for maps in content_probabilities(model, tests)]
     return {
-        image: content_files_of_model(model, tests[n : n + 1])
-        for kind, n, image in images
-        if kind == "image"
-    } | {f"{dataset}-{MEAN}": [_maps_file(mean) for mean in means]}
+        name: content_files_of_model(model, tests[n : n + 1]) for name, n in numbers.items()
+    } | {f"{dataset}-{MEAN}": means}
 
 
 def _maps_of_record(
-    content: ContentMaps, dataset: str, images: Sequence[tuple[str, int, str]]
-) -> dict[str, list[dict[str, Tensor]]]:
+    content: ContentMaps, dataset: str, images: Sequence[StoredImage]
+) -> dict[str, list[Tensors]]:
     """Return the files for a record's maps on some images and its mean maps, by name."""
     queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
     return {
-        image: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
-        for kind, n, image in images
+        name: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
+        for kind, n, name in images
     } | {f"{dataset}-{MEAN}": [queries | {"probabilities": maps} for maps in content.mean_maps]}
 
 
@@ -197,44 +199,43 @@ def attention_payload(
     """
     payload, entries = Payload(place), []
     for record in records:
-        name = record.info.dataset["name"]
-        images = _images(payload, name)
-        if not (content := record.content_maps):
+        dataset = record.info.dataset["name"]
+        images = _images(payload, dataset)
+        if content := record.content_maps:
+            model = (models or {}).get(record.name)
+            maps = (
+                _maps_of_model(model, dataset, images)
+                if model
+                else _maps_of_record(content, dataset, images)
+            )
+            entries.append(_content_entry(payload, record, images, maps))
+        else:
             shown = [image for *_, image in images if image in payload.data["images"]]
             file = payload.file(record.name, record.attention)
             entries.append(_entry(record) | {"file": file, "images": shown})
-        elif model := (models or {}).get(record.name):
-            entries.append(_content_entry(payload, record, _maps_of_model(model, name, images)))
-        else:
-            entries.append(_content_entry(payload, record, _maps_of_record(content, name, images)))
     payload.data["models"] = entries
     return payload
 
 
-def _digits(payload: Payload, count: int) -> list[str]:
-    digits = load_dataset("digits")
-    names = []
-    for n, image in enumerate(digits.test_images[:count, :, :, 0] / 255):
-        label = f"a {int(digits.test_labels[n])}, test image {n + 1}"
-        names.append(payload.picture(f"digit-{n}", label, image))
-    return names
-
-
-def _images(payload: Payload, dataset: str) -> list[tuple[str, int, str]]:
+def _images(payload: Payload, dataset: str) -> list[StoredImage]:
     """Add the images whose maps the records store, and return each image's kind, number and name.
 
     CIFAR-10 images are added only if the data set is on this machine.
     """
     if dataset == "digits":
-        return [("image", n, name) for n, name in enumerate(_digits(payload, SINGLE_IMAGES))]
-    shown = (payload.picture(name, name, load_photograph(name, (32, 32))) for name in PHOTOGRAPHS)
-    images = [("photograph", n, name) for n, name in enumerate(shown)]
-    for n in range(SINGLE_IMAGES):
-        if at_hand := dataset_at_hand(dataset):
-            label = f"test image {n + 1}, {at_hand.classes[int(at_hand.test_labels[n])]}"
+        digits = load_dataset(dataset)
+        for n, label in enumerate(digits.test_labels[:SINGLE_IMAGES].tolist()):
+            label = f"a {label}, test image {n + 1}"
+            payload.picture(f"digit-{n}", label, digits.test_images[n, :, :, 0] / 255)
+        return [("image", n, f"digit-{n}") for n in range(SINGLE_IMAGES)]
+    for name in PHOTOGRAPHS:
+        payload.picture(name, name, load_photograph(name, (32, 32)))
+    if at_hand := dataset_at_hand(dataset):
+        for n, label in enumerate(at_hand.test_labels[:SINGLE_IMAGES].tolist()):
+            label = f"test image {n + 1}, {at_hand.classes[label]}"
             payload.picture(f"test-image-{n}", label, at_hand.test_images[n] / 255)
-        images.append(("image", n, f"test-image-{n}"))
-    return images
+    photographs = [("photograph", n, name) for n, name in enumerate(PHOTOGRAPHS)]
+    return photographs + [("image", n, f"test-image-{n}") for n in range(SINGLE_IMAGES)]
 
 
 def stage_payload(scene: str | None = None, place: str | None = None) -> Payload:
@@ -266,18 +267,32 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
         )
     expect_probabilities(maps)
     payload = Payload()
-    height, width = shape[-2:]
-    label = "no image" if image is None else "the image"
-    grey = torch.full((height, width), 0.75)
-    name = payload.picture("image", label, grey if image is None else image)
-    files = [
-        payload.file(f"layer {n}", _maps_file(layer.half()))
-        for n, layer in enumerate(maps, start=1)
-    ]
-    best = best_shifts(
-        Heads(layer[:, height // 2, width // 2], mean_by_shift(layer)) for layer in maps.double()
-    )
-    entry = {"id": "maps", "label": "attention maps", "tier": "given", "source": ""}
-    entry |= {"size": (height, width), "content": {name: files}, "images": [name], "best": best}
-    payload.data["models"] = [entry]
+    middle = maps[:, :, shape[2] // 2, shape[3] // 2].double()
+    by_shift = map(mean_by_shift, maps.double())
+    heads = [Heads(*layer) for layer in zip(middle, by_shift, strict=True)]
+    entry = maps_entry(payload, list(maps), heads, image)
+    payload.data["models"] = [{"id": "maps", "label": "attention maps", "source": ""} | entry]
     return payload
+
+
+def maps_entry(
+    payload: Payload, layers: Sequence[Tensor], heads: Iterable[Heads], image: Tensor | None
+) -> dict[str, Any]:
+    """Return what an entry says of the maps `(N_h, H, W, H, W)` and heads of layers of one size.
+
+    It adds a file in half precision for each layer, and the image behind the maps, which is grey by
+    default.
+    """
+    size = tuple(layers[0].shape[-2:])
+    label = "no image" if image is None else "the image"
+    name = payload.picture("image", label, torch.full(size, 0.75) if image is None else image)
+    files = [
+        payload.file(f"layer {n}", _maps_file(maps.half())) for n, maps in enumerate(layers, 1)
+    ]
+    return {
+        "tier": "given",
+        "size": size,
+        "content": {name: files},
+        "images": [name],
+        "best": best_shifts(heads),
+    }

@@ -22,7 +22,7 @@ from ..specs import SPECS
 from ..studies.freed.network import as_free_attention
 from .descent import Descent, find_positions
 
-SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
+SOBEL = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
 REACH = 3.5  # pixels shown on each side of the query in the plane of offsets
 # For each moment: the share of the way to the kernel's pixels that heads have moved, and alpha.
 MOMENTS = {"soft heads": (0.0, 0.1), "sharper": (0.8, 0.8), "exact": (1.0, None)}
@@ -42,15 +42,14 @@ def still() -> Figure:
     half and by attention in the right half. The centres start on a rotated and enlarged copy
     of the kernel's grid.
     """
-    conv, image = convolution_of(torch.tensor(SOBEL)), temple()
     grid = shift_set((3, 3)).double()
     spread = grid @ torch.tensor([[1.7, -1.2], [1.2, 1.7]]).double()
     figure, axes = subplots(2, len(MOMENTS), 9, 4.7, height_ratios=[2, 2.4])
     for (title, (moved, alpha)), (top, below) in zip(MOMENTS.items(), axes.T, strict=True):
         centers = moved * grid + (1 - moved) * spread
-        layer = conv_to_attention(conv, alpha=alpha or hard_alpha(torch.float64))
+        layer = conv_to_attention(convolution_of(SOBEL), alpha=alpha or hard_alpha(torch.float64))
         layer.encoding.centers.data = centers
-        draw_halves(top, conv(image), layer(image), seam=60)
+        draw_halves(top, layer, seam=60)
         top.set_title(f"{title}, α = {alpha}" if alpha else title, fontsize=9)
         draw_plane(below, centers, [alpha] * 9 if alpha else None)
     axes[0, 0].set_ylabel("convolution | attention", fontsize=8)
@@ -65,16 +64,17 @@ def convolution_of(kernel: Tensor) -> nn.Conv2d:
     return conv
 
 
-def temple() -> Tensor:
-    """Return the stage's first photograph as a batch of its channels, `(3, 1, 80, 120)`."""
-    return load_photograph("china", (80, 120)).double().permute(2, 0, 1)[:, None]
+@torch.no_grad()
+def draw_halves(ax: Axes, layer: nn.Module, seam: int) -> None:
+    """Draw the Sobel filter of the stage's first photograph, computed in two ways.
 
-
-def draw_halves(ax: Axes, convolved: Tensor, attended: Tensor, seam: int) -> None:
-    """Draw two outputs `(3, 1, H, W)` as one picture, the second from column `seam` onwards."""
-    limit = convolved.detach().abs().quantile(0.98)
-    halves = convolved[..., :seam], attended[..., seam:]
-    shown = (torch.cat(halves, dim=-1).detach() / limit).clamp(-1, 1)
+    It is computed by convolution in the columns before `seam`, and by `layer` in the others.
+    """
+    image = load_photograph("china", (80, 120)).double().permute(2, 0, 1)[:, None]  # (3, 1, H, W)
+    convolved = convolution_of(SOBEL)(image)
+    limit = convolved.abs().quantile(0.98)
+    halves = convolved[..., :seam], layer(image)[..., seam:]
+    shown = (torch.cat(halves, dim=-1) / limit).clamp(-1, 1)
     ax.imshow((0.5 + shown / 2)[:, 0].permute(1, 2, 0).numpy())
     ax.axvline(seam - 0.5, color="white", lw=0.8)
     bare(ax)
@@ -113,10 +113,9 @@ def descent_still() -> Figure:
     random = torch.rand(9, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     descent = find_positions(START * (2 * random - 1))
     steps = (*STEPS, len(descent.centers) - 1)
-    conv, image = convolution_of(torch.tensor(SOBEL)), temple()
     figure, axes = subplots(2, len(steps), 9, 3.9, height_ratios=[1.5, 2.4])
     for step, (top, below) in zip(steps, axes.T, strict=True):
-        draw_halves(top, conv(image), heads_at(descent, step)(image), seam=42)
+        draw_halves(top, heads_at(descent, step), seam=42)
         top.set_title(f"step {step}: {descent.found(step)} of 9 found", fontsize=9)
         draw_trails(below, descent.centers[: step + 1])
     axes[0, 0].set_ylabel("convolution | heads", fontsize=8)
@@ -126,7 +125,7 @@ def descent_still() -> Figure:
 
 def heads_at(descent: Descent, step: int) -> nn.Module:
     """Return the nine heads after `step` steps, combined into a layer for the Sobel filter."""
-    weights = descent.values[step] @ torch.tensor(SOBEL).double().flatten()
+    weights = descent.values[step] @ SOBEL.double().flatten()
     layer = conv_to_attention(convolution_of(weights.view(3, 3)), alpha=1.0)
     layer.encoding.centers.data = descent.centers[step]
     layer.encoding.spread.data = (2 * descent.alphas[step]).sqrt()

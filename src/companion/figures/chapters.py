@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -223,11 +221,10 @@ def attention_maps(
     `probabilities` has the shape `(N_h, H, W, H, W)`.
     """
     maps = probabilities[:, query[0], query[1]].detach()
-    scale = Normalize(0, float(maps.max()))
     side = 1.25 if min(columns, len(maps)) > 4 else 2.0
-    size = {"cell": (side, side + 0.15), "margin": (0.6, 0.1)}
-    figure, _ = map_grid(maps, titles, columns, **size, query=query, limits=(0, scale.vmax))
-    bar = figure.colorbar(ScalarMappable(scale, "cividis"), ax=figure.axes, shrink=0.8)
+    options = {"cell": (side, side + 0.15), "margin": (0.6, 0.1), "limits": (0, float(maps.max()))}
+    figure, images = map_grid(maps, titles, columns, query=query, **options)
+    bar = figure.colorbar(images[0], ax=figure.axes, shrink=0.8)
     bar.ax.tick_params(labelsize=6)
     return finish(figure)
 

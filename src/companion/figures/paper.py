@@ -19,7 +19,7 @@ from ..colors import head_color
 from ..data import load_photograph
 from ..runs.record import RunRecord
 from ..specs import MODELS
-from .style import bare, beside, draw_line, draw_maps, finish, line_plot, subplots
+from .style import bare, beside, crop, draw_line, draw_maps, finish, line_plot, subplots
 
 NEAR = 5  # pixels on each side of the query that the maps of Figure 1 show
 State = Callable[[str], str]  # says why the named model has no record
@@ -58,14 +58,13 @@ def figure_1(
     ax.set_title(
         "the image, the query pixel q (black)\nand the pixel each head attends to", fontsize=9
     )
-    top, left = (max(place - NEAR, 0) for place in query)
-    maps = maps[:, top : query[0] + NEAR + 1, left : query[1] + NEAR + 1]
-    frame = Rectangle((left - 0.5, top - 0.5), maps.shape[2], maps.shape[1], fill=False, ls="--")
-    ax.add_patch(frame)
+    maps, (row, column) = crop(maps, query, NEAR)
+    corner = query[1] - column - 0.5, query[0] - row - 0.5
+    ax.add_patch(Rectangle(corner, maps.shape[2], maps.shape[1], fill=False, ls="--"))
     bare(ax)
     rows = int(np.ceil(np.sqrt(heads)))
     axes = right.subplots(rows, -(-heads // rows), squeeze=False)
-    draw_maps(axes, maps, query=(query[0] - top, query[1] - left))
+    draw_maps(axes, maps, query=(row, column))
     for head in range(heads):
         axes.flat[head].spines[:].set(color=head_color(head), linewidth=2)
     return finish(right.figure)

@@ -85,6 +85,17 @@ def mark_query(ax: Axes, query: Sequence[int], size: float = 1.0) -> None:
         ax.add_patch(Rectangle(corner, size, size, fill=False, color=color, lw=width, zorder=3))
 
 
+def crop(maps: Tensor, query: Sequence[int], reach: int) -> tuple[Tensor, tuple[int, int]]:
+    """Return the part of maps `(..., H, W)` near a query pixel, and the query's place in that part.
+
+    The part extends `reach` pixels from the query in each direction, or to the border of the maps.
+    """
+    row, column = query
+    top, left = max(row - reach, 0), max(column - reach, 0)
+    near = maps[..., top : row + reach + 1, left : column + reach + 1]
+    return near, (row - top, column - left)
+
+
 def halo(color: str) -> withStroke:
     """Return a path effect that outlines a mark in the given colour."""
     return withStroke(linewidth=2, foreground=color)

@@ -21,20 +21,12 @@ from ..heads import heads_of
 from ..runs.history import ContentMaps, PositionHistory
 from ..runs.record import RunRecord
 from ..runs.weights import WEIGHTS_FILE, model_of
-from .style import bare, beside, finish, halo, line_plots, map_rows, mark_query, subplots
+from .style import bare, beside, crop, finish, halo, line_plots, map_rows, mark_query, subplots
 
 PICTURE_SIZE = 192  # side of a drawn picture, in pixels
-
-
 MIDDLE = 4  # index of the middle query pixel among the nine in a record with content
-
-
 HALF_WINDOW = 4.5  # pixels shown on each side of the query
-
-
 SHARE_STYLES = {0.5: "solid", 0.9: "dotted"}
-
-
 INK = "#B00020"  # colour of the query and the kernel, not used for any head
 
 
@@ -194,16 +186,13 @@ def figure_5(record: RunRecord) -> Figure:
     query pixel, or the whole image if it has at most 9 x 9 pixels.
     """
     layers = heads_of(record)
-    orders = [heads.by_locality().tolist() for heads in layers]
     titles = [
-        [f"{head + 1}: {heads.mass[head]:.2f}" for head in order]
-        for heads, order in zip(layers, orders, strict=True)
+        [f"{head + 1}: {heads.mass[head]:.2f}" for head in heads.by_locality().tolist()]
+        for heads in layers
     ]
-    (row, column), reach = layers[0].query, 3 if max(record.grid) > 9 else 9
-    top, left = max(row - reach, 0), max(column - reach, 0)
-    window = slice(top, row + reach + 1), slice(left, column + reach + 1)
-    rows = [heads.maps[order][:, *window] for heads, order in zip(layers, orders, strict=True)]
-    return _layer_maps(rows, (row - top, column - left), record.source, titles)
+    reach = 3 if max(record.grid) > 9 else 9
+    near = [crop(heads.maps[heads.by_locality()], heads.query, reach) for heads in layers]
+    return _layer_maps([maps for maps, _ in near], near[0][1], record.source, titles)
 
 
 def figure_6(record: RunRecord) -> Figure:

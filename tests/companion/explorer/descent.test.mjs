@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RECIPE } from "../../../src/companion/explorer/js/descent.js";
-import { DescentState, MOMENTS, RUN_SECONDS, stepsAt } from "../../../src/companion/explorer/js/descent-state.js";
-import { FILTERS } from "../../../src/companion/explorer/js/heads-state.js";
-import { SeparableLayer } from "../../../src/companion/explorer/js/separable.js";
+import { RECIPE } from "../../../src/companion/explorer/js/descent/gradient.js";
+import { DescentState, MOMENTS, RUN_SECONDS, stepsAt } from "../../../src/companion/explorer/js/descent/state.js";
+import { FILTERS } from "../../../src/companion/explorer/js/heads/state.js";
+import { SeparableLayer } from "../../../src/companion/explorer/js/numerics/separable.js";
 
 const [height, width] = [9, 13];
 const bytes = Uint8Array.from({ length: height * width * 3 }, (_, n) => (97 * n + ((n * n) % 71)) % 256);

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import * as heads from "../../../src/companion/explorer/js/heads-state.js";
-import { HARD_ALPHA, SHIFTS, convolve } from "../../../src/companion/explorer/js/numbers.js";
-import { SeparableLayer } from "../../../src/companion/explorer/js/separable.js";
+import * as heads from "../../../src/companion/explorer/js/heads/state.js";
+import { HARD_ALPHA, SHIFTS, convolve } from "../../../src/companion/explorer/js/numerics/numbers.js";
+import { SeparableLayer } from "../../../src/companion/explorer/js/numerics/separable.js";
 
 const [height, width] = [9, 13];
 const bytes = Uint8Array.from({ length: height * width * 3 }, (_, n) => (97 * n + ((n * n) % 71)) % 256);
@@ -198,7 +198,7 @@ test("arrow keys lead from exact to the sharpest alpha and back, and elsewhere b
 });
 
 test("the number on a disc has a contrast of at least 4.5 with the head's colour", async () => {
-  const { drawDisc, inkOn } = await import("../../../src/companion/explorer/js/dom.js");
+  const { drawDisc, inkOn } = await import("../../../src/companion/explorer/js/shell/dom.js");
   const brightness = (color) => {
     const digits = color.length === 4 ? [...color.slice(1)].map((x) => x + x) : color.slice(1).match(/../g);
     const [r, g, b] = digits.map((text) => parseInt(text, 16) / 255);

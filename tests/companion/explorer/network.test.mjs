@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import * as network from "../../../src/companion/explorer/js/network-state.js";
-import { NetworkClient } from "../../../src/companion/explorer/js/client.js";
-import { NetworkRuns } from "../../../src/companion/explorer/js/network-runs.js";
-import { EXACT, SHARPEST } from "../../../src/companion/explorer/js/heads-state.js";
+import * as network from "../../../src/companion/explorer/js/network/state.js";
+import { NetworkClient } from "../../../src/companion/explorer/js/network/client.js";
+import { NetworkRuns } from "../../../src/companion/explorer/js/network/runs.js";
+import { EXACT, SHARPEST } from "../../../src/companion/explorer/js/heads/state.js";
 
 const architecture = { size: 12, pooling: 4, layers: [{}, {}] };
 const networks = Object.values(network.MODES).map((model) => ({ model, architecture }));

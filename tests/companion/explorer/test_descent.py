@@ -45,7 +45,7 @@ def test_the_gradient_is_autograds(name, sharpness):
     expected = torch.autograd.grad(loss, given)
     names = ("centers", "spreads", "values")
     program = """
-    const { lossAndGradient } = await from("descent");
+    const { lossAndGradient } = await from("descent/gradient");
     const parameters = Object.fromEntries(
       Object.entries(given.parameters).map(([key, values]) => [key, Float64Array.from(values)]));
     return lossAndGradient(parameters, given.targets);
@@ -75,7 +75,7 @@ def test_the_softmax_is_the_packages():
 def test_the_steps_are_those_of_torchs_adamw():
     """Forty steps of a short schedule, without the page's own optimizer."""
     program = """
-    const { Descent } = await from("descent");
+    const { Descent } = await from("descent/gradient");
     const descent = new Descent(3, undefined, { steps: 40 });
     const start = structuredClone(descent.parameters);
     const losses = [];
@@ -109,7 +109,7 @@ def test_the_steps_are_those_of_torchs_adamw():
 def test_the_still_is_drawn_from_the_same_descent():
     """The package's descent, from which the still is drawn, against the page's."""
     program = """
-    const { Descent } = await from("descent");
+    const { Descent } = await from("descent/gradient");
     const descent = new Descent(0, undefined, { steps: given });
     const start = Array.from(descent.parameters.centers);
     while (!descent.done) descent.step();
@@ -123,13 +123,13 @@ def test_the_still_is_drawn_from_the_same_descent():
     torch.testing.assert_close(ours.centers[-1], end["centers"].view(9, 2), **close)
     torch.testing.assert_close(ours.alphas[-1], end["spreads"].square() / 2, **close)
     torch.testing.assert_close(ours.values[-1], end["values"].view(9, 9), **close)
-    recipe = run_node("return (await from('descent')).RECIPE;", None)
+    recipe = run_node("return (await from('descent/gradient')).RECIPE;", None)
     names = ("steps", "centerRate", "valueRate", "decay", "alpha")
     assert [recipe[name] for name in names] == [STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA]
 
 
 FINDS = """
-const { Descent, ONE_KERNEL, found } = await from("descent");
+const { Descent, ONE_KERNEL, found } = await from("descent/gradient");
 const kernel = given.targets && ONE_KERNEL;
 return Array.from({ length: given.seeds }, (_, seed) => {
   const descent = new Descent(seed, given.targets ?? undefined, kernel ?? undefined);
@@ -156,7 +156,7 @@ def test_one_kernel_is_imitated_without_its_positions(kernel):
 @pytest.mark.slow
 def test_a_head_that_is_pulled_away_is_replaced():
     program = """
-    const { Descent, found } = await from("descent");
+    const { Descent, found } = await from("descent/gradient");
     const descent = new Descent(0);
     const finish = () => {
       while (!descent.done) descent.step();
@@ -183,7 +183,7 @@ def test_numbers_are_mulberry32s():
             yield ((t ^ (t >> 14)) & 0xFFFFFFFF) / 2**32
 
     program = """
-    const { randomNumbers } = await from("descent");
+    const { randomNumbers } = await from("descent/gradient");
     const random = randomNumbers(7);
     return Array.from({ length: 1000 }, random);
     """
@@ -197,7 +197,7 @@ def test_positions_are_counted_within_a_radius():
     centers[0], centers[8] = [1.03, 1.0], [0.75, 1.0]  # none near the first position
     given = {"centers": [number for center in centers for number in center]}
     program = """
-    const { found } = await from("descent");
+    const { found } = await from("descent/gradient");
     return [found(given.centers), found(given.centers, 0.05), found(given.centers, 0.3)];
     """
     assert run_node(program, given) == [8, 1, 8]

@@ -4,12 +4,17 @@ to."""
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from posixpath import dirname, normpath
 
 import pytest
 from helpers import ROOT
 from helpers.javascript import FOLDER, find_node
 
-from companion.explorer import MODULES, WORKER_MODULES, script
+from companion.explorer import modules, script
+
+HOSTS = ("page", "widget", "worker")
+FILES = sorted(FOLDER.rglob("*.js"))
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +23,12 @@ def node():
 
 
 def test_the_modules_own_tests(node):
-    files = (ROOT / "tests" / "explorer").glob("*.mjs")
+    files = Path(__file__).parent.glob("*.mjs")
     shell = subprocess.run([node, "--test", *map(str, files)], capture_output=True, text=True)
     assert shell.returncode == 0, shell.stdout[-3000:]
 
 
-@pytest.mark.parametrize("host", ["page", "widget", "worker"])
+@pytest.mark.parametrize("host", HOSTS)
 def test_joined_they_are_one_script(node, host, tmp_path):
     (tmp_path / "joined.mjs").write_text(script(host))
     shell = subprocess.run(
@@ -33,21 +38,24 @@ def test_joined_they_are_one_script(node, host, tmp_path):
     assert '.js"' not in script(host), "a page has no other file"
 
 
-def test_each_module_imports_those_before_it_and_is_short():
-    files = {path.stem for path in FOLDER.glob("*.js")}
-    assert files == {*MODULES, *WORKER_MODULES, "page", "widget", "worker"}
-    for modules in (MODULES, WORKER_MODULES):
-        for number, name in enumerate(modules):
-            text = (FOLDER / f"{name}.js").read_text()
-            assert set(re.findall(r'from "\./([\w-]+)\.js"', text)) <= set(modules[:number]), name
-            assert len(text.splitlines()) <= 350, name
+def test_each_module_is_used_is_short_and_comes_after_those_that_it_imports():
+    used = set()
+    for host in HOSTS:
+        before = set()
+        for path, text in modules(host).items():
+            imported = re.findall(r'from "(\.[^"]+)"', text)
+            assert {normpath(f"{dirname(path)}/{name}") for name in imported} <= before, path
+            assert len(text.splitlines()) <= 350, path
+            before.add(path)
+        used |= before
+    assert used == {path.relative_to(FOLDER).as_posix() for path in FILES}
 
 
 def test_prettiers_layout():
     if not (prettier := shutil.which("prettier")):
         pytest.skip("there is no prettier: npm install --global prettier@3")
     shell = subprocess.run(
-        [prettier, "--check", *map(str, FOLDER.glob("*.js"))],
+        [prettier, "--check", *map(str, FILES)],
         capture_output=True,
         text=True,
         cwd=ROOT,

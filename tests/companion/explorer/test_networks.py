@@ -17,7 +17,7 @@ from companion.studies.freed.network import as_free_attention
 NETWORKS = ("sa-quadratic", "sa-learned", "sa-generalized", "sa-learned-content", "cnn")
 LOADS = """
 const [{ build }, { bytesOf, readTensors }, { HARD_ALPHA }] =
-  await Promise.all(["networks", "files", "numbers"].map(from));
+  await Promise.all(["network/build", "numerics/files", "numerics/numbers"].map(from));
 const network = ({ file, architecture }) => build(readTensors(bytesOf(file.base64)), architecture);
 """
 ALL_LOGITS = """

@@ -33,7 +33,7 @@ def page(payload):
     window.picture = () => ({{ width: 50, height: 40, data: bytes() }});
     window.told = (promise) => promise.then((value) => value, (error) => error.message);
     """
-    html = f"<script type=module>{source('js/client.js')}{start}</script>"
+    html = f"<script type=module>{source('js/network/client.js')}{start}</script>"
 
     def serve(route):
         name = route.request.url.removeprefix(ADDRESS + "files/")
@@ -154,7 +154,7 @@ def test_it_runs_in_a_page_opened_as_a_file(page, tmp_path):
     window.entry = {json.dumps(entry)};
     """
     (tmp_path / "page.html").write_text(
-        f"<script type=module>{source('js/client.js')}{start}</script>"
+        f"<script type=module>{source('js/network/client.js')}{start}</script>"
     )
     context = page.context.browser.new_context()
     opened = context.new_page()

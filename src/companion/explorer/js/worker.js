@@ -1,4 +1,0 @@
-/* The host in a Web Worker. */
-import { reply } from "./service.js";
-
-addEventListener("message", async ({ data }) => postMessage(await reply(data)));
