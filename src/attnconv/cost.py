@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from .layers.attention import ContentAttention, PositionAttention
-from .layers.conv import ConvAsAttention
+from .layers.conv_as_attention import ConvAsAttention
 from .layers.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
 from .layers.mode import evaluation_mode
 
