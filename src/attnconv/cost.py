@@ -47,7 +47,8 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
     are not modules, such as the projections of `nn.MultiheadAttention`.
     """
-    weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
+    weight = next(model.parameters())
+    flops = {"layers": 0, "attention": 0}
 
     def count(module: nn.Module, inputs: tuple[Any, ...], named: Any, output: Tensor) -> None:
         flops["layers"] += 2 * _terms(module) * output.numel()

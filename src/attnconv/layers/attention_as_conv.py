@@ -3,6 +3,7 @@
 Letters: B batch, C or D channels, H x W pixels, N_h heads.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -22,19 +23,29 @@ class AttentionAsConv(nn.Module):
     divides it by a border factor Z_h(q). Its kernel, `kernels[h]` `(2H - 1, 2W - 1)`, contains the
     exponentials of the head's scores, up to a constant factor that cancels in the division. The
     border factor, `border_factor[h]` `(H, W)`, is an image of ones convolved with the same kernel.
-    `value` mixes the heads, as in the attention layer.
+    `value` mixes the heads, as in the attention layer. The argument `scores`
+    `(N_h, 2H - 1, 2W - 1)` contains the heads' scores for all shifts in ascending order.
     """
 
     kernels: Tensor
     border_factor: Tensor
 
-    def __init__(self, kernels: Tensor, value: nn.Linear):
+    def __init__(self, scores: Tensor, value: nn.Linear):
         super().__init__()
+        self.size = tuple((extent + 1) // 2 for extent in scores.shape[1:])
+        scores = scores - scores.amax(dim=(1, 2), keepdim=True)
+        self._set_kernels(scores.exp())
+        if (small := _is_out_of_range(self.border_factor)).any():
+            # a factor in the kernel also scales the border factor, and the two cancel
+            scores[small] += math.log(torch.finfo(scores.dtype).max) / 4
+            self._set_kernels(scores.exp())
+        _expect_in_range(self.border_factor)
+        self.value = value
+
+    def _set_kernels(self, kernels: Tensor) -> None:
         self.register_buffer("kernels", kernels)
-        self.size = tuple((extent + 1) // 2 for extent in kernels.shape[1:])
         ones = kernels.new_ones(1, *self.size)
         self.register_buffer("border_factor", self.convolve(ones).squeeze(0))
-        self.value = value
 
     def convolve(self, images: Tensor) -> Tensor:
         """Return images `(N, H, W)` convolved with each head's kernel: `(N, N_h, H, W)`."""
@@ -44,11 +55,10 @@ class AttentionAsConv(nn.Module):
         )
 
     def forward(self, X: Tensor) -> Tensor:
-        height, width = self.size
         if X.ndim != 4 or tuple(X.shape[1:3]) != self.size:
             raise ValueError(
-                f"got an input of shape {tuple(X.shape)}, expected (batch, {height}, {width},"
-                " channels)"
+                f"got an input of shape {tuple(X.shape)}, expected (batch,"
+                f" {', '.join(map(str, self.size))}, channels)"
             )
         images = X.movedim(-1, 1)  # (B, D_in, H, W)
         heads = self.convolve(images.flatten(0, 1)) / self.border_factor  # (B * D_in, N_h, H, W)
@@ -73,9 +83,9 @@ class HeadsAsConv(nn.Module):
         self.padding = layer.padding
         self.padding_mode = layer.padding_mode
         padded = [size + sum(pads) for size, pads in zip(sizes, layer.padding, strict=True)]
-        self.along = nn.Sequential(*(_on_axis(layer, n, size) for n, size in enumerate(padded)))
+        self.along = nn.Sequential(*(_along_axis(layer, n, size) for n, size in enumerate(padded)))
         self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
-        expect_in_range(self.border_factor)
+        _expect_in_range(self.border_factor)
         self.mix = _with_values_of(layer, layer.num_heads * layer.in_channels, kernel_size=1)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -91,7 +101,7 @@ class HeadsAsConv(nn.Module):
         return self.mix(heads.unflatten(0, input.shape[:2]).flatten(1, 2))
 
 
-def _on_axis(layer: ConvAsAttention, axis: int, pixels: int) -> nn.Conv1d | nn.Conv2d:
+def _along_axis(layer: ConvAsAttention, axis: int, pixels: int) -> nn.Conv1d | nn.Conv2d:
     """Return the convolution along one axis of the padded image, with one kernel per head."""
     queries = layer.queries(axis, pixels)
     # all shifts, from (last query, first pixel) to (first query, last pixel)
@@ -156,16 +166,16 @@ def _convolution(layer: ConvAsAttention, **options: Any) -> nn.Conv1d | nn.Conv2
     return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, **options, **like))
 
 
-def is_out_of_range(border_factor: Tensor) -> Tensor:
+def _is_out_of_range(border_factor: Tensor) -> Tensor:
     """Return a mask `(N_h,)` of the heads whose border factor is too small for its dtype."""
     info = torch.finfo(border_factor.dtype)
     smallest = border_factor.flatten(1).amin(dim=1)
     return ~(smallest >= info.smallest_normal / info.eps)  # NaN is out of range as well
 
 
-def expect_in_range(border_factor: Tensor) -> None:
+def _expect_in_range(border_factor: Tensor) -> None:
     """Raise ValueError if any head's border factor `(N_h, ...)` is out of range for its dtype."""
-    if is_out_of_range(border_factor).any():
+    if _is_out_of_range(border_factor).any():
         dtype = border_factor.dtype
         smallest = border_factor.flatten(1).amin(dim=1)
         head = int(smallest.argmin())

@@ -4,6 +4,7 @@
 """
 
 import copy
+from collections.abc import Mapping
 from typing import TypeGuard
 
 import torch
@@ -28,8 +29,7 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
     half-precision ones that reach so many pixels that the dtype cannot tell them apart. The weights
     are copied, so later changes to `conv` have no effect.
     """
-    reason = _why_not(conv)
-    if reason:
+    if reason := _why_not(conv):
         raise TypeError(
             f"cannot turn {type(conv).__name__} into attention: {reason}; expected a"
             " torch.nn.Conv1d or Conv2d"
@@ -61,17 +61,19 @@ def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
                 f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}"
             )
     model = copy.deepcopy(model)
-    convolutions = [
-        (path, m) for path, m in model.named_modules(remove_duplicate=False) if _is_convolution(m)
-    ]
-    converted: dict[nn.Module, ConvAsAttention] = {}
-    for path, module in convolutions:
-        if module not in converted:
-            converted[module] = conv_to_attention(module, alpha)
-        if not path:
-            return converted[module]
-        model.set_submodule(path, converted[module])
-    return model
+    convolutions = [module for module in model.modules() if _is_convolution(module)]
+    return replaced(model, {conv: conv_to_attention(conv, alpha) for conv in convolutions})
+
+
+def replaced(network: nn.Module, by: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """Replace modules of a network in place, wherever they are used, and return the network.
+
+    `by` maps the modules to their replacements. It may replace the network itself.
+    """
+    for path, module in list(network.named_modules(remove_duplicate=False)):
+        if module in by and path:
+            network.set_submodule(path, by[module])
+    return by.get(network, network)
 
 
 def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:

@@ -4,7 +4,6 @@
 """
 
 import copy
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,15 +13,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .attention import PositionAttention
-from .attention_as_conv import (
-    AttentionAsConv,
-    HeadsAsConv,
-    expect_in_range,
-    is_out_of_range,
-    plain_convolution,
-)
+from .attention_as_conv import AttentionAsConv, HeadsAsConv, plain_convolution
 from .conv_as_attention import ConvAsAttention
-from .convert import CONVOLUTIONS, is_compiled
+from .convert import CONVOLUTIONS, is_compiled, replaced
 from .encodings import PositionEncoding
 from .state_dict import selects_pixels
 
@@ -46,13 +39,7 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
         )
     with torch.no_grad():
         scores = layer.encoding.shift_scores(height, width)
-        scores = scores - scores.amax(dim=(1, 2), keepdim=True)
-        module = AttentionAsConv(scores.exp(), copy.deepcopy(layer.value))
-        if (small := is_out_of_range(module.border_factor)).any():
-            # a factor in the kernel also scales the border factor, and the two cancel
-            scores[small] += math.log(torch.finfo(scores.dtype).max) / 4
-            module = AttentionAsConv(scores.exp(), module.value)
-    expect_in_range(module.border_factor)
+        module = AttentionAsConv(scores, copy.deepcopy(layer.value))
     return module.train(layer.training)
 
 
@@ -73,18 +60,14 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
     network = copy.deepcopy(network).eval()
-    converted: dict[nn.Module, nn.Module] = {}
-    for path, layer in list(network.named_modules(remove_duplicate=False)):
-        if not isinstance(layer, POSITION_ONLY):
-            continue
-        if is_compiled(path):
-            raise TypeError(f"cannot convert {path} back: it is compiled; convert it before that")
-        if layer not in converted:
-            converted[layer] = _as_convolution(layer, path or "the model", met.get(path, set()))
-        if not path:
-            return converted[layer]
-        network.set_submodule(path, converted[layer])
-    return network
+    by: dict[nn.Module, nn.Module] = {}
+    for path, layer in network.named_modules(remove_duplicate=False):
+        called = path or "the model"
+        if isinstance(layer, POSITION_ONLY) and is_compiled(path):
+            raise TypeError(f"cannot convert {called} back: it is compiled; convert it before that")
+        if isinstance(layer, POSITION_ONLY) and layer not in by:
+            by[layer] = _as_convolution(layer, called, met.get(path, set()))
+    return replaced(network, by)
 
 
 @torch.no_grad()
@@ -170,12 +153,11 @@ class _Watch(TorchDispatchMode):
         self, path: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         self.running.append((path, module))
-        inputs += tuple(named.values())
-        if isinstance(module, PositionAttention):
-            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[1:3]))
-        elif isinstance(module, ConvAsAttention):
-            n = len(module.kernel_size)
-            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[-n:]))
+        if isinstance(module, POSITION_ONLY):
+            shape = (*inputs, *named.values())[0].shape
+            converted = isinstance(module, ConvAsAttention)
+            sizes = shape[-len(module.kernel_size) :] if converted else shape[1:3]
+            self.met.setdefault(path, set()).add(tuple(sizes))
 
     def leave(self, *_: Any) -> None:
         self.running.pop()
