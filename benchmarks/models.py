@@ -28,7 +28,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model
 from attnconv.layers.attention import ContentAttention
-from attnconv.layers.encodings import learned_content_scores
 from attnconv.theory.attention import spatial_softmax
 from attnconv.theory.grid import relative_shifts
 from companion.data import Dataset, Split
@@ -57,10 +56,8 @@ class LiteralAttention(torch.nn.Module):
     def forward(self, X):
         batch, height, width, _ = X.shape
         if isinstance(self.layer, ContentAttention):
-            queries, keys = self.layer.queries_and_keys(X)
-            A = learned_content_scores(
-                queries, keys, self.layer.embedding, self.layer.dim_key**-0.5
-            )
+            content, rows, columns = self.layer.score_parts(X)
+            A = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
             dropout = self.layer.dropout
         else:
             A = self.layer.encoding.scores(relative_shifts(height, width, device=X.device)).expand(

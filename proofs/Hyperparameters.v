@@ -1,7 +1,7 @@
 (** Every hyper-parameter of a convolution, and the head dimension.
 
     book/theorem.md, "Every hyper-parameter of a convolution" and "Head dimension";
-    attnconv.layers.conv.ConvAsAttention.  Padding is in lemma_1_padded and theorem_1 too. *)
+    attnconv.layers.conv_as_attention.  Padding is in lemma_1_padded and theorem_1 too. *)
 
 From mathcomp Require Import all_ssreflect all_algebra reals.
 From AttnConv Require Import Attention Lemma1 Lemma2 Theorem1 Lemma3.

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from .cost import cost_of
 from .inspection import inspect_attention
 from .layers.attention import attention_probabilities
-from .layers.conv import conv_to_attention, convert_network
-from .layers.converse import attention_to_conv
-from .layers.convert_back import convert_back
+from .layers.convert import conv_to_attention, convert_network
+from .layers.convert_back import attention_to_conv, convert_back
 from .networks import build_model, prune_degenerate_heads
 from .theory.expressivity import expresses_convolution
 from .theory.theorem1 import hard_alpha

@@ -30,7 +30,8 @@ class SmallCNN(nn.Module):
 
     def __init__(self, in_channels: int = 3, num_classes: int = 10, width: int = WIDTH):
         super().__init__()
-        self.in_channels, patch = in_channels, 4 * in_channels  # numbers in 2 x 2 pixels
+        self.in_channels = in_channels
+        patch = 4 * in_channels  # numbers in 2 x 2 pixels
         self.whitening = nn.Conv2d(in_channels, 2 * patch, kernel_size=2)
         self.whitening.weight.requires_grad_(False)
         nn.init.zeros_(cast(Tensor, self.whitening.bias))

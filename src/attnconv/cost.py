@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from .layers.attention import ContentAttention, PositionAttention
-from .layers.conv import ConvAsAttention
+from .layers.conv_as_attention import ConvAsAttention
 from .layers.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
 from .layers.mode import evaluation_mode
 
@@ -47,7 +47,8 @@ def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
     are not modules, such as the projections of `nn.MultiheadAttention`.
     """
-    weight, flops = next(model.parameters()), {"layers": 0, "attention": 0}
+    weight = next(model.parameters())
+    flops = {"layers": 0, "attention": 0}
 
     def count(module: nn.Module, inputs: tuple[Any, ...], named: Any, output: Tensor) -> None:
         flops["layers"] += 2 * _terms(module) * output.numel()

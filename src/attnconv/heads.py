@@ -13,12 +13,11 @@ class Heads:
     """The attention of one layer's heads, with measures of where they attend.
 
     `maps` `(N_h, H, W)` are the maps of the middle query pixel; `by_shift` `(N_h, 2H - 1, 2W - 1)`
-    is the result of `mean_by_shift`; `centers` `(N_h, 2)` is None for heads without centres.
+    is the result of `mean_by_shift`.
     """
 
     maps: Tensor
     by_shift: Tensor
-    centers: Tensor | None = None
 
     @property
     def query(self) -> tuple[int, int]:
@@ -45,42 +44,11 @@ class Heads:
         delta = pixels(*self._near.shape[1:]) - torch.tensor(self.query)
         return delta[self._near.flatten(1).argmax(dim=1)]
 
-    @property
-    def alone(self) -> Tensor:
-        """Return, as `(N_h,)`, whether each head is alone in its layer with its best shift."""
-        return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
-
-    @property
-    def entropy(self) -> Tensor:
-        """The entropy of each head's map in nats, `(N_h,)`.
-
-        The entropy is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential
-        is the effective number of pixels attended to.
-        """
-        return torch.special.entr(self.maps).sum(dim=(1, 2))
-
-    @property
-    def distance(self) -> Tensor:
-        """The mean distance `|k - q|` over each head's map, in pixels: `(N_h,)`."""
-        delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
-        return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
-
-    @property
-    def off_pixel(self) -> Tensor:
-        """Each centre's distance to its nearest pixel, `(N_h,)`; NaN for heads without centres."""
-        if self.centers is None:
-            return torch.full((len(self.maps),), float("nan"))
-        return (self.centers - self.centers.round()).norm(dim=1)
-
     def shifts_with_mass(self, kernel_size: int = 3, least_mass: float = 0.5) -> int:
         """Count the shifts of a K x K kernel that receive at least `least_mass` from some head."""
         kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
         taken = self.shifts[self.mass >= least_mass].tolist()
         return len(kernel & {tuple(shift) for shift in taken})
-
-    def by_locality(self) -> Tensor:
-        """Return the head indices `(N_h,)`, most local head first, as in Figure 5."""
-        return self.mass.argsort(descending=True, stable=True)
 
 
 def mean_by_shift(probabilities: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class LayerReport:
     `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
     attention from patches to class, distillation and register tokens, which `maps` excludes.
     `kernels` `(N_h, 2H - 1, 2W - 1)` contains the kernel of the convolution nearest to each head
-    (see `nearest_convolution`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
+    (see `nearest_kernels`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
     heads for all images and queries.
     """
 
@@ -106,7 +106,8 @@ class AttentionReport:
 
 
 def _by_head(layer: LayerReport) -> Iterator[list[str]]:
-    tokens, worst = "{} x {}".format(*layer.grid), f"{float(layer.residual.max()):.2f}"
+    tokens = "{} x {}".format(*layer.grid)
+    worst = f"{float(layer.residual.max()):.2f}"
     for head, offset in enumerate(layer.heads.shifts.tolist()):
         numbers = [f"{values[head]:.2f}" for values in _numbers_by_head(layer)]
         place = "({:+d}, {:+d})".format(*offset)
@@ -195,13 +196,12 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
         ) from None
     mean = layer.maps.mean(dim=0, dtype=torch.float64)
     height, width = mean.shape[-2:]
-    middle = mean[:, height // 2, width // 2]
     distance = relative_shifts(height, width).double().norm(dim=-1)  # (H, W, H, W)
-    kernels, off_convolution = nearest_convolution(layer.maps, kernel_size)
+    kernels, off_convolution = nearest_kernels(layer.maps, kernel_size)
     return LayerReport(
         layer.name,
         mean.float(),
-        Heads(middle, mean_by_shift(mean)),
+        Heads(mean[:, height // 2, width // 2], mean_by_shift(mean)),
         (mean * distance).sum(dim=(3, 4)).mean(dim=(1, 2)),
         off_convolution,
         kernels,
@@ -210,7 +210,7 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
     )
 
 
-def nearest_convolution(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]:
+def nearest_kernels(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]:
     """Return the kernel of the convolution nearest to each head, and the relative distance to it.
 
     `maps` have the shape `(B, N_h, H, W, H, W)`, the kernels `(N_h, 2H - 1, 2W - 1)` and the
@@ -226,9 +226,12 @@ def nearest_convolution(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Ten
     is small but not 0, because they are renormalised near the border.
     """
     height, width = maps.shape[-2:]
-    queries, shifts = pixels(height, width), shift_set((kernel_size, kernel_size))
-    ends = queries + shifts[0], queries + shifts[-1] - torch.tensor([height - 1, width - 1])
-    rows, columns = queries[((ends[0] >= 0) & (ends[1] <= 0)).all(dim=1)].T
+    queries = pixels(height, width)
+    shifts = shift_set((kernel_size, kernel_size))
+    first = queries + shifts[0]
+    last = queries + shifts[-1]
+    inside = (first >= 0) & (last <= torch.tensor([height - 1, width - 1]))
+    rows, columns = queries[inside.all(dim=1)].T
     delta = relative_shifts(height, width)[rows, columns].flatten(0, 2)
     number = (delta[:, 0] + height - 1) * (2 * width - 1) + delta[:, 1] + width - 1
     total, squares = torch.zeros(()), torch.zeros(())

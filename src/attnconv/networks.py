@@ -167,8 +167,10 @@ def self_attention_net(
 
     if encoding not in ENCODINGS:
         raise ValueError(f"unknown encoding {encoding!r}, expected one of {', '.join(ENCODINGS)}")
-    attentions, sizes = [attention(n) for n in heads], (pooling, hidden, intermediate)
-    return SelfAttentionNet(attentions, in_channels, num_classes, *sizes, dropout)
+    attentions = [attention(n) for n in heads]
+    return SelfAttentionNet(
+        attentions, in_channels, num_classes, pooling, hidden, intermediate, dropout
+    )
 
 
 def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) -> nn.Module:
@@ -194,7 +196,8 @@ def resnet18(in_channels: int = 3, num_classes: int = 10, width: int = WIDTH) ->
 
 def _set_width(model: Any, width: int, num_classes: int) -> None:
     """Replace the stages of torchvision's ResNet18 with stages of the given width."""
-    model.inplanes, block = width, type(model.layer1[0])
+    block = type(model.layer1[0])
+    model.inplanes = width
     model.bn1 = nn.BatchNorm2d(width)
     model.layer1 = model._make_layer(block, width, 2)
     model.layer2 = model._make_layer(block, 2 * width, 2, stride=2)
@@ -252,7 +255,7 @@ def degenerate_heads(
     """
     # the squared singular values of S are the eigenvalues of S S^T
     singular = torch.linalg.svdvals(encoding.root.detach().double())
-    largest, smallest = singular[:, 0].square(), singular[:, 1].square()
+    largest, smallest = singular.square().unbind(dim=1)
     return (largest < min_eigenvalue) | (largest > max_condition * smallest)
 
 
@@ -272,7 +275,8 @@ def prune_degenerate_heads(
             f"got {type(model).__name__}, expected a network with the generalised quadratic"
             " encoding (sa-generalized)"
         )
-    pruned, removed = copy.deepcopy(model), []
+    pruned = copy.deepcopy(model)
+    removed = []
     for attention in cast(list[PositionAttention], pruned.attentions):
         encoding = cast(GeneralizedQuadraticEncoding, attention.encoding)
         degenerate = degenerate_heads(encoding, max_condition, min_eigenvalue)

@@ -6,6 +6,7 @@ attention probabilities for the middle query pixel (H // 2, W // 2).
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,7 +26,48 @@ from .runs.record import RunRecord
 MEAN_IMAGES, SINGLE_IMAGES = 100, 3
 
 
-def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
+@dataclass(frozen=True)
+class TrainedHeads(Heads):
+    """The heads of one layer of a trained model, with further measures of where they attend.
+
+    `centers` `(N_h, 2)` is None for heads without centres.
+    """
+
+    centers: Tensor | None = None
+
+    @property
+    def alone(self) -> Tensor:
+        """Return, as `(N_h,)`, whether each head is alone in its layer with its best shift."""
+        return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
+
+    @property
+    def entropy(self) -> Tensor:
+        """The entropy of each head's map in nats, `(N_h,)`.
+
+        The entropy is 0 for a single pixel and ln(HW) for the uniform distribution; its exponential
+        is the effective number of pixels attended to.
+        """
+        return torch.special.entr(self.maps).sum(dim=(1, 2))
+
+    @property
+    def distance(self) -> Tensor:
+        """The mean distance `|k - q|` over each head's map, in pixels: `(N_h,)`."""
+        delta = pixels(*self.maps.shape[1:]) - torch.tensor(self.query)
+        return self.maps.flatten(1) @ delta.to(self.maps.dtype).norm(dim=1)
+
+    @property
+    def off_pixel(self) -> Tensor:
+        """Each centre's distance to its nearest pixel, `(N_h,)`; NaN for heads without centres."""
+        if self.centers is None:
+            return torch.full((len(self.maps),), float("nan"))
+        return (self.centers - self.centers.round()).norm(dim=1)
+
+    def by_locality(self) -> Tensor:
+        """Return the head indices `(N_h,)`, most local head first, as in Figure 5."""
+        return self.mass.argsort(descending=True, stable=True)
+
+
+def heads_of(record: RunRecord, moment: int = -1) -> list[TrainedHeads]:
     """Return the heads of each layer of a trained model, given its run record.
 
     `moment` is an index into `record.history.epochs`. For a model with content-based attention, the
@@ -37,7 +79,7 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
         maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # rounding has changed the sums
         by_shift = content.shift_probabilities.double()
-        return [Heads(*layer) for layer in zip(maps, by_shift, strict=True)]
+        return [TrainedHeads(*layer) for layer in zip(maps, by_shift, strict=True)]
     if not (encodings := record.history.encodings(moment)):
         raise ValueError(
             f"{record.name} has no attention to look at; expected a run of a self-attention model"
@@ -45,10 +87,10 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[Heads]:
     return [_heads(encoding.double(), *record.grid) for encoding in encodings]
 
 
-def _heads(encoding: PositionEncoding, height: int, width: int) -> Heads:
+def _heads(encoding: PositionEncoding, height: int, width: int) -> TrainedHeads:
     probabilities = attention_probabilities(encoding, height, width)
     maps = probabilities[:, height // 2, width // 2]
-    return Heads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
+    return TrainedHeads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
 
 
 def lemma_3_residual(
@@ -100,7 +142,7 @@ def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[T
 
 @torch.no_grad()
 def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield each content-based layer's scores, split into parts as in `learned_content_parts`."""
+    """Yield the parts of each content-based layer's scores (see `ContentAttention.score_parts`)."""
     for layer, X in _layer_inputs(model, images):
         yield layer.score_parts(X)
 

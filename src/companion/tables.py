@@ -14,7 +14,7 @@ from torch import nn
 from attnconv.cost import Cost, cost_of
 from attnconv.layers.encodings import LearnedAbsoluteEncoding, LearnedShiftEmbedding
 from attnconv.networks import SelfAttentionNet, build_model
-from attnconv.theory import encodings
+from attnconv.theory.encodings import quadratic_encoding, sinusoidal_encoding
 from attnconv.theory.grid import axis_shifts, relative_shifts
 
 from .accuracy import Accuracy
@@ -317,14 +317,12 @@ def table_3() -> Table:
     """Return Table 3: the types of positional encoding, with the shape of an example of each."""
     shifts = relative_shifts(4, 4)
     made = {
-        "sinusoidal_encoding": encodings.sinusoidal_encoding(6, dim=8),
+        "sinusoidal_encoding": sinusoidal_encoding(6, dim=8),
         # r_delta: the vector of the shift, not of the position
-        "sinusoidal_encoding of shifts": encodings.sinusoidal_encoding(11, dim=8)[
-            axis_shifts(6) + 5
-        ],
+        "sinusoidal_encoding of shifts": sinusoidal_encoding(11, dim=8)[axis_shifts(6) + 5],
         "LearnedAbsoluteEncoding": LearnedAbsoluteEncoding(6, dim=8)(),
         "LearnedShiftEmbedding": LearnedShiftEmbedding(4, 4, 4)(shifts),
-        "quadratic_encoding": encodings.quadratic_encoding(shifts.float()),
+        "quadratic_encoding": quadratic_encoding(shifts.float()),
     }
     rows = []
     for user, (what, marks, *names) in ENCODING_USERS.items():

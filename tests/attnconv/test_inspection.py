@@ -13,7 +13,7 @@ from attnconv import (
     expresses_convolution,
     inspect_attention,
 )
-from attnconv.inspection import HEADS_IN_FULL, nearest_convolution
+from attnconv.inspection import HEADS_IN_FULL, nearest_kernels
 from attnconv.theory.expressivity import shift_targets
 from attnconv.theory.grid import shift_set
 from companion.heads import content_probabilities
@@ -72,9 +72,7 @@ def test_the_nearest_convolution_by_least_squares(height, width, kernel_size):
     shifts = [(k[0] - q[0], k[1] - q[1]) for q, k in pairs]
     columns = sorted(set(shifts))
     design = torch.tensor([[shift == c for c in columns] for shift in shifts]).double().repeat(2, 1)
-    for head, (kernel, found) in enumerate(
-        zip(*nearest_convolution(maps, kernel_size), strict=True)
-    ):
+    for head, (kernel, found) in enumerate(zip(*nearest_kernels(maps, kernel_size), strict=True)):
         A = torch.stack([image[head, *q, *k] for image in maps for q, k in pairs])
         best = torch.linalg.lstsq(design, A).solution
         distance = (A - design @ best).norm()
@@ -91,7 +89,7 @@ def test_off_convolution_sees_the_image():
     encoding = conv_to_attention(nn.Conv2d(1, 1, 3)).encoding
     shifted = attention_probabilities(encoding, 7, 7).double()
     same, other = shifted[:, None].movedim(1, 0), shifted.flip(0)[:, None].movedim(1, 0)
-    _, found = nearest_convolution(torch.cat([same, other]))
+    _, found = nearest_kernels(torch.cat([same, other]))
     expected = torch.full((9,), math.sqrt(0.5)).double()
     expected[4] = 0  # the centre is its own mirror image
     assert torch.allclose(found, expected, atol=1e-7)
@@ -121,7 +119,7 @@ def test_maps_of_several_layers_and_sizes():
     assert [layer.name for layer in report.layers] == ["layer 3", "layer 1"]
     assert torch.allclose(report.layers[0].maps, maps[2].mean(dim=0).float())
     of_one_image = inspect_attention(maps[:, 0]).layers
-    assert torch.allclose(of_one_image[1].off_convolution, nearest_convolution(maps[1, :1])[1])
+    assert torch.allclose(of_one_image[1].off_convolution, nearest_kernels(maps[1, :1])[1])
     report = inspect_attention([random_maps(2, 4, 6), random_maps(2, 3, 5, 5)])
     assert [layer.grid for layer in report.layers] == [(4, 6), (5, 5)]
 

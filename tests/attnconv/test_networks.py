@@ -150,7 +150,9 @@ def test_pruning_every_head_and_the_wrong_model():
 
 
 def test_unknown_names_and_overrides_are_refused():
-    with pytest.raises(ValueError, match="unknown model 'resnet50', expected one of cnn, cnn-on"):
+    with pytest.raises(
+        ValueError, match="unknown model 'resnet50', expected one of cnn, resnet18, sa"
+    ):
         build_model("resnet50")
     with pytest.raises(
         ValueError,

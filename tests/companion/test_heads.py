@@ -7,11 +7,17 @@ import pytest
 import torch
 
 from attnconv import attention_probabilities
-from attnconv.heads import Heads, mean_by_shift
+from attnconv.heads import mean_by_shift
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.networks import build_model
 from attnconv.theory.grid import shift_set
-from companion.heads import heads_of, lemma_3_residual, lost_mass, median_axis_ratios
+from companion.heads import (
+    TrainedHeads,
+    heads_of,
+    lemma_3_residual,
+    lost_mass,
+    median_axis_ratios,
+)
 from companion.runs.history import from_snapshot
 from companion.runs.record import load_run
 from companion.runs.select import Records
@@ -21,7 +27,7 @@ from companion.specs import MODELS
 def of(encoding, size=7):
     """Heads of an encoding, as a record would give them."""
     probabilities = attention_probabilities(encoding.double(), size, size)
-    return Heads(
+    return TrainedHeads(
         probabilities[:, size // 2, size // 2], mean_by_shift(probabilities), encoding.centers
     )
 
@@ -80,12 +86,12 @@ def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
     assert outside.maps.max() > 0.99 and outside.mass < 0.1
     corner = torch.zeros(1, 16, 16, 16, 16).double()
     corner[..., 0, 0] = 1.0  # always the same pixel
-    assert Heads(corner[:, 8, 8], mean_by_shift(corner)).mass < 0.1
+    assert TrainedHeads(corner[:, 8, 8], mean_by_shift(corner)).mass < 0.1
 
 
 def test_uniform_heads():
     uniform = torch.full((1, 6, 8, 6, 8), 1 / 48, dtype=torch.float64)
-    heads = Heads(uniform[:, 3, 4], mean_by_shift(uniform))
+    heads = TrainedHeads(uniform[:, 3, 4], mean_by_shift(uniform))
     assert (
         heads.query == (3, 4)
         and math.isclose(heads.mass.item(), 1 / 48)

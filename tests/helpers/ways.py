@@ -5,7 +5,7 @@ import copy
 import pytest
 from torch import nn
 
-from attnconv.layers.conv import ConvAsAttention
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.layers.tiles import tiles_of
 
 WAYS = ("whole", "tiles")
@@ -18,7 +18,7 @@ def force(patch, way):
         return [tiles_of(mask, 3) for mask in support] if way == "tiles" else None
 
     patch.setattr("attnconv.layers.attention.tiles_may_pay", lambda *sizes: True)
-    for module in ("attention", "conv"):
+    for module in ("attention", "conv_as_attention"):
         patch.setattr(f"attnconv.layers.{module}.best_tiles", best_tiles)
 
 

@@ -10,13 +10,13 @@ from safetensors.torch import save
 from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
-from attnconv.heads import Heads, mean_by_shift
+from attnconv.heads import mean_by_shift
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.networks import build_model
 from attnconv.theory.grid import shift_set
 from companion.explorer import script
 from companion.explorer.payload import content_files_of_model, maps_payload
-from companion.heads import content_probabilities, score_parts
+from companion.heads import TrainedHeads, content_probabilities, score_parts
 from companion.runs.history import from_snapshot
 
 CLOSE = 1e-5
@@ -82,7 +82,7 @@ def test_position_only_maps(javascript, kind, size):
     assert (
         torch.tensor(ours["maps"], dtype=torch.float64).reshape(maps.shape) - maps
     ).abs().max() < CLOSE
-    heads = Heads(maps[:, height // 2, width // 2], mean_by_shift(maps))
+    heads = TrainedHeads(maps[:, height // 2, width // 2], mean_by_shift(maps))
     assert ours["epochs"] == [0, 4]
     assert torch.allclose(
         torch.tensor(ours["entropies"], dtype=torch.float64), heads.entropy, atol=CLOSE
@@ -154,7 +154,7 @@ def test_given_maps(javascript):
     )
     assert ours[0] == ["score"], "maps alone have no parts"
     assert (torch.tensor(ours[1]) - maps[1, 2, 3, 1].flatten()).abs().max() < 1e-3
-    heads = Heads(maps[1, :, 2, 2], mean_by_shift(maps[1]))
+    heads = TrainedHeads(maps[1, :, 2, 2], mean_by_shift(maps[1]))
     assert ours[2] == {
         "mass": pytest.approx(heads.mass[2].item(), abs=CLOSE),
         "shift": heads.shifts[2].tolist(),

@@ -16,8 +16,6 @@ from .encodings import (
     PositionEncoding,
     QuadraticEncoding,
     SeparableEncoding,
-    learned_content_parts,
-    learned_content_scores,
     learned_shift_scores,
     softmax_without_tails,
 )
@@ -209,8 +207,10 @@ class ContentAttention(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.embedding, self.num_heads = embedding, num_heads
-        self.dim_in, self.dim_out, self.dim_key = dim_in, dim_out, 2 * embedding.dim
+        self.embedding = embedding
+        self.num_heads = num_heads
+        self.dim_in, self.dim_out = dim_in, dim_out
+        self.dim_key = 2 * embedding.dim
         self.query = nn.Linear(dim_in, num_heads * self.dim_key)
         self.key = nn.Linear(dim_in, num_heads * self.dim_key)
         self.value = nn.Linear(num_heads * dim_in, dim_out)
@@ -225,13 +225,21 @@ class ContentAttention(nn.Module):
 
     def probabilities(self, X: Tensor) -> Tensor:
         """Return dense attention maps `(B, N_h, H, W, H, W)` of images, for figures and tests."""
-        return spatial_softmax(
-            learned_content_scores(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
-        )
+        content, rows, columns = self.score_parts(X)
+        return spatial_softmax(content + rows.unsqueeze(-1) + columns.unsqueeze(-2))
 
     def score_parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores for images, split into parts as in `learned_content_parts`."""
-        return learned_content_parts(*self.queries_and_keys(X), self.embedding, self.dim_key**-0.5)
+        """Return the parts of the scores: q . k, and the row and column parts of q . r_delta.
+
+        The parts are `(B, N_h, H, W, H, W)`, `(B, N_h, H, W, H)` and `(B, N_h, H, W, W)`, and all
+        include the scale. The sum of a key's parts is its score, the first two terms of equation
+        (8), as in section 4.3.
+        """
+        queries, keys = self.queries_and_keys(X)
+        content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
+        rows, columns = learned_shift_scores(queries, self.embedding)
+        scale = self.dim_key**-0.5
+        return scale * content, scale * rows, scale * columns
 
     def forward(self, X: Tensor) -> Tensor:
         _expect_images(X, self.dim_in)
@@ -257,10 +265,9 @@ class ContentAttention(nn.Module):
     def _positions(self, keys: Tensor) -> Tensor:
         """Return the row and column of each key pixel as one-hot vectors: `(T, H + W)`."""
         height, width = keys.shape[2:4]
-        like_keys = {"dtype": keys.dtype, "device": keys.device}
-        row = torch.eye(height, **like_keys).unsqueeze(1).expand(-1, width, -1)
-        column = torch.eye(width, **like_keys).expand(height, -1, -1)
-        return torch.cat([row, column], dim=-1).flatten(0, 1)
+        row = torch.eye(height, dtype=keys.dtype, device=keys.device)
+        column = torch.eye(width, dtype=keys.dtype, device=keys.device)
+        return torch.cat([row.repeat_interleave(width, dim=0), column.repeat(height, 1)], dim=-1)
 
 
 def _expect_images(X: Tensor, dim_in: int) -> None:

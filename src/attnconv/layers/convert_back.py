@@ -1,22 +1,23 @@
-"""Theorem 2 for networks: position-only attention computed by convolutions at a fixed image size.
+"""Theorem 2 for layers and networks: replace position-only attention by convolutions.
 
-Letters: B batch, C channels, N_h heads. The layout is `(B, C, ...)`.
+`attention_to_conv` converts a layer and `convert_back` a whole network, at a fixed image size.
 """
 
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import skip_init
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .attention import PositionAttention
-from .conv import ConvAsAttention, is_compiled, pad_image
-from .converse import attention_to_conv, expect_in_range
-from .state_dict import selects_pixels, weight_by_channel
+from .attention_as_conv import AttentionAsConv, HeadsAsConv, plain_convolution
+from .conv_as_attention import ConvAsAttention
+from .convert import CONVOLUTIONS, is_compiled, replaced
+from .encodings import PositionEncoding
+from .state_dict import selects_pixels
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
 # operations that compute attention; a softmax does so if it normalises over the keys of each query
@@ -24,56 +25,22 @@ SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 
 
-class HeadsAsConv(nn.Module):
-    """A `ConvAsAttention` layer with arbitrary alphas and centres, computed by convolutions.
+def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
+    """Convert a position-only attention layer to zero-padded convolutions. Theorem 2.
 
-    Input and output are `(B, C, ...)`. Images must have the given `sizes` and are padded as in the
-    attention layer. Head h computes zero-padded convolutions, one axis at a time, and divides the
-    result by `border_factor[h]`. The kernels contain the exponentials of its scores, and the border
-    factor is an image of ones convolved with them. `mix` applies the matrices W^(h).
+    For any position-only encoding, the result is exact on `height` x `width` images, including the
+    border, if dropout is off. Raises ValueError if a head is so sharp that its border factor is out
+    of range for the dtype (all its terms underflow, although their ratios are defined).
     """
-
-    border_factor: Tensor
-
-    def __init__(self, layer: ConvAsAttention, sizes: Sequence[int]):
-        super().__init__()
-        self.sizes, self.padding, self.padding_mode = sizes, layer.padding, layer.padding_mode
-        self.along, padded, heads = nn.Sequential(), _padded(layer, sizes), layer.num_heads
-        for axis, pixels in enumerate(padded):
-            queries = layer.queries(axis, pixels)
-            reach = queries[-1] - queries[0]
-
-            def on_axis(value: int, other: int, axis: int = axis) -> tuple[int, ...]:
-                return tuple(value if each == axis else other for each in range(len(sizes)))
-
-            # all shifts, from (last query, first pixel) to (first query, last pixel)
-            shifts = torch.arange(-queries[-1], pixels - queries[0], device=layer.weight.device)
-            scores = layer.encoding.axis_scores(axis, shifts)
-            channels, options = (heads, heads) if axis else (1, heads), {"bias": False}
-            options |= {"stride": on_axis(queries.step, 1), "padding": on_axis(reach, 0)}
-            conv = _convolution(
-                layer, *channels, on_axis(len(shifts), 1), groups=channels[0], **options
-            )
-            kernel = (scores - scores.amax(dim=1, keepdim=True)).exp()
-            conv.weight.copy_(kernel.view_as(conv.weight))
-            self.along.append(conv.requires_grad_(False))
-        self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
-        expect_in_range(self.border_factor)
-        self.mix = _with_values_of(layer, layer.in_channels * heads, layer.out_channels, 1)
-
-    def forward(self, input: Tensor) -> Tensor:
-        n = len(self.sizes)
-        if input.ndim == n + 1:
-            return self(input.unsqueeze(0)).squeeze(0)
-        if tuple(input.shape[2:]) != tuple(self.sizes):
-            raise ValueError(
-                f"got an input of shape {tuple(input.shape)}, expected images of"
-                f" {tuple(self.sizes)} pixels, for which the network was converted; convert it for"
-                " another size"
-            )
-        images = pad_image(input, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
-        heads = self.along(images) / self.border_factor  # (B * C, N_h, ...)
-        return self.mix(heads.unflatten(0, input.shape[:2]).flatten(1, 2))
+    if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
+        raise TypeError(
+            f"got {type(layer).__name__}, expected a PositionAttention layer, whose scores depend"
+            " on positions only"
+        )
+    with torch.no_grad():
+        scores = layer.encoding.shift_scores(height, width)
+        module = AttentionAsConv(scores, copy.deepcopy(layer.value))
+    return module.train(layer.training)
 
 
 def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
@@ -92,25 +59,22 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     network does not run on an image of the given size.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
-    network, converted = copy.deepcopy(network).eval(), {}
-    for path, layer in list(network.named_modules(remove_duplicate=False)):
-        if not isinstance(layer, POSITION_ONLY):
-            continue
-        if is_compiled(path):
-            raise TypeError(f"cannot convert {path} back: it is compiled; convert it before that")
-        if layer not in converted:
-            converted[layer] = _as_convolution(layer, path or "the model", met.get(path, set()))
-        if not path:
-            return converted[layer]
-        network.set_submodule(path, converted[layer])
-    return network
+    network = copy.deepcopy(network).eval()
+    by: dict[nn.Module, nn.Module] = {}
+    for path, layer in network.named_modules(remove_duplicate=False):
+        called = path or "the model"
+        if isinstance(layer, POSITION_ONLY) and is_compiled(path):
+            raise TypeError(f"cannot convert {called} back: it is compiled; convert it before that")
+        if isinstance(layer, POSITION_ONLY) and layer not in by:
+            by[layer] = _as_convolution(layer, called, met.get(path, set()))
+    return replaced(network, by)
 
 
 @torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
     """Return a module that computes a position-only layer by convolutions, at a fixed size."""
     if isinstance(layer, ConvAsAttention) and selects_pixels(layer):
-        return _plain(layer).eval()
+        return plain_convolution(layer).eval()
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -127,37 +91,6 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
         raise ValueError(f"cannot convert {name} back: {error}") from None
 
 
-def _plain(layer: ConvAsAttention) -> nn.Module:
-    """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution."""
-    alike = all(before == after for before, after in layer.padding)
-    padding = tuple(before for before, _ in layer.padding) if alike else "same"
-    options = {"stride": layer.stride, "padding": padding, "dilation": layer.dilation}
-    channels, mode = (layer.in_channels, layer.out_channels), layer.padding_mode
-    return _with_values_of(layer, *channels, layer.kernel_size, padding_mode=mode, **options)
-
-
-def _padded(layer: ConvAsAttention, sizes: Sequence[int]) -> list[int]:
-    return [size + sum(pads) for size, pads in zip(sizes, layer.padding, strict=True)]
-
-
-def _convolution(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
-    """Return a convolution with a layer's dtype and device, without drawing random numbers."""
-    kind = nn.Conv1d if len(layer.kernel_size) == 1 else nn.Conv2d
-    like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
-    return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, *sizes, **options, **like))
-
-
-def _with_values_of(layer: ConvAsAttention, *sizes: Any, **options: Any) -> nn.Conv1d | nn.Conv2d:
-    """Return a convolution with the matrices W^(h), the bias and the groups of a layer."""
-    options |= {"groups": layer.groups, "bias": layer.bias is not None}
-    conv = _convolution(layer, *sizes, **options)
-    weight = weight_by_channel(layer.weight, layer.kernel_size).reshape(conv.weight.shape)
-    conv.weight.copy_(weight).requires_grad_(layer.weight.requires_grad)
-    if layer.bias is not None and conv.bias is not None:
-        conv.bias.copy_(layer.bias).requires_grad_(layer.bias.requires_grad)
-    return conv
-
-
 @torch.no_grad()
 def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[int, ...]]]:
     """Return the image sizes on which the network runs each position-only layer, by module name.
@@ -165,7 +98,8 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
     The sizes are recorded by passing an all-zero image through a copy of the network. Raises
     TypeError for attention that depends on the image.
     """
-    shapes, errors = _image_shapes(network, sizes), []
+    shapes = _image_shapes(network, sizes)
+    errors = []
     for shape in shapes:
         watched = copy.deepcopy(network).eval()
         image = next(network.parameters()).new_zeros(shape)
@@ -192,9 +126,10 @@ def _image_shapes(network: nn.Module, sizes: Sequence[int]) -> list[tuple[int, .
     The number of channels is that of a layer or else of another module, because a network's own
     `in_channels` may be a variable of its constructor.
     """
-    layers, others = [], []
+    layers = []
+    others = []
     for module in network.modules():
-        found = layers if isinstance(module, (*POSITION_ONLY, nn.modules.conv._ConvNd)) else others
+        found = layers if isinstance(module, (*POSITION_ONLY, *CONVOLUTIONS)) else others
         if isinstance(module, PositionAttention):
             found.append((1, *sizes, module.dim_in))
         elif isinstance(channels := getattr(module, "in_channels", None), int):
@@ -218,12 +153,11 @@ class _Watch(TorchDispatchMode):
         self, path: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         self.running.append((path, module))
-        inputs += tuple(named.values())
-        if isinstance(module, PositionAttention):
-            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[1:3]))
-        elif isinstance(module, ConvAsAttention):
-            n = len(module.kernel_size)
-            self.met.setdefault(path, set()).add(tuple(inputs[0].shape[-n:]))
+        if isinstance(module, POSITION_ONLY):
+            shape = (*inputs, *named.values())[0].shape
+            converted = isinstance(module, ConvAsAttention)
+            sizes = shape[-len(module.kernel_size) :] if converted else shape[1:3]
+            self.met.setdefault(path, set()).add(tuple(sizes))
 
     def leave(self, *_: Any) -> None:
         self.running.pop()

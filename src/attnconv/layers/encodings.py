@@ -74,14 +74,16 @@ def softmax_without_tails(
 class PositionEncoding(nn.Module):
     """Base class for encodings whose scores depend only on the shift from query to key.
 
-    A subclass sets `num_heads` and defines `scores`.
+    A subclass sets `num_heads`, defines `scores`, and names in `DESCRIBED_BY` the attributes
+    `(N_h, ...)` that describe its heads.
     """
 
+    DESCRIBED_BY: tuple[str, ...] = ()
     num_heads: int
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the detached tensors `(N_h, ...)` that describe the heads, keyed by name."""
-        raise NotImplementedError
+        """Return detached copies of the tensors `(N_h, ...)` that describe the heads, by name."""
+        return {name: getattr(self, name).detach().clone() for name in self.DESCRIBED_BY}
 
     def scores(self, delta: Tensor) -> Tensor:
         """Return the scores `(N_h, ...)` for the shifts `(..., n)`."""
@@ -170,6 +172,8 @@ class QuadraticEncoding(SeparableEncoding):
     default `center_std` follows the published code; the paper's N(0, 2 I) corresponds to sqrt(2).
     """
 
+    DESCRIBED_BY = ("centers", "alpha")
+
     def __init__(
         self,
         num_heads: int,
@@ -182,7 +186,8 @@ class QuadraticEncoding(SeparableEncoding):
             raise ValueError(
                 f"alpha_form is {alpha_form!r}, expected one of {', '.join(ALPHA_FORMS)}"
             )
-        self.num_heads, self.alpha_form = num_heads, alpha_form
+        self.num_heads = num_heads
+        self.alpha_form = alpha_form
         self.centers = nn.Parameter(center_std * torch.randn(num_heads, num_axes))
         spread = 1 + 0.01 * torch.randn(num_heads)
         self.spread = nn.Parameter(spread if alpha_form == "square" else spread.square() / 2)
@@ -212,10 +217,6 @@ class QuadraticEncoding(SeparableEncoding):
         """The sharpness alpha^(h) of each head, `(N_h,)`, in inverse squared pixels."""
         return self.spread.square() / 2 if self.alpha_form == "square" else self.spread
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """Return the heads' `centers` `(N_h, n)` in pixels and their `alpha` `(N_h,)`."""
-        return {"centers": self.centers.detach().clone(), "alpha": self.alpha.detach().clone()}
-
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
         per_head = (-1,) + (1,) * delta.ndim
         center = self.centers[:, axis].view(per_head)
@@ -231,6 +232,8 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
     0.01, as in the published code (the paper's N(0, 0.01 I) corresponds to 0.1). Because of the
     cross term delta_1 delta_2, the attention of these heads is not separable.
     """
+
+    DESCRIBED_BY = ("centers", "precision")
 
     def __init__(self, num_heads: int, center_std: float = CENTER_STD):
         super().__init__()
@@ -252,13 +255,6 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
         encoding.root = nn.Parameter(self.root.detach()[heads].clone())
         return encoding
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """Return the heads' `centers` `(N_h, 2)` in pixels and their `precision` `(N_h, 2, 2)`."""
-        return {
-            "centers": self.centers.detach().clone(),
-            "precision": self.precision.detach().clone(),
-        }
-
     def scores(self, delta: Tensor) -> Tensor:
         per_head = (-1,) + (1,) * (delta.ndim - 1) + (2,)
         offset = delta.to(self.centers.dtype) - self.centers.view(per_head)  # (N_h, ..., 2)
@@ -278,7 +274,8 @@ class LearnedShiftEmbedding(nn.Module):
 
     def __init__(self, height: int, width: int, dim: int):
         super().__init__()
-        self.sizes, self.dim = (height, width), dim
+        self.sizes = (height, width)
+        self.dim = dim
         self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
 
     def axis(self, axis: int, delta: Tensor) -> Tensor:
@@ -313,7 +310,8 @@ class LearnedRelativeEncoding(SeparableEncoding):
 
     def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
         super().__init__()
-        self.num_heads, self.embedding = num_heads, embedding
+        self.num_heads = num_heads
+        self.embedding = embedding
         self.targets = nn.ModuleList(
             nn.Linear(embedding.dim, num_heads, bias=False) for _ in range(2)
         )
@@ -327,39 +325,6 @@ class LearnedRelativeEncoding(SeparableEncoding):
         shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
         rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
         return {"row_scores": rows.clone(), "column_scores": columns.clone()}
-
-
-def learned_content_scores(
-    queries: Float[Tensor, "B N_h H W D_k"],
-    keys: Float[Tensor, "B N_h H W D_k"],
-    embedding: LearnedShiftEmbedding,
-    scale: float = 1.0,
-) -> Float[Tensor, "B N_h H W H W"]:
-    """Return content-based scores with the learned encoding: scale * (q . k + q . r_delta).
-
-    The two terms are the first two of equation (8), as in section 4.3. D_k is twice the embedding's
-    `dim`. A bias in the queries plays the role of u and v. `scale` is 1 / sqrt(D_k) in the
-    published code and 1 in the paper.
-    """
-    content, rows, columns = learned_content_parts(queries, keys, embedding, scale)
-    return content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
-
-
-def learned_content_parts(
-    queries: Float[Tensor, "B N_h H W D_k"],
-    keys: Float[Tensor, "B N_h H W D_k"],
-    embedding: LearnedShiftEmbedding,
-    scale: float = 1.0,
-) -> tuple[
-    Float[Tensor, "B N_h H W H W"], Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]
-]:
-    """Return the parts of the scores: q . k, and the key-row and key-column parts of q . r_delta.
-
-    A key's three parts sum to its score in `learned_content_scores`. All include the scale.
-    """
-    content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
-    rows, columns = learned_shift_scores(queries, embedding)
-    return scale * content, scale * rows, scale * columns
 
 
 def learned_shift_scores(

@@ -52,12 +52,14 @@ def as_shifts(
     `queries` are the queries kept along each axis of images of the given `sizes`. The result is
     None if the alphas differ, or if q + Delta is not a pixel of the image for some query and head.
     """
-    centers, alpha = encoding.centers, encoding.alpha
+    centers = encoding.centers
+    alpha = encoding.alpha
     if not bool((centers == centers.round()).all() and (alpha == alpha[0]).all()):
         return None
     starts, ends = (torch.tensor([kept[i] for kept in queries], device="cpu") for i in (0, -1))
-    places, past = centers.long().cpu(), torch.tensor(sizes, device="cpu")
-    if bool((places + starts < 0).any() or (places + ends >= past).any()):
+    places = centers.long().cpu()
+    last = torch.tensor(sizes, device="cpu") - 1
+    if bool((places + starts < 0).any() or (places + ends > last).any()):
         return None
     probabilities: list[Tensor | None] = []
     for size in sizes:
@@ -116,7 +118,8 @@ class _AddShifted(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx, *tangents):
-        (images, matrices), (of_images, of_matrices) = ctx.saved_tensors, tangents[:2]
+        images, matrices = ctx.saved_tensors
+        of_images, of_matrices = tangents[:2]
         terms = ((of_images, matrices), (images, of_matrices))
         how = ctx.corners, ctx.queries, ctx.stride
         apply = _AddShifted.apply
@@ -190,7 +193,8 @@ def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
     together = len(shifted) if matrices.element_size() == 2 else together
     total = None
     for first in range(0, len(shifted), together):
-        some, of_them = shifted[first : first + together], matrices[first : first + together]
+        some = shifted[first : first + together]
+        of_them = matrices[first : first + together]
         stacked = torch.stack(some, dim=3) if len(some) > 1 else some[0].unsqueeze(3)
         # (Q_1 B, Q_2, heads, G, C_g)
         blocks = stacked.flatten(0, 1).unflatten(-1, (matrices.shape[1], -1))
@@ -205,7 +209,8 @@ def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tens
     The blocks are `(N, Q, heads, G, C_g)` and the matrices are `(heads, G, C_g, O_g)`.
     """
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
-        rows, matrix = blocks.flatten(2), matrices.flatten(0, 2).expand(len(blocks), -1, -1)
+        rows = blocks.flatten(2)
+        matrix = matrices.flatten(0, 2).expand(len(blocks), -1, -1)
         if total is None:
             return torch.bmm(rows, matrix)
         return torch.baddbmm(total, rows, matrix, out=total)

@@ -75,7 +75,8 @@ def selects_pixels(layer: Any) -> bool:
 
 def _is_on_kernel(layer: Any) -> bool:
     """Return whether the heads are centred on the kernel's pixels and have a common alpha."""
-    centers, spread = layer.encoding.centers, layer.encoding.spread
+    centers = layer.encoding.centers
+    spread = layer.encoding.spread
     pixels = shift_set(layer.kernel_size, layer.dilation).to(centers)
     return torch.equal(centers, pixels) and bool((spread == spread[0]).all())
 

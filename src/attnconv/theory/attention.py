@@ -107,7 +107,8 @@ def absolute_score_terms(
     Their sum is the result of `attention_scores` with P. In order, they are content-content,
     content-position, position-content and position-position, with the query named first.
     """
-    X_qry, X_key, P_qry, P_key = X @ W_qry, X @ W_key, P @ W_qry, P @ W_key
+    X_qry, P_qry = X @ W_qry, P @ W_qry
+    X_key, P_key = X @ W_key, P @ W_key
     return (
         torch.einsum(SCORES, X_qry, X_key),
         torch.einsum(SCORES, X_qry, P_key),

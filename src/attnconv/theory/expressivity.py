@@ -75,9 +75,11 @@ def head_combination(
     A = maps[:, :, queries[:, 0], queries[:, 1]].flatten(3)  # (B, N_h, Q, T)
     A = A.movedim(1, 2).flatten(0, 1)  # (B * Q, N_h, T): further images are further queries
     targets = targets.repeat(len(maps), 1, 1)
-    heads, wanted = A.mT, targets.mT  # (B * Q, T, N_h), (B * Q, T, K^2)
+    heads = A.mT  # (B * Q, T, N_h)
+    wanted = targets.mT  # (B * Q, T, K^2)
     if shared:  # one system of B * Q * T equations
-        heads, wanted = heads.flatten(0, 1), wanted.flatten(0, 1)
+        heads = heads.flatten(0, 1)
+        wanted = wanted.flatten(0, 1)
     phi = torch.linalg.lstsq(heads, wanted, driver="gelsd").solution.mT
     return HeadCombination(phi, (targets - phi @ A).norm(dim=-1))
 

@@ -32,7 +32,7 @@ from .shapes import Float
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-class Heads(NamedTuple):
+class HeadParameters(NamedTuple):
     """The parameters of the layer in Theorem 1, which has one head per kernel shift."""
 
     centers: Tensor  # Delta^(h), (N_h, 2), in pixels
@@ -62,14 +62,14 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
     return quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
 
 
-def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> Heads:
+def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> HeadParameters:
     """Return parameters for which self-attention computes the convolution with kernel W.
 
     There is one head per shift. The default `alpha` is `hard_alpha(W.dtype)`.
     """
     centers = shift_set(W.shape[:2]).to(W)
     v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
-    return Heads(centers, v, *lemma_1(W))
+    return HeadParameters(centers, v, *lemma_1(W))
 
 
 def quadratic_scores(

@@ -28,7 +28,9 @@ from .capture import for_reading
 
 #: Number of hidden dimensions that hold the position: five numbers and their negatives.
 CODE = 10
-ONE, COORDINATES, SQUARE = 0, (1, 2), 3
+ONE = 0
+COORDINATES = (1, 2)
+SQUARE = 3
 #: Ratio of the squared norms of the position code and the content before the first layer.
 CODE_TO_CONTENT = 1000.0
 
@@ -40,10 +42,6 @@ class Absolute(NamedTuple):
     attention: Any
     block: int
     grid: tuple[int, int]
-
-    @property
-    def num_heads(self) -> int:
-        return self.attention.num_heads
 
 
 def absolute_layers(model: Any) -> list[Absolute] | None:
@@ -97,20 +95,14 @@ def _expect_plain(block: Any, number: int, grid: tuple[int, int]) -> Absolute:
     from timm.layers.mlp import Mlp
     from timm.models.vision_transformer import Block
 
-    expected = {"attn": Attention, "mlp": Mlp}
-    if type(block) is not Block:
-        raise TypeError(
-            f"cannot start blocks.{number} ({type(block).__name__}): expected timm's Block"
-        )
-    for name, kind in expected.items():
-        module = getattr(block, name)
+    for part, kind in {"": Block, ".attn": Attention, ".mlp": Mlp}.items():
+        module = block.get_submodule(part[1:])
         if type(module) is not kind:
-            raise TypeError(
-                f"cannot start blocks.{number}.{name} ({type(module).__name__}): expected timm's"
-                f" {kind.__name__}"
-            )
+            called = f"blocks.{number}{part} ({type(module).__name__})"
+            raise TypeError(f"cannot start {called}: expected timm's {kind.__name__}")
     attention: Any = block.attn
-    name, width = f"blocks.{number}.attn", attention.qkv.in_features
+    name = f"blocks.{number}.attn"
+    width = attention.qkv.in_features
     if not isinstance(attention.q_norm, nn.Identity):
         raise TypeError(f"cannot start {name}: it normalises queries and keys")
     if attention.head_dim < 3 or width <= CODE:
@@ -216,7 +208,8 @@ def _content_sizes(
     classifier reads. If `wanted` is given, the weights of each LayerNorm are also rescaled, in the
     order of execution, so that these values become `wanted`.
     """
-    first, found = model.num_prefix_tokens, {}
+    first = model.num_prefix_tokens
+    found = {}
     read = (
         slice(first - model.num_reg_tokens) if model.global_pool == "token" else slice(first, None)
     )
@@ -262,7 +255,8 @@ def _write_heads(
     attention: Any, centers: Tensor, alpha: float, deviation: float, scale: float
 ) -> None:
     """Set the queries and keys of a layer and leave its values unchanged."""
-    heads, dim = attention.num_heads, attention.head_dim
+    heads = attention.num_heads
+    dim = attention.head_dim
     width = attention.qkv.in_features
     query, key, _ = attention.qkv.weight.unflatten(0, (3, heads, dim))
     query.zero_()

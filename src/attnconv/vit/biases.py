@@ -29,10 +29,6 @@ class Biased(NamedTuple):
     grid: tuple[int, int]
     write: Callable[[Any, QuadraticEncoding], None]
 
-    @property
-    def num_heads(self) -> int:
-        return self.attention.num_heads
-
     @torch.no_grad()
     def probabilities(self) -> Tensor:
         """Return the softmax of the layer's bias, `(N_h, H, W, H, W)`, float64.
@@ -62,7 +58,8 @@ def biased_layers(model: nn.Module) -> list[Biased]:
 
     Raises TypeError if the model has no attention layer, or has one whose scores cannot be set.
     """
-    writers, attentions = _writers(), _attention_classes()
+    writers = _writers()
+    attentions = _attention_classes()
     found = []
     for name, module in model.named_modules():
         called = f"cannot start {name or 'the model'}"
@@ -151,7 +148,8 @@ def _why_not(holder: Any, norm: nn.Module | None) -> str | None:
     if mlp := getattr(holder, "mlp", None):
         if not isinstance(holder.bias_act, nn.Identity):
             return SIGMOID
-        needed, hidden = 2 * sum(holder.window_size) - 4, mlp.fc1.out_features
+        needed = 2 * sum(holder.window_size) - 4
+        hidden = mlp.fc1.out_features
         if hidden < needed:
             return f"the perceptron of its bias has {hidden} hidden units, expected {needed}"
     return None

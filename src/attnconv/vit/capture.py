@@ -4,9 +4,10 @@ Letters: B images, N images or windows, N_h heads, H x W patch tokens of an imag
 tokens including prefix tokens (class, distillation and register tokens).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -53,21 +54,18 @@ def attention_of(
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
     ValueError if the height and width of a layer's token grid are unknown or `layers` is invalid.
     """
-    modules, ran, found = dict(_layers(model)), [], {}
+    modules = dict(_layers(model))
     if not modules:
         raise TypeError(f"{type(model).__name__} has no attention that can be read; {SUPPORTED}")
     wanted = chosen_layers(list(range(len(modules))), layers)
-
-    def keep(name: str, read: Callable[[], tuple[Tensor, Tensor]]) -> None:
-        if layers is None or len(ran) in wanted:
-            found[len(ran)] = LayerAttention(name, *read())
-        ran.append(name)
-
-    with for_reading(model), ExitStack() as hooks, torch.no_grad():
-        for name, module in modules.items():
-            for hook in _hooks(name, module, model, images, keep):
-                hooks.callback(hook.remove)
-        model(images)
+    with for_reading(model), torch.no_grad():
+        runs = _run(model, images, modules, None if layers is None else wanted)
+        found = {}
+        for number, run in enumerate(runs):
+            if run.seen is not None:
+                found[number] = _read(run, model, tuple(images.shape[-2:]))
+                run.seen = None  # frees the memory
+    ran = {run.name for run in runs}
     silent = [name for name in modules if name not in ran]
     if silent and (layers is None or not found.keys() >= set(wanted)):
         module = modules[silent[0]]
@@ -117,39 +115,56 @@ def for_reading(model: nn.Module) -> Iterator[None]:
             module.fused_attn = True
 
 
-def _hooks(
-    name: str, module: Any, model: nn.Module, images: Tensor, keep: Callable[..., None]
-) -> Iterator[Any]:
-    """Register hooks that pass a function that reads a layer's attention to `keep` at each run."""
+@dataclass
+class _Run:
+    """One run of an attention layer, as its hooks have seen it.
 
-    def add_ours(_, inputs: tuple[Tensor, ...]) -> None:
-        def read() -> tuple[Tensor, Tensor]:
-            X = inputs[0]  # (B, H, W, D)
-            if isinstance(module, ContentAttention):
-                maps = module.probabilities(X).cpu()
-            else:
-                maps = attention_probabilities(module, *X.shape[1:3]).cpu().unsqueeze(0)
-            return maps, maps.new_zeros(module.num_heads)
+    `seen` is the argument of `attn_drop` or, in a layer of this package, the layer's input. It is
+    None if the layer was not chosen.
+    """
 
-        keep(name, read)
+    name: str
+    input_shape: tuple[int, ...]
+    seen: Tensor | None
 
-    if not hasattr(module, "attn_drop"):
-        yield module.register_forward_pre_hook(add_ours)
-        return
-    shapes: list[tuple[int, ...]] = []  # of the inputs of the layer
-    yield module.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
 
-    def add(_, inputs: tuple[Tensor, ...]) -> None:
-        def read() -> tuple[Tensor, Tensor]:
-            called = _called(name, module)
-            probabilities = _expect_self_attention(called, inputs[0], shapes[-1])
-            tokens, image = inputs[0].shape[-1], tuple(images.shape[-2:])
-            grid = _grid(called, module, _backbone(name, model), image, tokens)
-            return _of_patches(probabilities, grid)
+def _run(
+    model: nn.Module, images: Tensor, modules: Mapping[str, Any], chosen: Sequence[int] | None
+) -> list[_Run]:
+    """Run a model and return the runs of its attention layers in order of execution."""
+    runs: list[_Run] = []
+    shapes: dict[str, tuple[int, ...]] = {}  # of the layers' inputs
 
-        keep(name, read)
+    def enter(name: str, _: Any, inputs: tuple[Tensor, ...]) -> None:
+        shapes[name] = tuple(inputs[0].shape)
 
-    yield module.attn_drop.register_forward_pre_hook(add)
+    def store(name: str, _: Any, inputs: tuple[Tensor, ...]) -> None:
+        kept = chosen is None or len(runs) in chosen
+        runs.append(_Run(name, shapes[name], inputs[0] if kept else None))
+
+    with ExitStack() as hooks:
+        for name, module in modules.items():
+            for place, hook in ((module, enter), (getattr(module, "attn_drop", module), store)):
+                handle = place.register_forward_pre_hook(partial(hook, name))
+                hooks.callback(handle.remove)
+        model(images)
+    return runs
+
+
+def _read(run: _Run, model: nn.Module, image: tuple[int, ...]) -> LayerAttention:
+    """Return the attention in a layer's run on images of the given height and width."""
+    module: Any = model.get_submodule(run.name)
+    assert run.seen is not None, "the layer was chosen"
+    if isinstance(module, ContentAttention):
+        maps = module.probabilities(run.seen)
+    elif isinstance(module, PositionAttention):
+        maps = attention_probabilities(module, *run.input_shape[1:3]).unsqueeze(0)
+    else:
+        called = _called(run.name, module)
+        probabilities = _expect_self_attention(called, run.seen, run.input_shape)
+        grid = _grid(called, module, _backbone(run.name, model), image, probabilities.shape[-1])
+        return LayerAttention(run.name, *_of_patches(probabilities, grid))
+    return LayerAttention(run.name, maps.cpu(), torch.zeros(module.num_heads, dtype=maps.dtype))
 
 
 def _called(name: str, module: nn.Module) -> str:
@@ -195,7 +210,8 @@ def _grid(
     called: str, module: Any, model: Any, image: tuple[int, ...], tokens: int
 ) -> tuple[int, int]:
     """Return the height and width of a layer's patch tokens."""
-    prefix, embedding = getattr(model, "num_prefix_tokens", 0), getattr(model, "patch_embed", None)
+    prefix = getattr(model, "num_prefix_tokens", 0)
+    embedding = getattr(model, "patch_embed", None)
     of_image: Callable | None = getattr(embedding, "dynamic_feat_size", None)
     known = [
         getattr(module, "window_size", None),

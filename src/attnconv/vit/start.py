@@ -55,7 +55,7 @@ class StartReport:
             f"{'layer':<28} {'tokens':>7} {'heads':>5} {'offsets':>7} {'fidelity':>13} residual",
         ]
         for layer in self.layers:
-            lowest, highest = layer.fidelity.min().item(), layer.fidelity.max().item()
+            lowest, highest = (limit.item() for limit in layer.fidelity.aminmax())
             offsets = len({tuple(offset) for offset in layer.offsets.tolist()})
             lines.append(
                 f"{layer.name:<28} {'{} x {}'.format(*layer.grid):>7} {len(layer.offsets):>5}"
@@ -113,7 +113,9 @@ def init_as_convolution(
     chosen = chosen_layers(found, layers)
     kernel_size = _expect_sizes(kernel_size, alpha, chosen)
     _expect_whole_groups(found, chosen)
-    holders = {id(layer.holder): layer.num_heads for layer in chosen}  # layers may share one
+    holders = {
+        id(layer.holder): layer.attention.num_heads for layer in chosen
+    }  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
     wanted = [by_holder[id(layer.holder)] for layer in chosen]
     with _restored_on_error(vit):
@@ -148,7 +150,7 @@ def _start_plain(
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(8, *_input_shape(vit), generator=generator).to(vit.pos_embed)
     _expect_images(images, _input_shape(vit))
-    wanted = kernel_offsets(kernel_size, [layer.num_heads for layer in layers])
+    wanted = kernel_offsets(kernel_size, [layer.attention.num_heads for layer in layers])
     with _restored_on_error(vit):
         start_absolute(vit, layers, wanted, alpha, images)
         read = attention_of(vit, images, [layer.block for layer in layers])
@@ -185,11 +187,8 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
     """
     offsets = shift_set((kernel_size, kernel_size))
     offsets = offsets[offsets.square().sum(dim=1).argsort(stable=True)]
-    taken, found = 0, []
-    for count in num_heads:
-        found.append(offsets[torch.arange(taken, taken + count) % len(offsets)])
-        taken += count
-    return found
+    taken = offsets[torch.arange(sum(num_heads)) % len(offsets)]
+    return list(taken.split(list(num_heads)))
 
 
 @torch.no_grad()
@@ -212,11 +211,11 @@ def zero_queries(attention: Any) -> None:
         for parameter in norm.parameters():
             parameter.zero_()
         return
-    qkv, heads = attention.qkv, attention.num_heads
+    qkv = attention.qkv
     rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
     # most layers list all queries first; some list the query, key and value of each head
-    by_head = rows.view(heads, 3, -1)[:, 0] if getattr(attention, "head_first", False) else None
-    rows = rows[: len(rows) // 3] if by_head is None else by_head.flatten()
+    groups = attention.num_heads if getattr(attention, "head_first", False) else 1
+    rows = rows.view(groups, 3, -1)[:, 0].flatten()
     qkv.weight[rows] = 0
     for bias in (qkv.bias, getattr(attention, "q_bias", None)):
         if bias is not None:
@@ -271,17 +270,10 @@ def _expect_sizes(
 
 def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
     maps = layer.probabilities().cpu()
-    return LayerStart(
-        layer.name,
-        layer.grid,
-        offsets,
-        mass_on_offsets(maps, offsets),
-        float(
-            expresses_convolution(
-                maps / maps.sum(dim=(-2, -1), keepdim=True), kernel_size
-            ).residual.max()
-        ),
-    )
+    fidelity = mass_on_offsets(maps, offsets)
+    patches = maps / maps.sum(dim=(-2, -1), keepdim=True)  # without the mass on prefix tokens
+    residual = float(expresses_convolution(patches, kernel_size).residual.max())
+    return LayerStart(layer.name, layer.grid, offsets, fidelity, residual)
 
 
 def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
@@ -292,7 +284,8 @@ def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
     inside the image.
     """
     height, width = maps.shape[-2:]
-    low, high = offsets.amin(dim=0).clamp(max=0).tolist(), offsets.amax(dim=0).clamp(min=0).tolist()
+    low = offsets.amin(dim=0).clamp(max=0).tolist()
+    high = offsets.amax(dim=0).clamp(min=0).tolist()
     i = torch.arange(-low[0], height - high[0])
     j = torch.arange(-low[1], width - high[1])
     rows, columns = torch.meshgrid(i, j, indexing="ij")

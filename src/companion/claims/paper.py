@@ -12,10 +12,8 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from attnconv.heads import Heads
-
 from ..accuracy import Accuracy
-from ..heads import heads_of, median_axis_ratios
+from ..heads import TrainedHeads, heads_of, median_axis_ratios
 from ..specs import MODELS, TABLE_4
 from ..tables import cost_in_table
 from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
@@ -148,7 +146,7 @@ def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
 
 
 def by_layer(
-    runs: Runs, model: str, measure: Callable[[Heads], float], moment: int = -1
+    runs: Runs, model: str, measure: Callable[[TrainedHeads], float], moment: int = -1
 ) -> list[float]:
     """Return a measure of each layer's heads, averaged over the runs of a model."""
     return over_runs(
@@ -156,7 +154,9 @@ def by_layer(
     )
 
 
-def start_and_end(runs: Runs, model: str, measure: Callable[[Heads], float]) -> list[list[float]]:
+def start_and_end(
+    runs: Runs, model: str, measure: Callable[[TrainedHeads], float]
+) -> list[list[float]]:
     """Return a measure of each layer's heads before and after training, averaged over the runs."""
     return [by_layer(runs, model, measure, moment) for moment in (0, -1)]
 
@@ -168,7 +168,7 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
     return counts, f"{words}: {listed(counts)}"
 
 
-def on_grid(heads: Heads, reach: int = REACH) -> Tensor:
+def on_grid(heads: TrainedHeads, reach: int = REACH) -> Tensor:
     """Return, as `(N_h,)`, which heads have half of their mass on a near shift of their own."""
     near = heads.shifts.abs().amax(dim=1) <= reach
     return (heads.mass >= HALF) & heads.alone & near
@@ -213,7 +213,7 @@ def _deeper_is_further(runs: Runs) -> Answer:
     shown="11-quadratic-encoding#fig-14",
 )
 def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
-    def alone(heads: Heads) -> float:
+    def alone(heads: TrainedHeads) -> float:
         return heads.alone.double().mean().item()
 
     start, end = map(mean, start_and_end(runs, "sa-quadratic-16", alone))
@@ -239,7 +239,7 @@ def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
     return found, grade(met, 3, 1)
 
 
-def mirrored(heads: Heads) -> Tensor:
+def mirrored(heads: TrainedHeads) -> Tensor:
     """Return how symmetric each head's map is about the query's column, `(N_h,)`.
 
     The measure is the cosine similarity between the mean-subtracted map and its mirror image.
@@ -260,7 +260,7 @@ def mirrored(heads: Heads) -> Tensor:
     shown="13-learned-encodings#fig-5",
 )
 def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Answer:
-    def wide_and_mirrored(heads: Heads) -> int:
+    def wide_and_mirrored(heads: TrainedHeads) -> int:
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
     start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))

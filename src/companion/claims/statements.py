@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnconv.layers.attention import attention_probabilities
-from attnconv.layers.conv import conv_to_attention, convert_network
+from attnconv.layers.convert import conv_to_attention, convert_network
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.attention import (
     attention_scores,

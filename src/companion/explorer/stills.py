@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from torch import Tensor, nn
 
-from attnconv.layers.conv import conv_to_attention, convert_network
+from attnconv.layers.convert import conv_to_attention, convert_network
 from attnconv.theory.grid import shift_set
 from attnconv.theory.theorem1 import hard_alpha
 from attnconv.vit.capture import attention_of

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
-from attnconv.layers.conv import conv_to_attention
+from attnconv.layers.convert import conv_to_attention
 from attnconv.networks import SelfAttentionNet
 from attnconv.theory.grid import shift_set
 

@@ -149,7 +149,7 @@ class ScoreParts:
     """Three parts whose sum is the attention scores of the query pixels, for each image.
 
     The parts are `content` `(..., Q, H, W)`, `rows` `(..., Q, H)` and `columns` `(..., Q, W)`; see
-    `encodings.learned_content_parts`.
+    `ContentAttention.score_parts`.
     """
 
     content: Tensor

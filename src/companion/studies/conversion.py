@@ -13,7 +13,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from attnconv.layers.conv import ConvAsAttention, convert_network, pad_image
+from attnconv.layers.conv_as_attention import ConvAsAttention, pad_image
+from attnconv.layers.convert import CONVOLUTIONS, convert_network
 from attnconv.theory.encodings import quadratic_target
 from attnconv.theory.theorem1 import quadratic_scores
 
@@ -127,8 +128,7 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     The model must be in evaluation mode. The result is also written to `folder`, which contains the
     CNN's run record. Raises ValueError if the model has no convolutions.
     """
-    convolution = nn.modules.conv._ConvNd
-    if not any(isinstance(module, convolution) for module in model.modules()):
+    if not any(isinstance(module, CONVOLUTIONS) for module in model.modules()):
         raise ValueError(f"the model of {folder.name} has no convolutions; expected a CNN")
     recast = convert_network(model)
     images = Batches(dataset, dataset.test_images, dataset.test_labels)
@@ -137,7 +137,7 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
         weights_sha256=_sha256(folder),
         dataset={"name": dataset.name, "fingerprint": dataset.fingerprint},
         test_images=len(images),
-        convolutions_left=sum(isinstance(module, convolution) for module in recast.modules()),
+        convolutions_left=sum(isinstance(module, CONVOLUTIONS) for module in recast.modules()),
         smallest_margin=(
             -cnn_logits[0].topk(2).values.diff().max() / cnn_logits[0].abs().max()
         ).item(),

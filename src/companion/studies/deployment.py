@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from attnconv.layers.conv import conv_to_attention, convert_network
+from attnconv.layers.convert import conv_to_attention, convert_network
 from attnconv.vit.start import init_as_convolution
 
 from ..gaps import largest_gap

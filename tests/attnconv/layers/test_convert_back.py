@@ -1,4 +1,4 @@
-"""Networks of position-only attention against what `convert_back` makes of them."""
+"""Theorem 2: position-only attention, in layers and networks, against its convolutions."""
 
 import copy
 
@@ -6,14 +6,24 @@ import pytest
 import torch
 from helpers.encodings import H, W, kinds
 from helpers.models import small_cnn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnconv import build_model, conv_to_attention, convert_back, convert_network, load_model
+from attnconv import (
+    attention_probabilities,
+    attention_to_conv,
+    build_model,
+    conv_to_attention,
+    convert_back,
+    convert_network,
+    load_model,
+)
 from attnconv.layers.attention import PositionAttention
-from attnconv.layers.conv import ConvAsAttention
-from attnconv.layers.converse import AttentionAsConv
-from attnconv.layers.convert_back import HeadsAsConv
+from attnconv.layers.attention_as_conv import AttentionAsConv, HeadsAsConv
+from attnconv.layers.conv_as_attention import ConvAsAttention
+from attnconv.layers.encodings import QuadraticEncoding, RelativeBias
 from companion.gaps import largest_gap
 from companion.runs.select import Records
 from companion.runs.weights import WEIGHTS_FILE
@@ -281,3 +291,42 @@ def test_every_trained_network_of_position_only_attention_is_converted_back(run)
     network = load_model(of["model"], tier=of["tier"], seed=of["seed"])
     x = torch.randn(2, 3, 32, 32)
     assert compare(network, convert_back(network, 32, 32), x) < 1e-4 * network(x).abs().max()
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(kinds()))
+@settings(max_examples=15, deadline=None)
+@given(height=st.integers(1, 6), width=st.integers(1, 7), seed=st.integers(0, 2**31))
+def test_the_converse_is_exact(name, height, width, seed):
+    torch.manual_seed(seed)
+    encoding = (
+        RelativeBias(3 * torch.randn(4, 2 * height - 1, 2 * width - 1))
+        if name == "bias"
+        else kinds()[name]
+    )
+    layer = PositionAttention(encoding, 3, 5).double()
+    X = torch.randn(2, height, width, 3).double()
+    dense = layer.value(
+        torch.einsum("hijkl,bkld->bijhd", attention_probabilities(layer, height, width), X).flatten(
+            -2
+        )
+    )
+    assert largest_gap(attention_to_conv(layer, height, width)(X).detach(), dense.detach()) < 1e-12
+
+
+def test_the_converse_refuses_what_it_cannot_do():
+    sharp = PositionAttention(
+        QuadraticEncoding.from_alpha(torch.tensor([[3.0, 0.0]]), alpha=100.0), 3, 4
+    )
+    with pytest.raises(ValueError, match="border factor of head 1"):
+        attention_to_conv(sharp, 8, 8)
+    undefined = PositionAttention(RelativeBias(torch.full((1, 9, 9), torch.nan)), 3, 4)
+    with pytest.raises(ValueError, match="border factor of head 1 falls to nan"):
+        attention_to_conv(undefined, 5, 5)
+    with pytest.raises(TypeError, match="expected a PositionAttention layer"):
+        attention_to_conv(nn.Linear(2, 2), 8, 8)
+    module = attention_to_conv(PositionAttention(QuadraticEncoding(4), 3, 4), 5, 6)
+    with pytest.raises(ValueError, match=r"expected \(batch, 5, 6, channels\)"):
+        module(torch.randn(1, 6, 5, 3))

@@ -11,7 +11,7 @@ from attnconv.layers.encodings import (
     QuadraticEncoding,
     RelativeBias,
     SeparableEncoding,
-    learned_content_scores,
+    learned_shift_scores,
 )
 from attnconv.theory import attention
 from attnconv.theory.encodings import (
@@ -80,15 +80,14 @@ def test_learned_scores_are_the_last_term_of_equation_8():
     )
 
 
-def test_learned_content_scores_match_the_dense_form():
+def test_learned_shift_scores_match_the_dense_form():
+    """The scores with content are tested with their layer, `ContentAttention`."""
     embedding = LearnedShiftEmbedding(H, W, dim=3).double()
-    queries, keys = torch.randn(2, 2, 4, H, W, 6).double()
-    r = embedding(relative_shifts(H, W))
-    dense = torch.einsum("bhijd,bhkld->bhijkl", queries, keys) + torch.einsum(
-        "bhijd,ijkld->bhijkl", queries, r
-    )
-    ours = learned_content_scores(queries, keys, embedding, scale=0.5)
-    assert largest_gap(ours.detach(), 0.5 * dense.detach()) < 1e-12
+    queries = torch.randn(2, 4, H, W, 6).double()
+    dense = torch.einsum("bhijd,ijkld->bhijkl", queries, embedding(relative_shifts(H, W)))
+    rows, columns = learned_shift_scores(queries, embedding)
+    ours = rows.unsqueeze(-1) + columns.unsqueeze(-2)
+    assert largest_gap(ours.detach(), dense.detach()) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["quadratic", "learned"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnconv import conv_to_attention, convert_network
-from attnconv.layers.conv import ConvAsAttention
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.networks import build_model
 from attnconv.theory.grid import pixels
 from companion.data import Dataset

@@ -10,7 +10,7 @@ from statistics import mean
 import torch
 from torch import Tensor, nn
 
-from attnconv.layers.conv import ConvAsAttention
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.theory.grid import all_shifts, shift_set
 
 from ...heads import lemma_3_residual

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from attnconv.cnn import WIDTH, SmallCNN
-from attnconv.layers.conv import ConvAsAttention, convert_network
+from attnconv.layers.conv_as_attention import ConvAsAttention
+from attnconv.layers.convert import convert_network
 from attnconv.layers.encodings import QuadraticEncoding
 
 from .arms import FREED, Start

@@ -73,9 +73,9 @@ def vision_transformer(
 @torch.no_grad()
 def start_heads(layers: list[Biased], start: AttentionStart, alpha: float, seed: int) -> None:
     """Initialise heads with a relative position bias, as described in `AttentionStart`."""
-    shape = (len(layers), layers[0].num_heads, 2)
+    shape = (len(layers), layers[0].attention.num_heads, 2)
     if start.offsets == "grid":
-        set_heads(layers, kernel_offsets(3, [layer.num_heads for layer in layers]), alpha)
+        set_heads(layers, kernel_offsets(3, [layer.attention.num_heads for layer in layers]), alpha)
     elif start.offsets in ("normal", "whole"):
         generator = torch.Generator().manual_seed(seed)
         offsets = OFFSET_STD * torch.randn(shape, generator=generator)

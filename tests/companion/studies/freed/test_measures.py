@@ -6,7 +6,7 @@ from helpers.models import small_cnn
 from torch import nn
 
 from attnconv import attention_probabilities, convert_network
-from attnconv.layers.conv import ConvAsAttention
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 from companion.studies.freed.measures import (

@@ -1,26 +1,21 @@
-"""Theorem 1 for torch: convert a convolutional layer or a whole network to self-attention.
+"""Theorem 1 as a layer: a convolution with any hyper-parameters, computed by self-attention.
 
-This module is the fast counterpart of `theory.theorem1` and supports all hyper-parameters of a
-convolution.
+This is the fast counterpart of `theory.theorem1`.
 
 Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
 layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
-import copy
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._prims_common import suggest_memory_format
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils import parametrize
 
 from ..theory.grid import shift_set
 from ..theory.shapes import Float
-from ..theory.theorem1 import DTYPES, hard_alpha
+from ..theory.theorem1 import hard_alpha
 from .attention import as_in_autocast, attend
 from .encodings import QuadraticEncoding, softmax_without_tails
 from .shifts import Shifts, add_shifted, as_shifts, average
@@ -55,10 +50,14 @@ class ConvAsAttention(nn.Module):
 
     def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
         super().__init__()
-        self.in_channels, self.out_channels = conv.in_channels, conv.out_channels
+        self.in_channels = conv.in_channels
+        self.out_channels = conv.out_channels
         self.groups = conv.groups
-        self.kernel_size, self.stride, self.dilation = conv.kernel_size, conv.stride, conv.dilation
-        self.padding, self.padding_mode = _padding_of(conv), conv.padding_mode
+        self.kernel_size = conv.kernel_size
+        self.stride = conv.stride
+        self.dilation = conv.dilation
+        self.padding = _padding_of(conv)
+        self.padding_mode = conv.padding_mode
         weight = conv.weight.detach()
         self.channels_last = memory_format(weight) == torch.channels_last
         centers = shift_set(conv.kernel_size, conv.dilation).to(weight)
@@ -148,11 +147,13 @@ class ConvAsAttention(nn.Module):
         The averages of the other heads are shifts of this average.
         """
         # Cast both here, because a cast inside would meet gradients of a different dtype.
-        x, weight = as_in_autocast(x), as_in_autocast(self.weight)
+        x = as_in_autocast(x)
+        weight = as_in_autocast(self.weight)
         blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence: one row
-        stride, kept = (1, *self.stride)[-2:], [1, *queries][-2:]
+        stride = (1, *self.stride)[-2:]
+        kept = [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
             image = _as_image(x).permute(2, 0, 3, 1).contiguous()
             averages = average(shifts.probabilities, image)
@@ -182,75 +183,20 @@ class ConvAsAttention(nn.Module):
         return total if x.ndim == 4 else total.squeeze(2)
 
     def _check(self, x: Tensor) -> None:
-        if reason := _too_far(self):
+        if reason := too_far(self):
             raise ValueError(f"the layer cannot compute its convolution: {reason}")
         n = len(self.kernel_size)
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             expected = f"([batch,] {self.in_channels}, {'length' if n == 1 else 'height, width'})"
             raise ValueError(f"got an input of shape {tuple(x.shape)}, expected {expected}")
         for axis, size in enumerate(x.shape[-n:]):
-            padded, extent = size + sum(self.padding[axis]), self._extent(axis)
+            padded = size + sum(self.padding[axis])
+            extent = self._extent(axis)
             if padded < extent:
                 raise ValueError(
                     f"axis {axis} has {padded} pixels with padding, expected at least the dilated"
                     f" kernel's {extent}"
                 )
-
-
-def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
-    """Return a self-attention layer that computes the given convolution. Theorem 1.
-
-    Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
-    as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
-    default is `hard_alpha` for the layer's dtype. Raises TypeError for transposed, lazy, 3D,
-    parametrised, scripted and customised convolutions, for those on the meta device, and for
-    half-precision ones that reach so many pixels that the dtype cannot tell them apart. The weights
-    are copied, so later changes to `conv` have no effect.
-    """
-    reason = _why_not(conv)
-    if reason:
-        raise TypeError(
-            f"cannot turn {type(conv).__name__} into attention: {reason}; expected a"
-            " torch.nn.Conv1d or Conv2d"
-        )
-    return ConvAsAttention(conv, alpha).train(conv.training)
-
-
-def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
-    """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
-
-    Each convolution is replaced by the result of `conv_to_attention`. `alpha` is the sharpness of
-    all heads; by default, they are one-hot. A module used in several places remains shared.
-    Convolutions called as functions in a forward method are not modules and are not replaced.
-    Forward hooks of a convolution are not copied. Raises a TypeError that names the module if a
-    convolution cannot be converted, is compiled by itself or shares a parameter with another
-    module, or if a module is scripted. The original model is not changed.
-    """
-    owners: dict[nn.Parameter, tuple[str, nn.Module]] = {}
-    for path, module in model.named_modules():
-        reason = _why_not(module) if _is_convolution(module) else None
-        if _is_convolution(module) and is_compiled(path):
-            reason = "it is compiled; convert it before torch.compile"
-        for parameter in module.parameters(recurse=False):
-            name, owner = owners.setdefault(parameter, (path, module))
-            if owner is not module and (_is_convolution(module) or _is_convolution(owner)):
-                reason = f"it shares a parameter with {name or 'the model'}; give each its own"
-        if reason:
-            raise TypeError(
-                f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}"
-            )
-    model = copy.deepcopy(model)
-    convolutions = [
-        (path, m) for path, m in model.named_modules(remove_duplicate=False) if _is_convolution(m)
-    ]
-    converted: dict[nn.Module, ConvAsAttention] = {}
-    for path, module in convolutions:
-        if module not in converted:
-            converted[module] = conv_to_attention(module, alpha)
-        if not path:
-            return converted[module]
-        model.set_submodule(path, converted[module])
-    return model
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
@@ -260,8 +206,18 @@ def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tenso
 
 
 def memory_format(x: Tensor) -> torch.memory_format:
-    """Return the memory format that torch's operations give to the output for an input `x`."""
-    return suggest_memory_format(x) if x.ndim == 4 else torch.contiguous_format
+    """Return the memory format that torch's operations give to the output for an input `x`.
+
+    It is channels-last if the strides of images grow from the channels to the columns, the rows and
+    the batch, even with gaps between the pixels, as in a cropped image.
+    """
+    least = 1
+    for axis in (1, 3, 2, 0) if x.ndim == 4 else ():
+        ambiguous = axis == 0 and least == x.stride(1)  # torch calls N x 1 x 1 x 1 contiguous
+        if not x.shape[axis] or x.stride(axis) < least or ambiguous:
+            return torch.contiguous_format
+        least = x.stride(axis) * x.shape[axis]
+    return torch.channels_last if x.ndim == 4 else torch.contiguous_format
 
 
 def _in_memory_format(x: Tensor, layout: torch.memory_format) -> Tensor:
@@ -285,51 +241,7 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
     return (ours.device, ours.dtype) == (theirs.device, theirs.dtype) and torch.equal(ours, theirs)
 
 
-def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
-    """Return whether a module is a convolution of any kind, even if it cannot be converted.
-
-    A scripted module may be one.
-    """
-    return isinstance(module, nn.modules.conv._ConvNd | torch.jit.ScriptModule)
-
-
-def is_compiled(path: str) -> bool:
-    """Return whether a module's path in a network shows that torch.compile has wrapped it."""
-    return path.rpartition(".")[2] == "_orig_mod"
-
-
-def _why_not(conv: object) -> str | None:
-    """Return why a module cannot be converted, or None if it can be."""
-    if isinstance(conv, torch.jit.ScriptModule):
-        return "it is scripted; convert it before scripting"
-    if isinstance(conv, LazyModuleMixin):
-        return "it is lazy and has no weights yet (run it on an input first)"
-    if isinstance(conv, nn.modules.conv._ConvTransposeNd):
-        return "it is a transposed convolution"
-    if not isinstance(conv, nn.Conv1d | nn.Conv2d):
-        return "it is not a 1D or 2D convolution"
-    base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
-    for name in ("forward", "_conv_forward"):  # of the class, and set on the module itself
-        if getattr(type(conv), name) is not getattr(base, name) or name in vars(conv):
-            return f"its {name} is not that of a plain convolution; first replace it by a plain one"
-    if conv._forward_pre_hooks:
-        return (
-            "it has a forward pre-hook, which may change its weights (as in weight_norm and prune);"
-            " remove it and make its weights permanent first"
-        )
-    if parametrize.is_parametrized(conv):
-        return (
-            "it is parametrised; make its weights permanent first (with"
-            " torch.nn.utils.parametrize.remove_parametrizations)"
-        )
-    if conv.weight.is_meta:
-        return "its weight is on the meta device; move it to a device and load its weight first"
-    if conv.weight.dtype not in DTYPES:
-        return f"its weights are {conv.weight.dtype}"
-    return _too_far(conv)
-
-
-def _too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
+def too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
     """Return why a layer's dtype cannot tell apart the pixels that its kernel reaches, or None."""
     reach = max(d * (k // 2) for d, k in zip(layer.dilation, layer.kernel_size, strict=True))
     known = round(2 / torch.finfo(layer.weight.dtype).eps)  # all whole numbers up to this one

@@ -1,4 +1,4 @@
-"""Theorem 1 against torch's convolutions, over everything they can be."""
+"""Theorem 1 as a layer against torch's convolutions, over everything they can be."""
 
 import copy
 import pickle
@@ -12,20 +12,17 @@ from helpers.ways import WAYS, by_axes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils import parametrize, prune
 
 from attnconv import (
     attention_probabilities,
-    build_model,
     conv_to_attention,
     convert_back,
     convert_network,
     cost_of,
 )
-from attnconv.layers.encodings import QuadraticEncoding, softmax_without_tails
-from attnconv.layers.shifts import is_one_hot
+from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory import attention
-from attnconv.theory.theorem1 import hard_alpha, softness_bound, sufficient_alpha
+from attnconv.theory.theorem1 import softness_bound, sufficient_alpha
 from companion.gaps import largest_gap
 
 CONFIGURATIONS = 2500
@@ -196,48 +193,6 @@ def test_gradients_are_those_of_the_convolution():
     assert all(largest_gap(a, b) < 1e-12 for a, b in zip(by_attention, by_conv, strict=True))
 
 
-def whole_numbered():
-    conv = nn.Conv2d(1, 1, 1, bias=False)
-    conv.weight = nn.Parameter(torch.ones(1, 1, 1, 1, dtype=torch.int8), requires_grad=False)
-    return conv
-
-
-class Customised(nn.Conv2d):
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
-@pytest.mark.parametrize(
-    ("module", "reason"),
-    [
-        (nn.ConvTranspose2d(2, 2, 3), "transposed"),
-        (nn.LazyConv2d(2, 3), "lazy"),
-        (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
-        (nn.Linear(2, 2), "not a 1D or 2D"),
-        (Customised(1, 1, 1), "its forward is not that of a plain convolution; first replace it"),
-        (whole_numbered(), "int8"),
-        (nn.Conv2d(1, 1, 1, device="meta"), "meta device"),
-    ],
-)
-def test_what_cannot_be_converted_is_refused_with_the_reason(module, reason):
-    with pytest.raises(TypeError, match=reason):
-        conv_to_attention(module)
-    if not isinstance(module, nn.Linear):
-        network = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sequential(module))
-        with pytest.raises(TypeError, match=rf"1\.0 .*{reason}"):
-            convert_network(network)
-        assert type(network[0]) is nn.Conv2d
-
-
-@pytest.mark.parametrize("name", ["forward", "_conv_forward"])
-def test_a_convolution_with_a_method_of_its_own_is_refused(name):
-    """As set by libraries that wrap `forward`, and by patches that pad an image circularly."""
-    conv = nn.Conv2d(1, 1, 1)
-    setattr(conv, name, lambda *given: 2 * given[0])
-    with pytest.raises(TypeError, match=f"its {name} is not that of a plain convolution"):
-        conv_to_attention(conv)
-
-
 def test_the_default_device_does_not_matter():
     """As after `torch.set_default_device("cuda")`; "meta" stands for a device other than x's."""
     layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1)), torch.randn(1, 2, 6, 6)
@@ -253,20 +208,6 @@ def test_soft_heads_can_be_trained_after_inference_mode():
     after = layer(x.requires_grad_())
     after.sum().backward()
     assert torch.equal(before, after) and x.grad.abs().sum() > 0
-
-
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning"
-)
-def test_scripted_models_are_refused():
-    conv = nn.Conv2d(1, 1, 1)
-    for scripted in (torch.jit.script(conv), torch.jit.trace(conv, torch.ones(1, 1, 1, 1))):
-        with pytest.raises(TypeError, match=r"is scripted; convert it before scripting"):
-            conv_to_attention(scripted)
-        with pytest.raises(TypeError, match=r"cannot convert 1 .* is scripted; convert it before"):
-            convert_network(nn.Sequential(nn.ReLU(), scripted))
-        with pytest.raises(TypeError, match=r"cannot convert the model .* is scripted; convert it"):
-            convert_network(scripted)
 
 
 LAST = torch.channels_last
@@ -299,12 +240,6 @@ def test_the_output_has_the_strides_of_the_convolutions(options, x, bias, alpha)
         assert largest_gap(torch.autograd.grad(output.relu_().sum(), x)[0], expected) < 1e-5
 
 
-def test_a_channels_last_network_stays_so():
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 5, 1))
-    network, x = network.to(memory_format=LAST), torch.randn(1, 3, 9, 9)
-    assert convert_network(network)(x).stride() == network(x).stride()
-
-
 def test_the_cache_of_a_used_layer_is_not_saved():
     layer = conv_to_attention(nn.Conv1d(1, 1, 9, padding=4), 2.0)
     before = len(pickle.dumps(layer))
@@ -327,33 +262,6 @@ def test_a_layer_is_called_with_the_names_of_a_convolution():
     assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
     assert largest_gap(convert_back(soft, 8, 8)(x), soft(x)) < 1e-5
     assert cost_of(soft, 8).flops_paper == cost_of(network, 8).flops_paper
-
-
-def test_a_convolution_compiled_by_itself_is_refused():
-    """Its wrapper would call the convolution that it has compiled, not its replacement."""
-    conv = torch.compile(nn.Conv2d(1, 1, 1), backend="eager")
-    for network in (conv, nn.Sequential(conv)):
-        with pytest.raises(TypeError, match=r"it is compiled; convert it before torch.compile"):
-            convert_network(network)
-    layer = torch.compile(conv_to_attention(nn.Conv2d(1, 1, 1)), backend="eager")
-    with pytest.raises(TypeError, match="it is compiled; convert it before"):
-        convert_back(nn.Sequential(layer), 4)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_networks_that_view_their_features_can_be_converted(batch):
-    class Network(nn.Module):
-        """A convolution, a pooling, and a classifier of features flattened with `view`."""
-
-        def __init__(self):
-            super().__init__()
-            self.conv, self.classifier = nn.Conv2d(3, 6, 5), nn.Linear(6 * 14 * 14, 10)
-
-        def forward(self, x):
-            return self.classifier(F.max_pool2d(self.conv(x), 2).view(-1, 6 * 14 * 14))
-
-    network, x = Network(), torch.randn(batch, 3, 32, 32)
-    assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
 
 
 @pytest.mark.parametrize("alpha", [None, 2.0])
@@ -397,31 +305,6 @@ def test_an_empty_batch_stays_empty():
     )
 
 
-def test_weights_made_by_a_hook_are_refused():
-    normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3))
-    network = nn.Sequential(nn.ReLU(), normed)
-    with pytest.raises(TypeError, match=r"cannot convert 1 \(.*remove_parametrizations\)"):
-        convert_network(network)
-    parametrize.remove_parametrizations(normed, "weight")
-    x = torch.randn(1, 2, 5, 5)
-    assert largest_gap(convert_network(network)(x).detach(), network(x).detach()) < 1e-5
-    pruned = prune.random_unstructured(nn.Conv2d(2, 2, 3), "weight", 0.5)
-    with pytest.raises(TypeError, match=r"cannot convert 0 \(Conv2d\): it has a forward pre-hook"):
-        convert_network(nn.Sequential(pruned))
-
-
-def test_conversion_draws_no_random_numbers():
-    conv, state = nn.Conv2d(1, 1, 3), torch.random.get_rng_state()
-    conv_to_attention(conv)
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("alpha", [float("nan"), -1, 0, float("inf"), 1e39])
-def test_bad_alpha_is_refused(alpha):
-    with pytest.raises(ValueError, match="positive finite number"):
-        conv_to_attention(nn.Conv2d(1, 1, 3), alpha)
-
-
 def test_bad_inputs_are_refused():
     layer = conv_to_attention(nn.Conv2d(3, 4, 5))
     with pytest.raises(ValueError, match=r"expected \(\[batch,\] 3, height, width\)"):
@@ -430,72 +313,6 @@ def test_bad_inputs_are_refused():
         layer(torch.randn(1, 3, 4, 8))
     with pytest.raises(TypeError, match="the layer of a Conv1d, expected one for images"):
         attention_probabilities(conv_to_attention(nn.Conv1d(1, 1, 3)), 4, 4)
-
-
-# --- networks -------------------------------------------------------------------------------------
-
-
-def test_resnet18_cifar_form():
-    model = build_model("resnet18").eval()
-    recast = convert_network(model)
-    assert not any(isinstance(m, nn.modules.conv._ConvNd) for m in recast.modules())
-    assert any(isinstance(m, nn.Conv2d) for m in model.modules())
-    x = torch.randn(4, 3, 32, 32)
-    with torch.no_grad():
-        logits, ours = model(x), recast(x)
-    assert largest_gap(ours, logits) < 1e-4
-    assert torch.equal(ours.argmax(1), logits.argmax(1))
-
-
-RESNET = """
-import torch, torchvision, attnconv
-torch.manual_seed(0)
-model = torchvision.models.resnet18().eval()
-x = torch.randn(1, 3, 224, 224)
-with torch.no_grad():
-    logits, ours = model(x), attnconv.convert_network(model)(x)
-print(float((ours - logits).abs().max()), bool(ours.argmax() == logits.argmax()))
-"""
-
-
-@pytest.mark.slow
-def test_resnet18_at_224_pixels_in_less_than_4_gb():
-    (gap, same), peak = run_alone(RESNET)
-    assert float(gap) < 1e-4 and same == "True"
-    assert peak < 4, f"peak memory {peak} GiB"
-
-
-def test_networks_keep_sharing_and_a_lone_convolution_is_a_network():
-    shared = nn.Conv2d(3, 3, 3, padding=1)
-    model = nn.Sequential(shared, nn.ReLU(), shared)
-    recast = convert_network(model)
-    assert recast[0] is recast[2] and model[0] is shared
-    x = torch.randn(1, 3, 6, 6)
-    assert largest_gap(recast(x).detach(), model(x).detach()) < 1e-5
-    assert largest_gap(convert_network(shared)(x).detach(), shared(x).detach()) < 1e-5
-
-
-def test_tied_parameters_are_refused():
-    tied = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 3))
-    tied[2].weight = tied[0].weight
-    with pytest.raises(TypeError, match=r"convert 2 \(Conv2d\): it shares a parameter with 0; "):
-        convert_network(tied)
-    tied = nn.Sequential(nn.Linear(5, 3), nn.Conv2d(3, 3, 3))
-    tied[1].bias = tied[0].bias
-    with pytest.raises(TypeError, match=r"convert 1 \(Conv2d\): it shares a parameter with 0; "):
-        convert_network(tied)
-    with pytest.raises(TypeError, match=r"convert 1 \(Linear\): it shares a parameter with 0; "):
-        convert_network(nn.Sequential(*reversed(tied)))
-    others = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Conv1d(3, 3, 1))
-    others[1].weight = others[0].weight
-    recast = convert_network(others)
-    assert recast[1].weight is recast[0].weight
-
-
-def test_a_network_with_soft_heads():
-    network, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)), torch.randn(1, 3, 6, 6)
-    layers = nn.Sequential(*(conv_to_attention(conv, alpha=1.5) for conv in network))
-    assert torch.equal(convert_network(network, alpha=1.5)(x), layers(x))
 
 
 # --- ways to multiply -----------------------------------------------------------------------------
@@ -552,36 +369,6 @@ def test_soft_heads_are_the_convolution_of_an_averaged_image():
     one = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha=1.5)
     averaged = torch.einsum("ijkl,bckl->bcij", attention_probabilities(one, 9, 8)[0], x)
     assert largest_gap(layer(x).detach(), conv(averaged).detach()) < 1e-12
-
-
-def test_what_is_no_shift_is_not_taken_for_one():
-    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
-    assert conv_to_attention(conv).shifts((10, 10)).probabilities == [None, None]
-    assert None not in conv_to_attention(conv, alpha=2.0).shifts((10, 10)).probabilities
-    layer = conv_to_attention(conv)
-    layer(x)
-    with torch.no_grad():
-        layer.encoding.centers[4] += 0.5  # half-way between two pixels: what was known is forgotten
-    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
-    with torch.no_grad():
-        layer.encoding.centers[4] += 1.5  # two pixels further than the kernel reaches
-    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
-    layer = conv_to_attention(conv, alpha=2.0)
-    with torch.no_grad():
-        layer.encoding.spread[4] *= 2  # not as wide as the others
-    assert layer.shifts((10, 10)) is None
-    layer = conv_to_attention(conv)
-    layer.encoding.requires_grad_()
-    layer(x).sum().backward()
-    assert layer.encoding.centers.grad is not None
-
-
-def test_an_edit_that_counts_as_no_new_version_is_seen():
-    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
-    layer = conv_to_attention(conv)
-    assert largest_gap(layer(x), conv(x)) < 1e-5
-    layer.encoding.centers.data[4] += 0.5
-    assert layer.shifts((10, 10)) is None and largest_gap(layer(x), conv(x)) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -658,21 +445,6 @@ with torch.no_grad():
 def test_a_long_sequence_fits_in_1_gb():
     (gap,), peak = run_alone(LONG)
     assert float(gap) < 1e-5 and peak < 1, f"peak memory {peak} GiB"
-
-
-@pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("size", [2, 3, 8, 33, 400, 20_000])
-def test_one_hot_heads_are_told_by_their_alpha(size, dtype):
-    """As their probabilities tell: in the middle, where a query has two neighbours."""
-    hard, found = hard_alpha(dtype), set()
-    for alpha in (*range(1, 60), hard - 1, hard, hard + 1):
-        encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 1).to(dtype), alpha)
-        shifts = torch.arange(size) - size // 2
-        probabilities = softmax_without_tails(encoding.axis_scores(0, shifts)[0])
-        one_hot = bool(probabilities.max() == 1) and int(probabilities.count_nonzero()) == 1
-        assert is_one_hot(encoding.alpha, size) == one_hot, alpha
-        found.add((one_hot, alpha >= hard))
-    assert (True, True) in found and (False, True) not in found and (False, False) in found
 
 
 def test_soft_heads_far_from_the_query_are_shifts_of_one():
