@@ -119,7 +119,7 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .claims.verdicts import update_picture, update_readme
+    from .readme import update_picture, update_readme
     from .runs.select import Records
 
     changed = update_readme(Records.read(given.runs))
@@ -147,19 +147,19 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
 
 
 def _check(given: argparse.Namespace, unknown: list[str]) -> int:
-    from .claims import registry as check
+    from .claims import registry
     from .runs.select import Records
 
     if given.write and given.claims:
         raise ValueError("--write records all verdicts; leave out the names of claims")
     records = Records.read(given.runs)
     if given.write:
-        check.write_recorded(records)
-        print(f"{check.CLAIMS_FILE}: verdicts recorded")
+        registry.write_recorded(records)
+        print(f"{registry.CLAIMS_FILE}: verdicts recorded")
     elif given.all or given.claims:
-        return 0 if check.judge_and_print([] if given.all else given.claims, records) else 1
+        return 0 if registry.judge_and_print([] if given.all else given.claims, records) else 1
     else:
-        print("\n".join(f"{c.name:34}  {c.text} ({c.place})" for c in check.all_claims()))
+        print("\n".join(f"{c.name:34}  {c.text} ({c.place})" for c in registry.all_claims()))
     return 0
 
 

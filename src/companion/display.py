@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets
 from matplotlib.figure import Figure
 
-from .claims.rules import VERDICTS
+from .claims.claim import VERDICTS
 from .runs.record import RunRecord
 from .runs.select import Records, command_of
 

@@ -100,7 +100,9 @@ def test_what_a_page_names_is_there():
         (machinechecked.find_theorem, "theorem_of_nothing"),
         (apipages.modules_in, "nothing"),
     ):
-        with pytest.raises(ValueError, match=f"a page names .*{name}, .*(has no .*nothing|does not exist)"):
+        with pytest.raises(
+            ValueError, match=f"a page names .*{name}, .*(has no .*nothing|does not exist)"
+        ):
             find(name)
 
 

@@ -1,8 +1,8 @@
 """The paper's experimental claims, in order, with the rules that judge them from run records.
 
 The rules were written before the runs. A rule is a function that takes the runs of the models
-that it needs, `{name: [RunRecord, ...]}`, and returns its finding and a verdict: `reproduced`,
-`partly`, `differs`, `exceeded` or `undecided`. If runs are missing, the verdict is `not run`.
+that it needs, `{name: [RunRecord, ...]}`, and returns a `Verdict`: `reproduced`, `partly`,
+`differs`, `exceeded` or `undecided`. If runs are missing, the verdict is `not run`.
 """
 
 import math
@@ -16,10 +16,11 @@ from ..accuracy import Accuracy
 from ..heads import TrainedHeads, heads_of, median_axis_ratios
 from ..specs import MODELS, TABLE_4
 from ..tables import cost_in_table
-from .rules import Answer, Claims, Runs, accuracy, gained, grade, listed, minus, over_runs, verdict
+from .claim import Claims, Runs, Verdict
+from .rules import accuracy, gained, graded, listed, minus, over_runs, reproduced
 
 # The rules were fixed in this commit; the first runs of the small tier were started from it.
-CLAIMS = Claims(fixed="9e4217c")
+CLAIMS = Claims("9e4217c", "small", "paper")
 # a smaller network that is trained less cannot reach the paper's accuracy
 ABSOLUTE = "the claim is about the accuracy of the paper's network"
 SIZE = "the claim is about the size of the paper's networks and needs no run"
@@ -30,13 +31,15 @@ REACH = 3  # largest shift of a grid around the query, in pixels
 # --- Table 4 and section 4.1: accuracies and sizes ------------------------------------------------
 
 
-def _published_accuracy(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _published_accuracy(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     ((model, records),) = runs.items()
     published = MODELS[model].published.accuracy
     assert published, "asked of models with a published accuracy"
     difference = minus(accuracy(records), published)
     found = f"{Accuracy.of(records)}, {difference:+.4f} from the published {published:.3f}"
-    return found, "exceeded" if difference > tolerance else verdict(difference >= -tolerance)
+    if difference > tolerance:
+        return Verdict("exceeded", found)
+    return reproduced(found, difference >= -tolerance)
 
 
 for _model in TABLE_4:
@@ -69,7 +72,7 @@ def as_printed(number: float, like: str) -> str:
     not_small=SIZE,
     shown="10-results#table-4",
 )
-def _sizes(runs: Runs) -> Answer:
+def _sizes(runs: Runs) -> Verdict:
     equal = []
     for model in TABLE_4:
         if (published := MODELS[model].published).parameters:
@@ -77,7 +80,7 @@ def _sizes(runs: Runs) -> Answer:
             equal += [as_printed(cost.parameters, published.parameters) == published.parameters]
             equal += [as_printed(cost.flops_paper, published.flops) == published.flops]
     found = f"{sum(equal)} of {len(equal)} printed numbers equal ours to the printed precision"
-    return found, grade(sum(equal) / len(equal), 1.0, 0.5)
+    return graded(found, sum(equal) / len(equal), 1.0, 0.5)
 
 
 @CLAIMS.claim(
@@ -88,7 +91,7 @@ def _sizes(runs: Runs) -> Answer:
     "sa-quadratic",
     shown="10-results#fig-2",
 )
-def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
+def _converges_faster(runs: Runs, level: float = 0.9) -> Verdict:
     reached, words = {}, []
     for model, records in runs.items():
         first = [
@@ -98,9 +101,10 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
         reached[model] = epoch = mean(first)  # infinite if any seed never reaches the level
         when = f"in epoch {epoch:.0f}" if epoch < math.inf else "in no epoch"
         words.append(f"{MODELS[model].label} reaches {level} {when}")
+    found = ", ".join(words)
     if min(reached.values()) == math.inf:
-        return ", ".join(words), "undecided"
-    return ", ".join(words), verdict(reached["resnet18"] < reached["sa-quadratic"])
+        return Verdict("undecided", found)
+    return reproduced(found, reached["resnet18"] < reached["sa-quadratic"])
 
 
 @CLAIMS.claim(
@@ -111,9 +115,9 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Answer:
     "sa-quadratic",
     shown="17-scaling#fig-scaling",
 )
-def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-quadratic", "resnet18")
-    return f"quadratic minus ResNet18: {difference:+.4f}", verdict(difference >= -tolerance)
+    return reproduced(f"quadratic minus ResNet18: {difference:+.4f}", difference >= -tolerance)
 
 
 @CLAIMS.claim(
@@ -124,9 +128,9 @@ def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     "sa-learned",
     shown="10-results#table-4-small",
 )
-def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-quadratic", "sa-learned")
-    return f"quadratic minus learned: {difference:+.4f}", verdict(difference >= -tolerance)
+    return reproduced(f"quadratic minus learned: {difference:+.4f}", difference >= -tolerance)
 
 
 @CLAIMS.claim(
@@ -137,9 +141,9 @@ def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     "sa-learned-content",
     shown="10-results#table-4-small",
 )
-def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-learned-content", "sa-learned")
-    return f"with content minus without: {difference:+.4f}", verdict(difference < -tolerance)
+    return reproduced(f"with content minus without: {difference:+.4f}", difference < -tolerance)
 
 
 # --- sections 4.2 and 4.3: what the heads attend to -----------------------------------------------
@@ -182,11 +186,11 @@ def on_grid(heads: TrainedHeads, reach: int = REACH) -> Tensor:
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-3",
 )
-def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = REACH) -> Answer:
+def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = REACH) -> Verdict:
     share = by_layer(
         runs, "sa-quadratic", lambda heads: on_grid(heads, reach).double().mean().item()
     )[3]
-    return f"{share:.0%} of layer 4's heads meet the rule", grade(share, enough / 9, some / 9)
+    return graded(f"{share:.0%} of layer 4's heads meet the rule", share, enough / 9, some / 9)
 
 
 @CLAIMS.claim(
@@ -197,11 +201,11 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = RE
     "sa-quadratic",
     shown="11-quadratic-encoding#fig-4",
 )
-def _deeper_is_further(runs: Runs) -> Answer:
+def _deeper_is_further(runs: Runs) -> Verdict:
     start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
     further = [now > max(*end[:2], then) for now, then in zip(end[2:], start[2:], strict=True)]
     found = f"mean attention distance by layer: {listed(end, 2)} tokens"
-    return f"{found}; before training: {listed(start, 2)}", grade(mean(further), 1.0, 0.5)
+    return graded(f"{found}; before training: {listed(start, 2)}", mean(further), 1.0, 0.5)
 
 
 @CLAIMS.claim(
@@ -212,7 +216,7 @@ def _deeper_is_further(runs: Runs) -> Answer:
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )
-def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
+def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Verdict:
     def alone(heads: TrainedHeads) -> float:
         return heads.alone.double().mean().item()
 
@@ -221,7 +225,9 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
         f"averaged over the layers, {end:.0%} of the heads have a best shift that no other head"
         f" has; before training, {start:.0%}"
     )
-    return found, grade(end, enough / 100, some / 100) if end > start else "differs"
+    if end <= start:
+        return Verdict("differs", found)
+    return graded(found, end, enough / 100, some / 100)
 
 
 @CLAIMS.claim(
@@ -233,10 +239,10 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Answer:
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
-def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Answer:
+def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-learned")
     met = (counts[0] >= many) + (counts[1] >= many) + (few <= counts[2] < min(counts[:2]))
-    return found, grade(met, 3, 1)
+    return graded(found, met, 3, 1)
 
 
 def mirrored(heads: TrainedHeads) -> Tensor:
@@ -259,13 +265,13 @@ def mirrored(heads: TrainedHeads) -> Tensor:
     "sa-learned",
     shown="13-learned-encodings#fig-5",
 )
-def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Answer:
+def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Verdict:
     def wide_and_mirrored(heads: TrainedHeads) -> int:
         return int(((heads.mass < HALF) & (mirrored(heads) >= cosine)).sum())
 
     start, end = map(sum, start_and_end(runs, "sa-learned", wide_and_mirrored))
     found = f"{end:.1f} heads in total, over all layers; {start:.1f} before training"
-    return found, grade(end - start, enough, some)
+    return graded(found, end - start, enough, some)
 
 
 @CLAIMS.claim(
@@ -275,9 +281,9 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
     "sa-learned-content",
     shown="13-learned-encodings#fig-6",
 )
-def _constant_shift(runs: Runs) -> Answer:
+def _constant_shift(runs: Runs) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-learned-content", ", averaged over images and queries")
-    return found, grade((counts[1] >= 1) + (counts[2] >= 1), 2, 1)
+    return graded(found, (counts[1] >= 1) + (counts[2] >= 1), 2, 1)
 
 
 @CLAIMS.claim(
@@ -288,7 +294,7 @@ def _constant_shift(runs: Runs) -> Answer:
     "sa-learned-content",
     shown="13-learned-encodings#fig-8",
 )
-def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Answer:
+def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Verdict:
     counts, heads, images = [], 0, 0
     for record in runs["sa-learned-content"]:
         assert record.content_maps, "the claim needs a model with content"
@@ -298,7 +304,7 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
         counts.append(int((apart >= mass).sum()))
         heads, images = apart.numel(), len(maps)
     found = f"{listed([mean(counts)])} of {heads} heads have a total variation of at least {mass}"
-    return f"{found} over {images} test images", grade(mean(counts), enough, some)
+    return graded(f"{found} over {images} test images", mean(counts), enough, some)
 
 
 # --- appendices E and F: the generalised encoding, pruning, sixteen heads -------------------------
@@ -312,11 +318,11 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
     "sa-generalized",
     shown="12-beyond-isotropic#fig-12",
 )
-def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
+def _non_isotropic(runs: Runs, ratio: float = 2) -> Verdict:
     ratios = over_runs([median_axis_ratios(record) for record in runs["sa-generalized"]])
     reached, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
     found = f"median axis ratio of the heads, by layer: {listed(ratios)}"
-    return found, grade(reached * (1 + above), 2, 1)
+    return graded(found, reached * (1 + above), 2, 1)
 
 
 @CLAIMS.claim(
@@ -327,9 +333,9 @@ def _non_isotropic(runs: Runs, ratio: float = 2) -> Answer:
     "sa-generalized",
     shown="10-results#table-4-small",
 )
-def _no_gain(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _no_gain(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-generalized", "sa-quadratic")
-    return f"generalised minus quadratic: {difference:+.4f}", verdict(difference <= tolerance)
+    return reproduced(f"generalised minus quadratic: {difference:+.4f}", difference <= tolerance)
 
 
 def _mean_of_parents(runs: Runs, name: str) -> float:
@@ -343,10 +349,10 @@ def _mean_of_parents(runs: Runs, name: str) -> float:
     "sa-generalized-pruned",
     shown="10-results#fig-13",
 )
-def _pruning_hurts(runs: Runs) -> Answer:
+def _pruning_hurts(runs: Runs) -> Verdict:
     before = _mean_of_parents(runs, "test_accuracy")
     after = _mean_of_parents(runs, "test_accuracy_after_pruning")
-    return f"{before:.4f} before pruning, {after:.4f} just after it", verdict(after < before)
+    return reproduced(f"{before:.4f} before pruning, {after:.4f} just after it", after < before)
 
 
 @CLAIMS.claim(
@@ -356,10 +362,11 @@ def _pruning_hurts(runs: Runs) -> Answer:
     "sa-generalized-pruned",
     shown="10-results#fig-13",
 )
-def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
+def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     before = _mean_of_parents(runs, "test_accuracy")
     change = minus(accuracy(runs["sa-generalized-pruned"]), before)
-    return f"final accuracy minus that before pruning: {change:+.4f}", verdict(change >= -tolerance)
+    found = f"final accuracy minus that before pruning: {change:+.4f}"
+    return reproduced(found, change >= -tolerance)
 
 
 @CLAIMS.claim(
@@ -369,14 +376,14 @@ def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Answer:
     not_small=SIZE,
     shown="10-results#table-4",
 )
-def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
+def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Verdict:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
     found = (
         f"with the heads that the paper keeps, {saved[0]:.1%} fewer parameters and {saved[1]:.1%}"
         " fewer FLOPs, counted as published"
     )
-    return found, verdict(min(saved) >= percent / 100)
+    return reproduced(found, min(saved) >= percent / 100)
 
 
 @CLAIMS.claim(
@@ -386,6 +393,6 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Answer:
     "sa-quadratic-16",
     shown="11-quadratic-encoding#fig-14",
 )
-def _local_heads_first(runs: Runs) -> Answer:
+def _local_heads_first(runs: Runs) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-quadratic-16")
-    return found, verdict(sum(counts[:3]) > sum(counts[3:]))
+    return reproduced(found, sum(counts[:3]) > sum(counts[3:]))

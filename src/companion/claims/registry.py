@@ -5,193 +5,44 @@ all of them. A claim stands if its verdicts match those recorded in data/claims.
 """
 
 import json
+import pkgutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
-from itertools import product
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from .. import studies
 from ..display import Table
 from ..runs.select import Records
 from ..store import REPOSITORY, DamagedFile, write_file
-from ..studies.conversion import load_conversion
-from ..studies.freed import claims as moving_heads
-from ..studies.freed.figures import TIER
-from ..studies.scaling.measures import AXES, Axis, Change
-from ..studies.scaling.measures import RULE as SCALING_RULE
-from ..studies.scaling.measures import answers as scaling_answers
-from ..studies.starts.measures import PAIRS
-from ..studies.starts.measures import RULES as START_RULES
-from ..studies.starts.measures import TIERS as START_TIERS
-from ..studies.starts.measures import judge as judge_starts
+from .claim import Claim, Verdict, by_where
 from .paper import CLAIMS
-from .rules import Claim, finding
-from .statements import THEORY, TheoryClaim
+from .statements import THEORY
 
 CLAIMS_FILE = REPOSITORY / "data" / "claims.json"
 WRITE = "python -m attnconv check --write"
-STARTS_FIXED, SCALING_FIXED = "ccdf95c", "ea75023"  # the commits that added these rules
-# the models and tiers whose runs answer each question of chapter 18
-START_RUNS = {
-    "helps": (("vit-convolution", "vit-default"), START_TIERS),
-    "grid": (("vit-convolution", "vit-random", "vit-center"), ("vit-10k",)),
-    "data": (("vit-convolution", "vit-default"), PAIRS["data"]),
-    "lasts": (("vit-convolution", "vit-default"), PAIRS["lasts"]),
-    "stays": (("vit-convolution",), ("vit-10k",)),
-}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A verdict with its measurement and sample; `where` is a tier, "computed" or "records"."""
+def claims_of_studies() -> Iterator[Claim]:
+    """Yield the claims of the studies, which are ordered by name.
 
-    where: str
-    verdict: str
-    measured: str
-    sample: str = ""
-
-
-@dataclass(frozen=True)
-class NamedClaim:
-    """A claim about the theory or the experiments, with the rule that judges it.
-
-    `place` says where the paper or the book makes the claim. `fixed` is the commit by which the
-    rule was settled, or "" if none is given. `runs` lists the pairs of model and tier whose runs
-    the rule needs. `sample` describes the cases in which a statement of the theory is checked.
+    They are in the list `CLAIMS` of a study's file, or of the file `claims.py` in its folder.
     """
-
-    name: str
-    place: str
-    text: str
-    rule: str
-    judge: Callable[[Records], list[Verdict]]
-    fixed: str = ""
-    runs: tuple[tuple[str, str], ...] = ()
-    sample: str = ""
-
-    def commands(self, records: Records) -> list[str]:
-        """Return the commands that repeat the runs behind the claim."""
-        return [records.at(tier).command(model) for model, tier in self.runs]
-
-    def entry(self, records: Records, verdicts: dict[str, str]) -> dict[str, Any]:
-        """Return the claim, with the given verdicts, in the form stored in data/claims.json."""
-        return {
-            "name": self.name,
-            "place": self.place,
-            "text": self.text,
-            "rule": self.rule,
-            "fixed": self.fixed,
-            "verdicts": verdicts,
-            "command": f"python -m attnconv check {self.name}",
-            "runs": self.commands(records),
-        }
+    for study in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):
+        name = f"{study.name}.claims" if study.ispkg else study.name
+        if find_spec(name):
+            yield from getattr(import_module(name), "CLAIMS", ())
 
 
-def _theory(claim: TheoryClaim) -> NamedClaim:
-    def judge(records: Records) -> list[Verdict]:
-        found, verdict = claim.judge()
-        return [Verdict("computed", verdict, found, claim.sample)]
-
-    words = claim.name, claim.place, claim.text, claim.rule
-    return NamedClaim(*words, judge, sample=claim.sample)
-
-
-def _experiment(claim: Claim, tiers: tuple[str, ...]) -> NamedClaim:
-    def judge(records: Records) -> list[Verdict]:
-        found = {tier: finding(claim, records.at(tier)) for tier in tiers}
-        return [Verdict(t, each.verdict, each.found, each.sure) for t, each in found.items()]
-
-    runs = tuple((model, tier) for tier in tiers for model in claim.needs)
-    words = claim.name, claim.place, claim.text, claim.rule
-    return NamedClaim(*words, judge, claim.fixed, runs)
-
-
-def _same_network(records: Records) -> list[Verdict]:
-    for record in records.at("small").of("cnn"):
-        if found := load_conversion(record):
-            ways = {"as shifts": found.attention, "with a softmax at every query": found.softmax}
-            same = all(each.same_class == found.test_images for each in ways.values())
-            measured = f"test images put into the same class (of {found.test_images}): "
-            measured += "; ".join(
-                f"{each.same_class} {name} (gap between the logits: {each.largest_gap:.0e})"
-                for name, each in ways.items()
-            )
-            verdict = "holds" if same and not found.convolutions_left else "fails"
-            return [Verdict("small", verdict, measured, record.name)]
-    return [Verdict("small", "not run", "no comparison is stored")]
-
-
-SAME_NETWORK = NamedClaim(
-    "same-network",
-    "chapter 14",
-    "a trained CNN, converted to attention, is the same classifier",
-    "every test image is put into the same class, whether one-hot heads are executed as shifts or"
-    " with a softmax at every query, and no convolution is left",
-    _same_network,
-    runs=(("cnn", "small"),),
-)
-
-
-def _scaling_verdicts(name: str, records: Records) -> list[Verdict]:
-    answer = scaling_answers(records)[name]
-    if not isinstance(answer, Change):
-        return [Verdict("records", "not run", answer.removeprefix("not run: "))]
-    change = f"gap from {answer.first:+.4f} to {answer.last:+.4f}"
-    measured = f"{change}, standard error of the change {answer.standard_error:.4f}"
-    return [Verdict("records", answer.verdict, measured)]
-
-
-def _scaling(axis: Axis) -> NamedClaim:
-    resnet = product(["resnet18"], dict.fromkeys(axis.resnet_tiers))
-    return NamedClaim(
-        f"scaling-{axis.name}",
-        "chapter 17",
-        axis.question,
-        SCALING_RULE,
-        partial(_scaling_verdicts, axis.name),
-        SCALING_FIXED,
-        (*product(["sa-quadratic"], axis.tiers), *resnet),
-    )
-
-
-def _start_verdicts(name: str, records: Records) -> list[Verdict]:
-    found = ((*key.partition(", "), answer) for key, answer in judge_starts(records).items())
-    return [
-        Verdict(tier or "records", answer.verdict, answer.measured)
-        for key, _, tier, answer in found
-        if key == name
-    ]
-
-
-def _start(name: str) -> NamedClaim:
-    question, _, rule = START_RULES[name].partition("? ")
-    return NamedClaim(
-        f"start-{name}",
-        "chapter 18",
-        f"{question}?",
-        rule,
-        partial(_start_verdicts, name),
-        STARTS_FIXED,
-        tuple(product(*START_RUNS[name])),
-    )
-
-
-def all_claims() -> list[NamedClaim]:
+def all_claims() -> list[Claim]:
     """Return all claims: those of the theory, of the paper's experiments and of the book itself."""
-    return [
-        *map(_theory, THEORY),
-        *(_experiment(claim, ("small", "paper")) for claim in CLAIMS),
-        SAME_NETWORK,
-        *(_experiment(claim, (TIER,)) for claim in moving_heads.CLAIMS),
-        *map(_scaling, AXES),
-        *map(_start, START_RULES),
-    ]
+    return [*THEORY, *CLAIMS, *claims_of_studies()]
 
 
-def select(names: Sequence[str]) -> list[NamedClaim]:
+def select(names: Sequence[str]) -> list[Claim]:
     """Return the claims with the given names. Raises ValueError for an unknown name."""
     claims = {claim.name: claim for claim in all_claims()}
     if unknown := [name for name in names if name not in claims]:
@@ -204,6 +55,9 @@ def select(names: Sequence[str]) -> list[NamedClaim]:
     return [claims[name] for name in names]
 
 
+# --- the recorded verdicts ------------------------------------------------------------------------
+
+
 def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
     """Return the recorded verdicts by claim and tier; raise DamagedFile if `path` is unusable."""
     try:
@@ -214,16 +68,19 @@ def read_recorded(path: Path = CLAIMS_FILE) -> dict[str, dict[str, str]]:
 
 def write_recorded(records: Records, path: Path = CLAIMS_FILE) -> None:
     """Judge all claims again and write them, with their verdicts, to a file."""
-    claims = [claim.entry(records, _by_where(claim.judge(records))) for claim in all_claims()]
+    claims = [claim.entry(records, by_where(claim.judge(records))) for claim in all_claims()]
     text = json.dumps(claims, indent=1, ensure_ascii=False) + "\n"
     write_file(path, text.encode())
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of judging a claim again: the new and recorded verdicts, and the time taken."""
+# --- judging claims again -------------------------------------------------------------------------
 
-    claim: NamedClaim
+
+@dataclass(frozen=True)
+class Check:
+    """A claim judged again: its new and recorded verdicts, and the time that this took."""
+
+    claim: Claim
     verdicts: list[Verdict]
     recorded: dict[str, str]
     seconds: float
@@ -231,47 +88,43 @@ class Outcome:
     @property
     def stands(self) -> bool:
         """Return whether the verdicts equal the recorded ones and none of them is "fails"."""
-        found = _by_where(self.verdicts)
+        found = by_where(self.verdicts)
         return found == self.recorded and "fails" not in found.values()
 
     def line(self) -> str:
-        """Return the outcome as a single line of text."""
-        words = ", ".join(
-            f"{v.where}: {v.verdict}" if v.where else v.verdict for v in self.verdicts
-        )
+        """Return the new verdicts and whether they stand, as a single line of text."""
+        words = _listed(by_where(self.verdicts))
         state = "stands " if self.stands else "CHANGED"
         changed = "" if self.stands else f" (recorded: {_listed(self.recorded)})"
         return f"{state}  {self.claim.name:34}  {words}{changed}  {self.seconds:.1f} s"
 
     def text(self, records: Records) -> str:
-        """Return the outcome in full, with rule, measurements, samples, verdicts and commands."""
+        """Return everything in full: rule, measurements, samples, verdicts and commands."""
         claim = self.claim
         lines = [f"{claim.name}: {claim.text} ({claim.place})", f"  rule      {claim.rule}"]
-        lines += [f"  fixed in  commit {claim.fixed}"] * bool(claim.fixed)
+        if claim.fixed:
+            lines.append(f"  fixed in  commit {claim.fixed}")
         for each in self.verdicts:
-            was = self.recorded.get(each.where, "nothing")
             lines.append(f"  measured  {each.where}: {each.measured}")
-            lines += [f"  sample    {each.sample}"] * (each.sample not in ("", "-"))
+            if each.sample:
+                lines.append(f"  sample    {each.sample}")
+            was = self.recorded.get(each.where, "nothing")
             lines.append(f"  verdict   {each.where}: {each.verdict}, recorded: {was}")
         lines += [f"  repeat    {command}" for command in claim.commands(records)]
         state = "the recorded verdict stands" if self.stands else "THE VERDICT CHANGED"
         return "\n".join([*lines, f"  {state} ({self.seconds:.1f} s)"])
 
 
-def _by_where(verdicts: Sequence[Verdict]) -> dict[str, str]:
-    return {each.where: each.verdict for each in verdicts}
-
-
 def _listed(verdicts: dict[str, str]) -> str:
     return ", ".join(f"{where}: {verdict}" for where, verdict in verdicts.items()) or "none"
 
 
-def judge(claim: NamedClaim, records: Records, recorded: dict[str, dict[str, str]]) -> Outcome:
+def judge_again(claim: Claim, records: Records, recorded: dict[str, dict[str, str]]) -> Check:
     """Judge a claim again and compare the verdicts with the recorded ones."""
     start = time.perf_counter()
     verdicts = claim.judge(records)
     seconds = time.perf_counter() - start
-    return Outcome(claim, verdicts, recorded.get(claim.name, {}), seconds)
+    return Check(claim, verdicts, recorded.get(claim.name, {}), seconds)
 
 
 def judge_and_print(names: Sequence[str], records: Records) -> bool:
@@ -280,11 +133,14 @@ def judge_and_print(names: Sequence[str], records: Records) -> bool:
     Returns whether all the judged claims stand. Raises ValueError for an unknown name before any
     claim is judged.
     """
-    claims, recorded, changed = select(names) if names else all_claims(), read_recorded(), []
+    claims = select(names) if names else all_claims()
+    recorded = read_recorded()
+    changed = []
     for claim in claims:
-        outcome = judge(claim, records, recorded)
-        print(outcome.text(records) if names else outcome.line(), flush=True)
-        changed += [] if outcome.stands else [claim.name]
+        check = judge_again(claim, records, recorded)
+        print(check.text(records) if names else check.line(), flush=True)
+        if not check.stands:
+            changed.append(claim.name)
     if not names:
         print(f"{len(claims) - len(changed)} of {len(claims)} claims stand")
     if changed:

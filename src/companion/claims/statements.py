@@ -6,7 +6,6 @@ statement passes merely because the tested images are small.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,7 +34,9 @@ from attnconv.theory.theorem1 import (
 from attnconv.theory.theorem2 import attention_by_convolution
 
 from ..gaps import largest_gap
-from .rules import Answer
+from ..runs.select import Records
+from .claim import COMPUTED, Claim, Verdict
+from .rules import holds
 
 SIZES = (4, 8, 16, 32)  # sides of the images, in pixels
 SEEDS = 3
@@ -52,30 +53,18 @@ ROUNDING = (
 Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
-class TheoryClaim:
-    """A statement of the theory and the computation that checks it.
-
-    `judge` returns its finding and "holds" or "fails". `rule` says when the statement holds, and
-    `sample` says what is computed. `place` says where the paper makes the statement, or names the
-    theorem of the book.
-    """
-
-    name: str
-    place: str
-    text: str
-    rule: str
-    sample: str
-    judge: Callable[[], Answer]
-
-
-THEORY: list[TheoryClaim] = []
+THEORY: list[Claim] = []
 
 
 def _claim(name: str, place: str, text: str, rule: str, sample: str) -> Callable:
-    def register(judge: Callable[[], Answer]) -> Callable[[], Answer]:
-        THEORY.append(TheoryClaim(name, place, text, rule, sample, judge))
-        return judge
+    """Register a statement that the decorated function checks by a computation."""
+
+    def register(check: Callable[[], Verdict]) -> Callable[[], Verdict]:
+        def decide(_: Records) -> Verdict:
+            return check()
+
+        THEORY.append(Claim(name, place, text, rule, (COMPUTED,), decide, sample=sample))
+        return check
 
     return register
 
@@ -91,15 +80,16 @@ def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> 
     return register
 
 
-def _up_to_rounding(sides: Sides, sizes: tuple[int, ...]) -> Answer:
-    found, holds = [], True
+def _up_to_rounding(sides: Sides, sizes: tuple[int, ...]) -> Verdict:
+    found, holds_in_all = [], True
     for dtype in (torch.float64, torch.float32):
         gaps = [_gap(sides, size, dtype) / torch.finfo(dtype).eps for size in sizes]
         exponent = growth(sizes, gaps)
-        holds = holds and all(gap <= EPSILONS for gap in gaps) and exponent <= GROWTH
+        within = all(gap <= EPSILONS for gap in gaps) and exponent <= GROWTH
+        holds_in_all = holds_in_all and within
         name = str(dtype).removeprefix("torch.")
         found.append(f"{name}: at most {max(gaps):.1f} epsilons, growth exponent {exponent:.2f}")
-    return "; ".join(found), "holds" if holds else "fails"
+    return holds("; ".join(found), holds_in_all)
 
 
 def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
@@ -211,7 +201,7 @@ def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple
     " within 1 % in the exponent",
     f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
 )
-def _lemma_2() -> Answer:
+def _lemma_2() -> Verdict:
     alphas, worst, slopes = np.arange(2.0, 31.0, 2.0), 0.0, []
     for size in SIZES:
         missed = np.array([_off_centre(alpha, size) for alpha in alphas])
@@ -219,7 +209,7 @@ def _lemma_2() -> Answer:
         slopes.append(np.polyfit(alphas[3:], np.log(missed[3:]), 1)[0])
     off = max(abs(slope + 1) for slope in slopes)
     found = f"at most {worst:.4f} of the bound; exponent within {off:.4f} of -1"
-    return found, "holds" if worst <= 1 and off <= 0.01 else "fails"
+    return holds(found, worst <= 1 and off <= 0.01)
 
 
 def _off_centre(alpha: float, size: int) -> float:
@@ -240,7 +230,7 @@ def _off_centre(alpha: float, size: int) -> float:
     " probability is not",
     f"all shifts of a 3 x 3 kernel, side 8, {len(DTYPES)} data types",
 )
-def _hard() -> Answer:
+def _hard() -> Verdict:
     one_hot = []
     for dtype in DTYPES:
         alpha = hard_alpha(dtype)
@@ -250,7 +240,7 @@ def _hard() -> Answer:
         one_hot.append(hard and _is_one_hot(alpha, dtype) and not _is_one_hot(alpha - 1, dtype))
     alphas = ", ".join(str(hard_alpha(dtype)) for dtype in DTYPES)
     found = f"{sum(one_hot)} of {len(DTYPES)} data types, alpha {alphas}"
-    return found, "holds" if all(one_hot) else "fails"
+    return holds(found, all(one_hot))
 
 
 def _is_one_hot(alpha: int, dtype: torch.dtype) -> bool:
@@ -274,7 +264,7 @@ def _theorem_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tup
     " the requested gap",
     "alpha from 0.5 to 20, three random kernels, side 12, float64",
 )
-def _bound() -> Answer:
+def _bound() -> Verdict:
     shares, largest = [], 0.0
     for seed in range(SEEDS):
         image, W = _image_and_kernel(12, torch.float64, torch.Generator().manual_seed(seed))
@@ -293,7 +283,7 @@ def _bound() -> Answer:
         ratios = [gap(sufficient_alpha(W, each, size)).max().item() / each for each in asked]
         largest = max(largest, *ratios)
     found = f"at most {max(shares):.2f} of the bound; {largest:.2f} of the requested gap"
-    return found, "holds" if max(shares) <= 1 and largest <= 1 else "fails"
+    return holds(found, max(shares) <= 1 and largest <= 1)
 
 
 @_claim(
@@ -304,12 +294,12 @@ def _bound() -> Answer:
     " alpha = 10",
     "one kernel, 9 x 9 pixels, float64",
 )
-def _sharp() -> Answer:
+def _sharp() -> Verdict:
     board = (-1.0) ** pixels(9, 9).sum(-1).reshape(9, 9, 1).double()
     W = (-1.0) ** pixels(3, 3).sum(-1).reshape(3, 3, 1, 1).double()
     difference = convolution_by_attention(board, W, alpha=10.0) - _torch_convolution(board, W)
     share = difference.abs().max().item() / softness_bound(W, 10.0, 1.0).item()
-    return f"{share:.4f} of the bound", "holds" if 0.99 <= share <= 1 else "fails"
+    return holds(f"{share:.4f} of the bound", 0.99 <= share <= 1)
 
 
 HYPERPARAMETERS: tuple[dict, ...] = (
@@ -346,7 +336,7 @@ def _layers(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[
     "in float32 the logits differ by at most 1e-4 of the largest, and no convolution is left",
     "random weights, two images of 224 x 224 pixels",
 )
-def _resnet18() -> Answer:
+def _resnet18() -> Verdict:
     import torchvision
 
     generator = torch.Generator().manual_seed(0)
@@ -356,10 +346,7 @@ def _resnet18() -> Answer:
     left = sum(isinstance(module, nn.Conv2d) for module in converted.modules())
     with torch.no_grad():
         gap = largest_gap(converted(images), network(images))
-    return (
-        f"gap {gap:.0e}, {left} convolutions left",
-        "holds" if gap <= 1e-4 and not left else "fails",
-    )
+    return holds(f"gap {gap:.0e}, {left} convolutions left", gap <= 1e-4 and not left)
 
 
 @_claim(
@@ -369,14 +356,14 @@ def _resnet18() -> Answer:
     "the maps differ by at most 1e-12",
     "sides 2 to 32, alpha 0.3 and 3.7, three centres, float64",
 )
-def _absolute() -> Answer:
+def _absolute() -> Verdict:
     worst = max(
         _absolute_gap(side, alpha, center)
         for side in (2, 3, 5, 8, 16, 32)
         for alpha in (0.3, 3.7)
         for center in ((0.0, 0.0), (1.0, -1.0), (-1.0, 1.0))
     )
-    return f"at most {worst:.0e}", "holds" if worst <= 1e-12 else "fails"
+    return holds(f"at most {worst:.0e}", worst <= 1e-12)
 
 
 def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float:
@@ -409,7 +396,7 @@ def _hard_maps(side: int) -> Tensor:
     "nine one-hot heads leave a residual below 1e-10; without any one of them it exceeds 0.9",
     "each of the nine heads left out in turn, sides 5 and 8",
 )
-def _lemma_3() -> Answer:
+def _lemma_3() -> Verdict:
     whole, without = [], []
     for side in (5, 8):
         maps = _hard_maps(side)
@@ -418,7 +405,7 @@ def _lemma_3() -> Answer:
             others = torch.arange(9) != head
             without.append(expresses_convolution(maps[others], 3).residual.max().item())
     found = f"residual {max(whole):.0e} with nine heads, at least {min(without):.2f} with eight"
-    return found, "holds" if max(whole) < 1e-10 and min(without) > 0.9 else "fails"
+    return holds(found, max(whole) < 1e-10 and min(without) > 0.9)
 
 
 @_claim(
@@ -429,7 +416,7 @@ def _lemma_3() -> Answer:
     " below 1e-10), but no shared one (above 0.5)",
     "nine one-hot heads, side 7",
 )
-def _counterexample() -> Answer:
+def _counterexample() -> Verdict:
     maps = _hard_maps(7)
     odd = (pixels(7, 7).sum(-1) % 2 == 1).reshape(7, 7)
     swapping = maps.clone()
@@ -439,7 +426,7 @@ def _counterexample() -> Answer:
         for each in (False, True)
     )
     found = f"residual {printed:.0e} with a mixture for each query, {shared:.2f} with one"
-    return found, "holds" if printed < 1e-10 and shared > 0.5 else "fails"
+    return holds(found, printed < 1e-10 and shared > 0.5)
 
 
 @_equal("theorem-2", "Theorem 2 (of the book)", "a head that ignores content is a convolution")

@@ -6,6 +6,7 @@ The result is stored with the CNN's run record.
 import copy
 import hashlib
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from attnconv.theory.encodings import quadratic_target
 from attnconv.theory.theorem1 import quadratic_scores
 
 from ..accuracy import logits_by_batch
+from ..claims.claim import NOT_RUN, Claims, Runs, Verdict
+from ..claims.rules import holds
 from ..data import Batches, Dataset
 from ..gaps import largest_gap
 from ..runs.record import RunRecord, provenance
@@ -204,3 +207,28 @@ def load_conversion(record: RunRecord) -> Conversion | None:
     if found.weights_sha256 != _sha256(record.folder):
         raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
     return found
+
+
+CLAIMS = Claims("", "small")
+
+
+@CLAIMS.claim(
+    "chapter 14",
+    "a trained CNN, converted to attention, is the same classifier",
+    "every test image is put into the same class, whether one-hot heads are executed as shifts or"
+    " with a softmax at every query, and no convolution is left",
+    "cnn",
+)
+def _same_network(runs: Runs) -> Verdict:
+    for record in runs["cnn"]:
+        if found := load_conversion(record):
+            ways = {"as shifts": found.attention, "with a softmax at every query": found.softmax}
+            same = all(each.same_class == found.test_images for each in ways.values())
+            measured = f"test images put into the same class (of {found.test_images}): "
+            measured += "; ".join(
+                f"{each.same_class} {name} (gap between the logits: {each.largest_gap:.0e})"
+                for name, each in ways.items()
+            )
+            verdict = holds(measured, same and not found.convolutions_left)
+            return replace(verdict, sample=record.name)
+    return Verdict(NOT_RUN, "no comparison is stored")

@@ -14,8 +14,8 @@ from ..runs.record import RunRecord
 from ..runs.select import Records
 from ..specs import SPECS
 
-MODELS = ("sa-generalized-pruned", "sa-generalized-on")
-RULE = (
+COMPARED = ("sa-generalized-pruned", "sa-generalized-on")
+CONTROL_RULE = (
     "Is the pruned model as accurate as the unpruned one after the same further training? The"
     " control sa-generalized-on starts from the same parent as sa-generalized-pruned, with the same"
     " seed, recipe and number of epochs, but keeps all heads. The answer is yes if, averaged over"
@@ -53,7 +53,7 @@ def pruning_table(record: RunRecord) -> Table:
 
 def by_seed(records: Records) -> dict[int, dict[str, RunRecord]]:
     """Return the runs of the pruned model and the control in a tier, by seed and then by model."""
-    runs = sorted(records.of(*MODELS), key=lambda run: run.info.parameters["seed"])
+    runs = sorted(records.of(*COMPARED), key=lambda run: run.info.parameters["seed"])
     found: dict[int, dict[str, RunRecord]] = {}
     for run in runs:
         of = run.info.parameters
@@ -62,7 +62,7 @@ def by_seed(records: Records) -> dict[int, dict[str, RunRecord]]:
 
 
 def answer(records: Records) -> str:
-    """Return the answer given by `RULE`: "yes" or "no", or "not run" if no seed has both runs."""
+    """Return the answer given by `CONTROL_RULE`, or "not run" if no seed has both runs."""
     differences = lost(records)
     if not differences:
         return "not run"
@@ -75,9 +75,9 @@ def lost(records: Records) -> list[float]:
     A seed is left out unless both runs start from the same parent. A parent that was trained again
     on another processor can differ by rounding, and then has another test accuracy.
     """
-    both = [runs for runs in by_seed(records).values() if len(runs) == len(MODELS)]
+    both = [runs for runs in by_seed(records).values() if len(runs) == len(COMPARED)]
     return [
-        minus(*(runs[model].accuracy for model in reversed(MODELS)))
+        minus(*(runs[model].accuracy for model in reversed(COMPARED)))
         for runs in both
         if len({run.parent["test_accuracy"] for run in runs.values()}) == 1
     ]
@@ -91,7 +91,7 @@ def control_table(records: Records) -> Table:
     rows = []
     for seed, runs in (by_seed(records) or {"-": {}}).items():
         row = {"seed": str(seed)}
-        for model in MODELS:
+        for model in COMPARED:
             label, run = SPECS[model].label.rpartition(", ")[2], runs.get(model)
             before, after = (run.parent["test_accuracy"], run.accuracy) if run else (None, None)
             row[f"{label}: before"] = f"{before:.4f}" if run else "not run"

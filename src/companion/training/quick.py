@@ -27,7 +27,7 @@ from .loop import train
 #: The code in `src` that determines no run's numbers and record.
 NOT_COMPUTING = {
     *("claims", "claims.py", "cli.py", "display.py", "explorer", "figures", "figures.py"),
-    "tables.py",
+    *("contrasts.py", "readme.py", "tables.py"),
 }
 
 

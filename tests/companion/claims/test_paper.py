@@ -1,38 +1,31 @@
 """The rules behind the verdicts, on records that were made to meet them or to fail, and the
-README's part."""
+tables of verdicts."""
 
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers import ROOT
 from helpers.synthetic import content_attention, write_record, write_records
-from matplotlib.image import imread
 
-from companion.claims import verdicts
+from companion.claims import results
 from companion.claims.paper import CLAIMS
-from companion.claims.registry import STARTS_FIXED
-from companion.claims.rules import finding
-from companion.cli import main
 from companion.display import commands_of
-from companion.figures import chapters
 from companion.heads import heads_of, lemma_3_residual
 from companion.runs.record import load_run
 from companion.runs.select import Records
-from companion.specs import MODELS, TABLE_4, VITS
+from companion.specs import MODELS, VITS
 from companion.studies.freed import claims as moving_heads
-from companion.studies.starts.measures import TIERS
+from companion.studies.starts.claims import CLAIMS as START_CLAIMS
+from companion.studies.starts.measures import VIT_TIERS
 
 
 def judged(folder, tier="paper"):
     records = Records.read(folder, tier)
-    found = {(claim.place, claim.text): finding(claim, records).verdict for claim in CLAIMS}
+    found = {(claim.place, claim.text): claim.judge_in(tier, records).verdict for claim in CLAIMS}
     column = {"small": 1, "paper": 2}[tier]
-    rows = [row for table in verdicts.claims_tables(records) for row in table.rows]
+    rows = [row for table in results.claims_tables(records) for row in table.rows]
     printed = {(row[-1], row[0]): row[column].partition(":")[0] for row in rows}
     assert printed == found and len(rows) == len(CLAIMS)
     return found
@@ -40,7 +33,7 @@ def judged(folder, tier="paper"):
 
 def verdict(folder, part, tier="paper"):
     (claim,) = (claim for claim in CLAIMS if part in claim.text)
-    return finding(claim, Records.read(folder, tier)).verdict
+    return claim.judge_in(tier, Records.read(folder)).verdict
 
 
 def test_nothing_is_claimed_without_a_run(tmp_path):
@@ -53,7 +46,7 @@ def test_nothing_is_claimed_without_a_run(tmp_path):
 
 
 def test_what_trained_heads_became(paper_records):
-    text = repr(verdicts.trained_heads(Records.read(paper_records)))
+    text = repr(results.trained_heads(Records.read(paper_records)))
     assert "the quadratic model of the paper tier (1 seed" in text
     number = r"([\d.]+)"
     pattern = (
@@ -63,7 +56,7 @@ def test_what_trained_heads_became(paper_records):
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
     by_hand = [heads.shifts_with_mass(3) for heads in heads_of(record)]
     assert [float(number) for number in covered.split(", ")] == by_hand
-    assert verdicts.kernel_positions([record]) == by_hand and int(layers) == len(by_hand)
+    assert results.kernel_positions([record]) == by_hand and int(layers) == len(by_hand)
     residuals = [
         lemma_3_residual(encoding, *record.grid).max().item()
         for encoding in record.history.encodings()
@@ -74,15 +67,15 @@ def test_what_trained_heads_became(paper_records):
 
 def test_the_tally_counts_each_claim_once():
     records = Records.read()
-    counted = verdicts.tally(records)
+    counted = results.tally(records)
     assert sum(counted.values()) == len(CLAIMS)
-    rows = [row for table in verdicts.claims_tables(records) for row in table.rows]
+    rows = [row for table in results.claims_tables(records) for row in table.rows]
     assert counted["differs"] == sum(row[1] == "differs" for row in rows)
 
 
 def test_a_claim_links_its_figure_and_the_command_of_each_run():
     records = Records.read()
-    table = verdicts.claims_tables(records)[0]
+    table = results.claims_tables(records)[0]
     html = table._repr_html_()
     runs = [run for model in ("resnet18", "sa-quadratic") for run in records.at("small").of(model)]
     assert runs and all(f'href="../book/records.html#run-{run.name}"' in html for run in runs)
@@ -101,7 +94,7 @@ def git(*words):
 def test_the_commit_that_a_rule_names_precedes_its_first_run(claims, tier):
     records = Records.read().at(tier)
     later = moving_heads.FIXED_LATER  # when the runs of the other arms were in
-    used = [(c.fixed, ("places-100",) if c.fixed == later else c.needs) for c in claims]
+    used = [(c.fixed, ("places-100",) if c.fixed == later else c.models) for c in claims]
     used = {(fixed, run.name) for fixed, models in used for run in records.of(*models)}
     assert len(used) > 10
     if git("cat-file", "-e", "9e4217c").returncode:
@@ -113,13 +106,14 @@ def test_the_commit_that_a_rule_names_precedes_its_first_run(claims, tier):
 
 def test_the_rules_for_starts_precede_the_first_run_of_chapter_18():
     records = Records.read()
-    runs = [run for tier in TIERS for model in VITS for run in records.at(tier).of(model)]
+    runs = [run for tier in VIT_TIERS for model in VITS for run in records.at(tier).of(model)]
     assert len(runs) > 10
-    if git("cat-file", "-e", STARTS_FIXED).returncode:
+    (fixed,) = {claim.fixed for claim in START_CLAIMS}
+    if git("cat-file", "-e", fixed).returncode:
         pytest.skip("needs the history of the repository")
     for run in runs:
         started = run.info.git_commit.removesuffix("+")
-        assert git("merge-base", "--is-ancestor", STARTS_FIXED, started).returncode == 0, run.name
+        assert git("merge-base", "--is-ancestor", fixed, started).returncode == 0, run.name
 
 
 @pytest.mark.parametrize(
@@ -318,23 +312,23 @@ def test_heads_that_see_everything_alike_have_the_ratio_that_they_have(tmp_path)
         attention[f"layer{layer}.precision"] = precision
     write_record(tmp_path, "sa-generalized", attention=attention)
     (claim,) = [claim for claim in CLAIMS if "become non-isotropic" in claim.text]
-    found = finding(claim, Records.read(tmp_path)).found
+    found = claim.judge_in("paper", Records.read(tmp_path)).measured
     assert found == "median axis ratio of the heads, by layer: " + ", ".join(["100.0"] * 6)
 
 
 def test_every_claim_can_be_judged(paper_records):
-    findings = [finding(claim, Records.read(paper_records)) for claim in CLAIMS]
+    findings = [claim.judge_in("paper", Records.read(paper_records)) for claim in CLAIMS]
     assert {each.verdict for each in findings} <= {"reproduced", "partly", "differs", "exceeded"}
-    assert all("1 seed, 3 epochs" in each.sure for each in findings if each.sure != "exact")
+    assert all("1 seed, 3 epochs" in each.sample for each in findings if each.sample != "exact")
 
 
 def test_several_seeds_of_one_model_are_judged_one_by_one_too(tmp_path):
     near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
     write_record(tmp_path, "sa-quadratic", seed=0, attention=far)
     (claim,) = [claim for claim in CLAIMS if "form a grid" in claim.text]
-    assert "by seed" not in finding(claim, Records.read(tmp_path)).sure
+    assert "by seed" not in claim.judge_in("paper", Records.read(tmp_path)).sample
     write_record(tmp_path, "sa-quadratic", seed=1, attention=near)
-    sure = finding(claim, Records.read(tmp_path)).sure
+    sure = claim.judge_in("paper", Records.read(tmp_path)).sample
     assert sure.endswith("; by seed: reproduced, differs")
 
 
@@ -360,93 +354,24 @@ def test_the_variants_of_the_small_tier_side_by_side(tmp_path):
     near, far = (quadratic([grid(3)] * 2 + [grid(3, 2) * scale] * 4, [5] * 6) for scale in (0, 1))
     write_record(tmp_path, "sa-quadratic", attention=near, tier="small")
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-long")
-    table = verdicts.variants_table(Records.read(tmp_path))
+    table = results.variants_table(Records.read(tmp_path))
     assert table.header[1:4] == ["20 epochs", "60 epochs", "16 × 16 tokens"]
     assert {row[3] for row in table.rows} == {"not run"}
     [grid_row] = [row for row in table.rows if row[0].startswith("the heads of layer 4")]
     assert grid_row[1:3] == ["differs", "reproduced"]
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-tokens")
-    rows = verdicts.variants_table(Records.read(tmp_path)).rows
+    rows = results.variants_table(Records.read(tmp_path)).rows
     assert all(row[2] == row[3] and row[5] == row[6] for row in rows), "judged by the same rules"
     records, claim = Records.read(tmp_path), "the heads of layer 4"
-    assert verdicts.answer(records, "small-long", claim).endswith(
+    assert results.answer(records, "small-long", claim).endswith(
         "of layer 4's heads meet the rule (reproduced)"
     )
-    assert verdicts.answer(records, "paper", claim) == "sa-quadratic: not run (not run)"
+    assert results.answer(records, "paper", claim) == "sa-quadratic: not run (not run)"
 
 
 def test_computing_time(tmp_path):
     write_record(tmp_path, "resnet18")
     write_record(tmp_path, "sa-learned", hardware={"device": "an imagined GPU", "processes": 2})
-    assert verdicts.compute_table(Records.read(tmp_path).of(*MODELS)).rows == [
+    assert results.compute_table(Records.read(tmp_path).of(*MODELS)).rows == [
         ["an imagined GPU", "2", "6", "0.50"]
     ]
-
-
-# --- the README -----------------------------------------------------------------------------------
-
-
-def test_the_readme_equals_the_records():
-    text = (ROOT / "README.md").read_text()
-    assert verdicts.readme_part(Records.read()) in text, "run: make readme"
-
-
-def test_the_readme_opens_with_claim_picture_and_table():
-    text = (ROOT / "README.md").read_text()
-    places = [
-        text.index(part)
-        for part in ("An executable companion", "book/claim.png", verdicts.MARKS[0], "## ")
-    ]
-    assert places == sorted(places)
-
-
-def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
-    verdicts.update_picture(tmp_path / "claim.png")
-    there, drawn = imread(ROOT / "book" / "claim.png"), imread(tmp_path / "claim.png")
-    assert there.shape == drawn.shape and np.abs(there - drawn).mean() < 0.001, "run: make readme"
-
-
-def test_the_picture_says_rounding_of_rounding_alone(monkeypatch):
-    assert "(difference: rounding)" in chapters.claim().axes[2].get_title()
-    monkeypatch.setattr(
-        chapters, "conv_to_attention", lambda conv: lambda image: 1.001 * conv(image)
-    )
-    assert "(difference: more than rounding)" in chapters.claim().axes[2].get_title()
-
-
-def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
-    path = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    write_records(tmp_path / "runs")
-    monkeypatch.setattr(verdicts, "README", path)
-    records = Records.read(tmp_path / "runs")
-    assert verdicts.update_readme(records, path) and not verdicts.update_readme(records, path), (
-        "the second time nothing changes"
-    )
-    text = path.read_text()
-    for model in TABLE_4:
-        pattern = (
-            rf"\| {re.escape(MODELS[model].label)} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, "
-            rf"{records.of(model)[0].parent['epochs'] + 3 if MODELS[model].parent else 3} epochs\)"
-            r" \| not run \|"
-        )
-        assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
-    assert (
-        f"Paper tier: {len(MODELS)} of {len(MODELS)} models run" in text
-        and text.count(verdicts.MARKS[1]) == 1
-    )
-    path.write_text(text.replace(verdicts.MARKS[1], ""))
-    with pytest.raises(ValueError, match="lacks the marks"):
-        verdicts.update_readme(records, path)
-
-
-def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
-    path = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    monkeypatch.setattr(verdicts, "README", path)
-    monkeypatch.setattr(verdicts, "PICTURE", tmp_path / "claim.png")
-    write_record(tmp_path / "runs", "resnet18", tier="small")
-    assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
-    assert (
-        "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text()
-        and (tmp_path / "claim.png").exists()
-    )
-    assert "written anew" in capsys.readouterr().out

@@ -7,13 +7,13 @@ import pytest
 import torch
 from helpers import ROOT
 
-from companion.claims import registry as check
+from companion.claims import registry
 from companion.claims import statements as theory
 from companion.cli import main
 from companion.runs.record import load_run, write_run
 from companion.runs.select import Records
 
-CLAIMS = check.all_claims()
+CLAIMS = registry.all_claims()
 RUNS = ROOT / "data" / "runs"
 
 
@@ -24,23 +24,23 @@ def records():
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_each_recorded_verdict_stands(claim, records):
-    outcome = check.judge(claim, records, check.read_recorded())
-    assert outcome.stands, outcome.text(records) + f"\nif this is right: {check.WRITE}"
+    check = registry.judge_again(claim, records, registry.read_recorded())
+    assert check.stands, check.text(records) + f"\nif this is right: {registry.WRITE}"
 
 
 def test_the_recorded_claims_are_those_of_the_code(records):
-    recorded = json.loads(check.CLAIMS_FILE.read_text())
+    recorded = json.loads(registry.CLAIMS_FILE.read_text())
     assert len({claim["name"] for claim in recorded}) == len(CLAIMS)
     for claim, stored in zip(CLAIMS, recorded, strict=True):
         now = claim.entry(records, stored["verdicts"])
-        assert now == stored, f"the file is out of date: {check.WRITE}"
+        assert now == stored, f"the file is out of date: {registry.WRITE}"
 
 
 def test_writing_records_the_verdicts(tmp_path, monkeypatch, records):
-    monkeypatch.setattr(check, "all_claims", lambda: CLAIMS[1:3])
-    check.write_recorded(records, tmp_path / "claims.json")
+    monkeypatch.setattr(registry, "all_claims", lambda: CLAIMS[1:3])
+    registry.write_recorded(records, tmp_path / "claims.json")
     expected = {claim.name: {"computed": "holds"} for claim in CLAIMS[1:3]}
-    assert check.read_recorded(tmp_path / "claims.json") == expected
+    assert registry.read_recorded(tmp_path / "claims.json") == expected
 
 
 def test_a_broken_function_is_named(monkeypatch, capsys):
@@ -63,7 +63,7 @@ def test_a_gap_that_is_not_a_number_at_one_size_fails():
         one = torch.ones(1, dtype=torch.float64)
         return one * (torch.nan if size == 16 else 1), one
 
-    assert theory._up_to_rounding(sides, (8, 16, 32))[1] == "fails"
+    assert theory._up_to_rounding(sides, (8, 16, 32)).verdict == "fails"
 
 
 def test_a_gap_that_grows_too_fast_fails():
@@ -73,8 +73,8 @@ def test_a_gap_that_grows_too_fast_fails():
         one = torch.ones(1, dtype=torch.float64)
         return one * (1 + torch.finfo(dtype).eps * size**3 / 1000), one
 
-    found, verdict = theory._up_to_rounding(sides, (8, 16, 32))
-    assert "exponent 3.0" in found and verdict == "fails"
+    found = theory._up_to_rounding(sides, (8, 16, 32))
+    assert "exponent 3.0" in found.measured and found.verdict == "fails"
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 2.0])
@@ -104,8 +104,8 @@ def test_bad_input_is_refused(tmp_path, capsys):
     assert main(["check", "theorem1"]) == 2
     assert "no claim is named theorem1 (did you mean theorem-1" in capsys.readouterr().err
     (tmp_path / "claims.json").write_text("{")
-    with pytest.raises(check.DamagedFile, match="restore it from git"):
-        check.read_recorded(tmp_path / "claims.json")
+    with pytest.raises(registry.DamagedFile, match="restore it from git"):
+        registry.read_recorded(tmp_path / "claims.json")
 
 
 def test_all_verdicts_are_recorded_or_none(capsys):

@@ -6,7 +6,7 @@ from helpers.synthetic import write_record
 from companion.runs.select import Records
 from companion.studies import pruning
 
-PRUNED, CONTROL = pruning.MODELS
+PRUNED, CONTROL = pruning.COMPARED
 
 
 def written(folder, accuracies):

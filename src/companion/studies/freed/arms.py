@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+TIER = "small-free"  # tier of the runs in chapter 15
+
 
 @dataclass(frozen=True)
 class Start:

@@ -18,12 +18,8 @@ from ...figures.style import bare, draw_line, finish, line_plot, line_plots, map
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import ARMS, SPECS
+from .arms import TIER
 from .measures import KERNEL, distance_moved_by_layer, kernel_layers, mass_on_nearest_pixel_by_layer
-
-# --- the movable heads of a converted CNN (chapter 15) ---
-
-
-TIER = "small-free"  # tier of the runs in chapter 15
 
 
 def head_paths(centers: Tensor) -> Figure:

@@ -10,7 +10,7 @@ from ...figures.style import finish, line_plots
 from ...runs.select import Records
 from ...specs import SPECS
 from .measures import (
-    MODELS,
+    COMPARED,
     SETTINGS,
     SIZES,
     Setting,
@@ -74,7 +74,7 @@ def scaling(records: Records) -> Figure:
     small tier towards the paper's network, and the band is its 95 % interval. Both are drawn
     only if a prediction is made (see `measures.scaling.PREDICTION`).
     """
-    found = {model: settings_of(records, model) for model in MODELS}
+    found = {model: settings_of(records, model) for model in COMPARED}
     made = is_made(predictions(records))
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):

@@ -7,6 +7,7 @@ seed.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,15 +16,13 @@ import numpy as np
 
 from attnconv.cost import cost_of
 
+from ...contrasts import Accuracies, Contrast, contrast
 from ...data import CIFAR10_COUNTS, DATASETS
 from ...models import build_network
 from ...runs.parameters import RunParameters
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...store import REPOSITORY, write_file
-
-#: The accuracies of one model's runs, by tier.
-Accuracies = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,15 @@ class Axis:
     tiers: tuple[str, ...]  # from small to large
     resnet_tiers: tuple[str, ...]  # baselines; all equal if ResNet18 lacks the axis
 
+    @property
+    def runs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of model and tier whose runs answer the question."""
+        ours = [("sa-quadratic", tier) for tier in self.tiers]
+        theirs = [("resnet18", tier) for tier in self.resnet_tiers]
+        return tuple(dict.fromkeys(ours + theirs))
 
-MODELS = ("sa-quadratic", "resnet18")
+
+COMPARED = ("sa-quadratic", "resnet18")
 #: The tiers that differ only in size; `SETTINGS` also contains those with other changes.
 SIZES = ("small-third", "small-half", "small", "small-double", "small-quadruple")
 #: What each setting changes, as shown to readers.
@@ -72,53 +78,41 @@ AXES = (
     ),
 )
 #: The rule in words; `Change.verdict` implements it.
-RULE = (
+GAP_RULE = (
     "The gap is the mean test accuracy of resnet18 minus that of sa-quadratic. It narrows if it"
     " falls from the first to the last setting by more than two standard errors of the difference,"
     " widens if it rises by more than two, and otherwise no change is shown. The standard error"
     " uses one standard deviation per model, pooled over all settings with at least two seeds."
 )
-STANDARD_ERRORS = 2.0
-
-
-def pooled_deviation(accuracies: Accuracies) -> float:
-    """Return the standard deviation of accuracy over seeds, pooled over a model's settings.
-
-    Raises ValueError if no setting has at least two seeds.
-    """
-    several = [np.asarray(values) for values in accuracies.values() if len(values) > 1]
-    if not several:
-        raise ValueError("expected at least one setting with two seeds, got none")
-    squares = sum(((values - values.mean()) ** 2).sum() for values in several)
-    return float(np.sqrt(squares / sum(len(values) - 1 for values in several)))
 
 
 @dataclass(frozen=True)
 class Change:
-    """The accuracy gap at both ends of an axis, and the standard error of the change."""
+    """The accuracy gap at both ends of an axis, and the contrast by which it falls."""
 
     first: float
     last: float
-    standard_error: float
+    fall: Contrast
 
     @property
     def verdict(self) -> str:
-        """The verdict according to `RULE`: "narrows", "widens" or "no change shown"."""
-        fall = self.first - self.last
-        if abs(fall) <= STANDARD_ERRORS * self.standard_error:
-            return "no change shown"
-        return "narrows" if fall > 0 else "widens"
+        """The verdict according to `GAP_RULE`: "narrows", "widens" or "no change shown"."""
+        return {1: "narrows", 0: "no change shown", -1: "widens"}[self.fall.sign]
 
 
-def change_of_gap(axis: Axis, attention: Accuracies, resnet: Accuracies) -> Change:
-    """Compare the accuracy gaps at the two ends of an axis as `RULE` prescribes."""
-    ours, theirs = pooled_deviation(attention), pooled_deviation(resnet)
-    ends = [(axis.tiers[i], axis.resnet_tiers[i]) for i in (0, -1)]
-    gaps = [np.mean(resnet[r]) - np.mean(attention[a]) for a, r in ends]
-    variance = sum(ours**2 / len(attention[a]) for a, _ in ends)
-    if axis.resnet_tiers[0] != axis.resnet_tiers[-1]:  # otherwise, the same runs cancel out
-        variance += sum(theirs**2 / len(resnet[r]) for _, r in ends)
-    return Change(float(gaps[0]), float(gaps[1]), float(np.sqrt(variance)))
+def change_of_gap(axis: Axis, accuracies: Accuracies) -> Change:
+    """Compare the accuracy gaps at the two ends of an axis as `GAP_RULE` prescribes.
+
+    `accuracies` contains those of both models, by model and tier.
+    """
+    attention, resnet = COMPARED
+    gaps, weights = [], Counter[tuple[str, str]]()
+    for end, sign in ((0, 1), (-1, -1)):
+        ours, theirs = (attention, axis.tiers[end]), (resnet, axis.resnet_tiers[end])
+        gaps.append(contrast(accuracies, {theirs: 1, ours: -1}).value)
+        # if ResNet18 lacks the axis, its runs are the same at both ends and their weights cancel
+        weights.update({theirs: sign, ours: -sign})
+    return Change(*gaps, fall=contrast(accuracies, weights))
 
 
 # --- the prediction for the paper's networks ---
@@ -278,7 +272,7 @@ def compared_runs(records: Records) -> dict[str, dict[str, list[RunRecord]]]:
 
     ResNet18 has no tokens, so smaller ones are compared with its runs in the small tier.
     """
-    found = {model: runs_of(records, model) for model in MODELS}
+    found = {model: runs_of(records, model) for model in COMPARED}
     resnet = found["resnet18"]
     for axis in AXES:
         for tier, baseline in zip(axis.tiers, axis.resnet_tiers, strict=True):
@@ -312,19 +306,20 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
     return Setting(tier, scale, compute, accuracies)
 
 
-def answers(records: Records) -> dict[str, Change | str]:
-    """Return the answer for each axis by name: a `Change`, or text that lists the missing runs."""
-    attention, resnet = (
-        {tier: [run.accuracy for run in runs] for tier, runs in runs_of(records, model).items()}
-        for model in MODELS
-    )
-    found: dict[str, Change | str] = {}
-    for axis in AXES:
-        missing = [f"sa-quadratic in {tier}" for tier in axis.tiers if tier not in attention]
-        missing += [f"resnet18 in {tier}" for tier in axis.resnet_tiers if tier not in resnet]
-        change = None if missing else change_of_gap(axis, attention, resnet)
-        found[axis.name] = change or f"not run: {', '.join(missing)}"
-    return found
+def changes(records: Records) -> dict[str, Change]:
+    """Return the change of the gap along each axis by name, for the axes whose runs are there."""
+    accuracies = {
+        model: {tier: [run.accuracy for run in runs] for tier, runs in by_tier.items()}
+        for model in COMPARED
+        if (by_tier := runs_of(records, model))
+    }
+    whole = [axis for axis in AXES if not missing(axis, records)]
+    return {axis.name: change_of_gap(axis, accuracies) for axis in whole}
+
+
+def missing(axis: Axis, records: Records) -> list[str]:
+    """Return which model still has to be run in which tier to answer an axis's question."""
+    return [f"{model} in {tier}" for model, tier in axis.runs if not records.at(tier).of(model)]
 
 
 # --- the stored prediction ---
@@ -333,7 +328,7 @@ def answers(records: Records) -> dict[str, Change | str]:
 def predictions(records: Records) -> dict[str, Prediction | str]:
     """Return each model's prediction for the paper's network, or why none can be computed."""
     found: dict[str, Prediction | str] = {}
-    for model in MODELS:
+    for model in COMPARED:
         try:
             found[model] = predict(settings_of(records, model), papers_setting(model).scale)
         except ValueError as error:
@@ -358,13 +353,13 @@ def store_predictions(records: Records, path: Path = STORED) -> None:
             reason = found if isinstance(found, str) else "its check fails"
             raise ValueError(f"no prediction is made for {model}, so none can be stored: {reason}")
         models[model] = asdict(found)
-    if late := records.at("paper").of(*MODELS):
+    if late := records.at("paper").of(*COMPARED):
         raise ValueError(
             f"the paper tier has been run ({late[0].name}); a prediction must be stored before"
         )
     if path.exists():
         raise FileExistsError(f"{path} holds an earlier prediction, which stays as it is")
-    runs = [run.name for model in MODELS for of in runs_of(records, model).values() for run in of]
+    runs = [run.name for model in COMPARED for of in runs_of(records, model).values() for run in of]
     content = {"method": PREDICTION, "judgement": JUDGEMENT, "runs": runs, "models": models}
     write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 

@@ -4,13 +4,13 @@ from ...accuracy import Accuracy
 from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS
+from .claims import CLAIMS
 from .measures import (
     AXES,
-    MODELS,
+    COMPARED,
     SETTINGS,
-    Change,
     Prediction,
-    answers,
+    changes,
     compared_runs,
     is_made,
     judge_prediction,
@@ -26,14 +26,14 @@ def settings_table(records: Records) -> Table:
         if tier not in found["sa-quadratic"]:
             continue
         row, accuracies = {"setting": name}, {}
-        for model in MODELS:
+        for model in COMPARED:
             label, runs = SPECS[model].label, found[model].get(tier)
             row |= {f"{label}, parameters": "-", f"{label}, accuracy": "not run"}
             if runs:
                 ours = accuracies[model] = Accuracy.of(runs)
                 row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}"
                 row[f"{label}, accuracy"] = f"{ours} (n = {ours.seeds})"
-        if len(accuracies) == len(MODELS):
+        if len(accuracies) == len(COMPARED):
             gap = accuracies["resnet18"].last - accuracies["sa-quadratic"].last
             row["gap"] = f"{gap:+.4f}"
         rows.append(row)
@@ -48,16 +48,19 @@ def settings_table(records: Records) -> Table:
 
 def answers_table(records: Records) -> Table:
     """Return a table that answers the question about each axis by the chapter's rule."""
-    found, rows = answers(records), []
-    for axis in AXES:
-        answer = found[axis.name]
-        row = {"question": axis.question, "answer": str(answer)}
-        row |= dict.fromkeys(("first gap", "last gap", "standard error of the change"), "-")
-        if isinstance(answer, Change):
-            row |= {"answer": answer.verdict, "first gap": f"{answer.first:+.4f}"}
-            row |= {"last gap": f"{answer.last:+.4f}"}
-            row |= {"standard error of the change": f"{answer.standard_error:.4f}"}
-        rows.append(row)
+    found, rows = changes(records), []
+    for axis, claim in zip(AXES, CLAIMS, strict=True):
+        (verdict,) = claim.judge(records)
+        if change := found.get(axis.name):
+            row = {
+                "answer": verdict.verdict,
+                "first gap": f"{change.first:+.4f}",
+                "last gap": f"{change.last:+.4f}",
+                "standard error of the change": f"{change.fall.standard_error:.4f}",
+            }
+        else:
+            row = {"answer": f"{verdict.verdict}: {verdict.measured}"}
+        rows.append({"question": claim.text} | row)
     caption = (
         "Does attention catch up? The rule on this page gives an answer for each axis. Source:"
         " the run records in data/runs."

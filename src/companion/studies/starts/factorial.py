@@ -5,18 +5,12 @@ All runs are in the tier vit-10k. The questions, their contrasts and the rule we
 the first run of any start in `FACTORIAL`; accuracies of four of the twelve starts were known.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from ...claims.claim import NOT_RUN, Verdict
+from ...contrasts import Contrast, contrast
 from ...runs.select import Records
-from ..scaling.measures import pooled_deviation
-from .measures import Answer
-
-#: The accuracies of runs after the last epoch, by start.
-Accuracies = Mapping[str, Sequence[float]]
 
 TIER = "vit-10k"
 OFFSETS = ("default", "convolution", "whole", "random", "center", "wide")
@@ -28,7 +22,7 @@ SEEDS_COMPARED, SEEDS = 5, 3
 #: With six questions, a difference of chance alone exceeds this many standard errors in any of them
 #: in at most 5 % of experiments (Bonferroni; Student's t with 40 degrees of freedom).
 STANDARD_ERRORS = 2.8
-RULE = (
+EFFECT_RULE = (
     "The effect is the contrast of mean test accuracies after the last epoch. It is shown if it"
     f" exceeds {STANDARD_ERRORS} standard errors in size; otherwise no effect is shown. The"
     " standard error uses one standard deviation, pooled over the twelve starts. A start that is"
@@ -52,6 +46,18 @@ class Question:
     def seeds(self) -> int:
         """The number of seeds that each start in the contrast needs."""
         return SEEDS if len(self.weights) == len(CELLS) else SEEDS_COMPARED
+
+    def judge(self, accuracies: Mapping[str, Sequence[float]]) -> Verdict:
+        """Answer the question by `EFFECT_RULE`, given each start's accuracies by seed.
+
+        The answer is "not run" until every start has been run with the seeds that it needs.
+        """
+        needed = dict.fromkeys(CELLS, SEEDS) | dict.fromkeys(self.weights, self.seeds)
+        if any(len(accuracies.get(name, ())) < count for name, count in needed.items()):
+            return Verdict(NOT_RUN, NOT_RUN)
+        found = effect(accuracies, self.weights)
+        words = {1: self.positive, -1: self.negative, 0: "no effect shown"}
+        return Verdict(words[found.sign], f"effect {found}")
 
 
 def _difference(ours: str, other: str) -> dict[str, float]:
@@ -98,50 +104,23 @@ QUESTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Effect:
-    """The value of a contrast and its standard error, both in accuracy."""
-
-    value: float
-    standard_error: float
-
-    @property
-    def sign(self) -> int:
-        """The sign of the effect, or 0 if it is not shown; see `RULE`."""
-        if abs(self.value) <= STANDARD_ERRORS * self.standard_error:
-            return 0
-        return 1 if self.value > 0 else -1
-
-    def __str__(self) -> str:
-        return f"{self.value:+.4f} (standard error {self.standard_error:.4f})"
-
-
-def contrast(accuracies: Accuracies, weights: Mapping[str, float]) -> Effect:
+def effect(accuracies: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Contrast:
     """Return a contrast of the mean accuracies of starts, given each start's accuracies by seed."""
-    value = sum(weight * float(np.mean(accuracies[name])) for name, weight in weights.items())
-    variance = sum(weight**2 / len(accuracies[name]) for name, weight in weights.items())
-    return Effect(value, pooled_deviation(accuracies) * math.sqrt(variance))
+    of_starts = {(TIER, name): weight for name, weight in weights.items()}
+    return contrast({TIER: accuracies}, of_starts, STANDARD_ERRORS)
 
 
-def accuracies_of(records: Records) -> Accuracies:
+def accuracies_of(records: Records) -> dict[str, list[float]]:
     """Return the accuracies of all finished runs of the factorial, by start."""
     return {name: [run.accuracy for run in records.at(TIER).of(name)] for name in CELLS}
 
 
-def judge(accuracies: Accuracies) -> dict[str, Answer]:
+def judge(accuracies: Mapping[str, Sequence[float]]) -> dict[str, Verdict]:
     """Answer each question whose starts have enough seeds, once all starts have been run."""
-    judged = dict.fromkeys(QUESTIONS, Answer())
-    if any(len(accuracies.get(name, ())) < SEEDS for name in CELLS):
-        return judged
-    for name, question in QUESTIONS.items():
-        if all(len(accuracies[start]) >= question.seeds for start in question.weights):
-            effect = contrast(accuracies, question.weights)
-            words = {1: question.positive, -1: question.negative, 0: "no effect shown"}
-            judged[name] = Answer(words[effect.sign], f"effect {effect}")
-    return judged
+    return {name: question.judge(accuracies) for name, question in QUESTIONS.items()}
 
 
-def missing_seeds(accuracies: Accuracies) -> dict[str, int]:
+def missing_seeds(accuracies: Mapping[str, Sequence[float]]) -> dict[str, int]:
     """Return how many seeds of each start are still to be run, without those that are complete."""
     needed = dict.fromkeys(CELLS, SEEDS)
     for question in QUESTIONS.values():

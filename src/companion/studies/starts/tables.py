@@ -1,16 +1,18 @@
 """Tables for the chapter on vision transformers that start as convolutions."""
 
 from ...accuracy import Accuracy
+from ...claims.claim import NOT_RUN
 from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS, VITS
-from ...tiers import TIERS as ALL_TIERS
-from .measures import NOT_RUN, RULES, TIERS, judge
+from ...tiers import TIERS
+from .claims import CLAIMS
+from .measures import VIT_TIERS
 
 
 def tier_label(tier: str) -> str:
     """Return a label that gives a tier's numbers of training images and epochs."""
-    recipe = ALL_TIERS[tier].recipe
+    recipe = TIERS[tier].recipe
     return f"{recipe['train_images']:,} images, {recipe['epochs']} epochs"
 
 
@@ -19,7 +21,7 @@ def starts_table(records: Records) -> Table:
     rows = []
     for model in VITS:
         row = {"start": SPECS[model].label}
-        for tier in TIERS:
+        for tier in VIT_TIERS:
             runs = records.at(tier).of(model)
             accuracy = Accuracy.of(runs) if runs else None
             row[tier_label(tier)] = f"{accuracy} (n = {accuracy.seeds})" if accuracy else NOT_RUN
@@ -34,17 +36,15 @@ def starts_table(records: Records) -> Table:
 def start_answers_table(records: Records) -> Table:
     """Return a table that answers each of the chapter's questions by its rule."""
     rows = []
-    for name, answer in judge(records).items():
-        rule, _, tier = name.partition(", ")
-        question = RULES[rule].partition("?")[0] + "?"
-        where = f" ({tier_label(tier)})" if tier else ""
-        rows.append(
-            {
-                "question": question + where,
-                "answer": answer.verdict,
-                "measurement": answer.measured,
+    for claim in CLAIMS:
+        for verdict in claim.judge(records):
+            where = f" ({tier_label(verdict.where)})" if verdict.where in TIERS else ""
+            row = {
+                "question": claim.text + where,
+                "answer": verdict.verdict,
+                "measurement": verdict.measured,
             }
-        )
+            rows.append(row)
     caption = (
         "The answers given by the rules on this page, and the measurements that decide them:"
         " differences in mean test accuracy, or shares of heads."

@@ -8,11 +8,10 @@ from helpers.synthetic import write_record
 from attnconv import attention_probabilities, expresses_convolution, figures
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
-from companion.claims import verdicts
-from companion.claims.rules import finding
 from companion.runs.select import Records
 from companion.specs import ARMS
-from companion.studies.freed import claims as moving_heads
+from companion.studies.freed import tables
+from companion.studies.freed.claims import CLAIMS
 from companion.studies.freed.measures import (
     distance_moved_by_layer,
     distinct_pixels_by_layer,
@@ -74,7 +73,7 @@ def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path
     assert factor.tolist() == pytest.approx([1, 1.6]) and share[-1] == pytest.approx(1)
     write(tmp_path, "freed-0", seed=1, ends=1.2 * GRID + 0.2)
     write(tmp_path, "random-freed", ends=2 * GRID)  # no grid at the start
-    table = moving_heads.growth_table(Records.read(tmp_path))
+    table = tables.growth_table(Records.read(tmp_path))
     shares = 1, 12 / (12 + 18)  # of 0.2 squared: the pixels' squares, and nine times two
     assert table.header == ["network", "layer 1", "layer 2"]
     assert table.rows == [["freed before training", *[f"1.40, {sum(shares) / 2:.0%}, 9.0"] * 2]]
@@ -89,12 +88,13 @@ def test_the_residual_is_lemma_3s(tmp_path):
 
 
 def question(text):
-    (claim,) = [claim for claim in moving_heads.CLAIMS if text in claim.text]
+    (claim,) = [claim for claim in CLAIMS if text in claim.text]
     return claim
 
 
 def verdict(folder, text):
-    return finding(question(text), Records.read(folder, "small-free")).verdict
+    (found,) = question(text).judge(Records.read(folder))
+    return found.verdict
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_grids_grow_without_wider_heads(tmp_path, factors, answer):
 
 
 def test_what_is_not_run_says_so(tmp_path):
-    table = verdicts.freed_table(Records.read(tmp_path))
-    assert len(table.rows) == len(moving_heads.CLAIMS) == 15
+    table = tables.freed_table(Records.read(tmp_path))
+    assert len(table.rows) == len(CLAIMS) == 15
     assert {row[1] for row in table.rows} == {"not run"}
-    assert {row[1] for row in moving_heads.arms_table(Records.read(tmp_path)).rows} == {"not run"}
+    assert {row[1] for row in tables.arms_table(Records.read(tmp_path)).rows} == {"not run"}
 
 
 def test_the_table_and_the_figures(tmp_path, record):
@@ -182,7 +182,7 @@ def test_the_table_and_the_figures(tmp_path, record):
         for seed in (0, 1):
             write(tmp_path, arm, 0.8 + seed / 100, seed)
     records = Records.read(tmp_path)
-    rows = {row[0]: row[1:] for row in moving_heads.arms_table(records).rows}
+    rows = {row[0]: row[1:] for row in tables.arms_table(records).rows}
     assert rows["freed before training"] == [
         *("8 epochs", "0.8100", "0.7900", "0.8050 ± 0.0071", "2 seeds, 3 epochs", "0.7000"),
         *("9.00", "0.00", "0.93", "0.03"),

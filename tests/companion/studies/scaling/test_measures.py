@@ -28,7 +28,6 @@ from companion.studies.scaling.measures import (
     is_made,
     judge_prediction,
     leave_largest_out,
-    pooled_deviation,
     predict,
     predictions,
     rate_exponent,
@@ -40,32 +39,26 @@ from companion.studies.scaling.measures import (
 SIZE, _, TOKENS = AXES
 
 
-def test_the_pooled_deviation_is_that_of_all_settings_about_their_own_means():
-    values = {"a": (0.80, 0.82), "b": (0.9,), "c": (0.70, 0.71, 0.75)}
-    centred = [v - np.mean(vs) for vs in values.values() if len(vs) > 1 for v in vs]
-    assert pooled_deviation(values) == pytest.approx(np.sqrt(np.sum(np.square(centred)) / 3))
-    with pytest.raises(ValueError, match="at least one setting with two seeds"):
-        pooled_deviation({"a": (0.8,)})
-
-
 @pytest.mark.parametrize(
     ("last", "verdict"), [(0.90, "narrows"), (0.86, "no change shown"), (0.80, "widens")]
 )
 def test_a_gap_changes_only_beyond_two_standard_errors(last, verdict):
     resnet = {"small": (0.86, 0.87), "small-double": (0.90, 0.91)}
     attention = {"small": (0.82, 0.83), "small-double": (last, last + 0.01)}
-    change = change_of_gap(SIZE, attention, resnet)
+    change = change_of_gap(SIZE, {"sa-quadratic": attention, "resnet18": resnet})
     deviation = np.sqrt(0.01**2 / 2)
-    assert change.standard_error == pytest.approx(np.sqrt(4 * deviation**2 / 2))
+    assert change.fall.standard_error == pytest.approx(np.sqrt(4 * deviation**2 / 2))
+    assert change.fall.value == pytest.approx(change.first - change.last)
     assert change.first == pytest.approx(0.04) and change.last == pytest.approx(0.90 - last)
     assert change.verdict == verdict
 
 
 def test_the_resnets_own_noise_cancels_where_it_has_no_such_axis():
     attention = {"small": (0.82, 0.83), "small-tokens": (0.85, 0.86)}
-    change = change_of_gap(TOKENS, attention, {"small": (0.80, 0.92)})
-    assert change.standard_error == pytest.approx(np.sqrt(2 * (0.01**2 / 2) / 2))
-    assert change.first - change.last == pytest.approx(0.03)
+    resnet = {"small": (0.80, 0.92)}
+    change = change_of_gap(TOKENS, {"sa-quadratic": attention, "resnet18": resnet})
+    assert change.fall.standard_error == pytest.approx(np.sqrt(2 * (0.01**2 / 2) / 2))
+    assert change.fall.value == pytest.approx(0.03)
 
 
 def settings(noise=0.0, bend=0.0):

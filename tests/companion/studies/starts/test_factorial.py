@@ -11,7 +11,7 @@ from companion.studies.starts.factorial import (
     CELLS,
     MIMETIC,
     QUESTIONS,
-    contrast,
+    effect,
     judge,
     missing_seeds,
 )
@@ -41,9 +41,9 @@ def test_a_contrast_is_that_of_least_squares():
     beta, residual, *_ = np.linalg.lstsq(X, y, rcond=None)
     w = np.array([weights.get(cell, 0.0) for cell in CELLS])
     variance = residual[0] / (len(y) - 12) * w @ np.linalg.inv(X.T @ X) @ w
-    effect = contrast(found, weights)
-    assert effect.value == pytest.approx(w @ beta)
-    assert effect.standard_error == pytest.approx(math.sqrt(variance))
+    found_effect = effect(found, weights)
+    assert found_effect.value == pytest.approx(w @ beta)
+    assert found_effect.standard_error == pytest.approx(math.sqrt(variance))
 
 
 def accuracies(base=0.60, spread=0.002, seeds=5, **gains):

@@ -1,0 +1,149 @@
+"""The claims of chapter 18, on whether starting as a convolution helps a vision transformer.
+
+The questions and the rules that answer them were committed before the first run.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from ...claims.claim import NOT_RUN, RECORDS, Claim, Verdict, by_where
+from ...contrasts import Accuracies
+from ...runs.select import Records
+from .measures import (
+    PAIRS,
+    VIT_TIERS,
+    accuracies_of,
+    compare_gains,
+    compare_starts,
+    share_that_stayed,
+)
+
+OURS, DEFAULT = "vit-convolution", "vit-default"
+CONTROLS = ("vit-random", "vit-center")
+NOT_YET = Verdict(NOT_RUN, NOT_RUN)
+
+
+def _helps(records: Records) -> Verdict:
+    found, tier = accuracies_of(records), records.tier
+    if not _can_compare(found, (OURS, DEFAULT), (tier,)):
+        return NOT_YET
+    gain = compare_starts(found, OURS, DEFAULT, tier)
+    words = {1: "helps", 0: "no difference shown", -1: "hurts"}
+    return Verdict(words[gain.sign], f"gain {gain}")
+
+
+def _is_the_grid(records: Records) -> Verdict:
+    found = accuracies_of(records)
+    if not _can_compare(found, (OURS, *CONTROLS), ("vit-10k",)):
+        return NOT_YET
+    leads = {name: compare_starts(found, OURS, name, "vit-10k") for name in CONTROLS}
+    measured = "; ".join(f"over {name} {lead}" for name, lead in leads.items())
+    by_grid = all(lead.sign == 1 for lead in leads.values())
+    return Verdict("the grid" if by_grid else "not shown to be the grid", measured)
+
+
+def _compare_gains(first: str, last: str, larger: str, smaller: str, records: Records) -> Verdict:
+    """Judge whether the gain over timm's start is larger or smaller in `first` than in `last`."""
+    found = accuracies_of(records)
+    if not _can_compare(found, (OURS, DEFAULT), (first, last)):
+        return NOT_YET
+    change = compare_gains(found, first, last)
+    words = {1: larger, 0: "no change shown", -1: smaller}
+    return Verdict(words[change.sign], f"gain in {first} minus gain in {last} {change}")
+
+
+def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
+    """Return whether the starts have runs in the tiers, and two seeds each in any tier."""
+    return all(
+        all(tier in found[start] for tier in tiers)
+        and any(len(values) > 1 for values in found[start].values())
+        for start in starts
+    )
+
+
+def _heads_stay(records: Records) -> Verdict:
+    shares = [share_that_stayed(run) for run in records.at("vit-10k").of(OURS)]
+    return stays(shares) if shares else NOT_YET
+
+
+def stays(shares: Sequence[float]) -> Verdict:
+    """Return the verdict on whether heads stay, given the share that stayed in each run."""
+    share = float(np.mean(shares))
+    measured = f"share of heads, by run: {', '.join(f'{each:.2f}' for each in shares)}"
+    if share >= 0.75:
+        return Verdict("stay", measured)
+    return Verdict("leave" if share <= 0.25 else "partly stay", measured)
+
+
+def _claim(
+    name: str,
+    question: str,
+    rule: str,
+    decide: Callable[[Records], Verdict],
+    models: Sequence[str],
+    tiers: Sequence[str],
+    where: tuple[str, ...] = (RECORDS,),
+) -> Claim:
+    runs = tuple(product(models, tiers))
+    fixed = "ccdf95c"  # the commit that added the rules
+    return Claim(f"start-{name}", "chapter 18", question, rule, where, decide, runs, fixed)
+
+
+CLAIMS = [
+    _claim(
+        "helps",
+        "Does starting as a convolution help?",
+        "It does on a data set if the mean accuracy of vit-convolution exceeds that of vit-default"
+        " by more than two standard errors of the difference; it hurts if it falls short by more"
+        " than two.",
+        _helps,
+        (OURS, DEFAULT),
+        VIT_TIERS,
+        where=VIT_TIERS,
+    ),
+    _claim(
+        "grid",
+        "Is it the grid, or only that heads look at few nearby tokens?",
+        "It is the grid if vit-convolution exceeds vit-random by more than two standard errors,"
+        " and if it exceeds vit-center as well.",
+        _is_the_grid,
+        (OURS, *CONTROLS),
+        ("vit-10k",),
+    ),
+    _claim(
+        "data",
+        "Does the gain over timm's start grow as data shrink?",
+        "It does if the gain on 5,000 images exceeds that on 50,000 by more than two standard"
+        " errors.",
+        partial(_compare_gains, *PAIRS["data"], "grows", "shrinks"),
+        (OURS, DEFAULT),
+        PAIRS["data"],
+    ),
+    _claim(
+        "lasts",
+        "Does the gain last?",
+        "It shrinks with training if the gain on 10,000 images after 20 epochs exceeds that after"
+        " 100 epochs by more than two standard errors.",
+        partial(_compare_gains, *PAIRS["lasts"], "shrinks", "grows"),
+        (OURS, DEFAULT),
+        PAIRS["lasts"],
+    ),
+    _claim(
+        "stays",
+        "Do heads stay on the grid?",
+        "They do if at least three quarters of the heads of vit-convolution, by position alone,"
+        " still have their largest mean mass on the offset that they started with, and they leave"
+        " if at most one quarter do; in between they partly stay.",
+        _heads_stay,
+        (OURS,),
+        ("vit-10k",),
+    ),
+]
+
+
+def answers(records: Records) -> dict[str, dict[str, str]]:
+    """Return the verdicts on each claim, by the claim's name and by `Verdict.where`."""
+    return {claim.name: by_where(claim.judge(records)) for claim in CLAIMS}
