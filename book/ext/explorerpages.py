@@ -23,8 +23,9 @@ from companion.explorer import page_html
 from companion.explorer.networks import add_network_scene
 from companion.explorer.payload import Payload, attention_payload, stage_payload
 from companion.runs.select import Records
-from companion.specs import ARMS, MODELS
+from companion.specs import MODELS
 from companion.store import write_file
+from companion.studies.freed.arms import STARTS
 from companion.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
@@ -49,7 +50,7 @@ REDIRECT = """<!doctype html>
 </body>
 </html>
 """
-FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
+FREED = [arm for arm, start in STARTS.items() if start.freed]
 
 
 def write_files(built: str, files: dict[str, bytes]) -> None:
