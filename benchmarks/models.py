@@ -36,7 +36,7 @@ from companion.runs.parameters import RunParameters
 from companion.runs.record import provenance
 from companion.specs import MODELS
 from companion.studies.cost import added_memory, seconds
-from companion.training.loop import Training
+from companion.training.learner import Batch, Learner
 from companion.training.machine import Processes
 from companion.training.origin import Origin, find_origin
 
@@ -107,20 +107,19 @@ def engine(name, device, batch_size, folder):
         if MODELS[name].parent
         else find_origin(parameters, data, processes, checkpoint=None)
     )
-    training = Training(parameters, data, processes, origin)
-    training.bar.disable = True
-    index = torch.arange(batch_size, device=training.device)
+    learner = Learner(parameters, data, processes, origin)
+    index = torch.arange(batch_size, device=learner.device)
     corner = torch.ones(batch_size, 2, dtype=torch.int64, device=index.device)
-    mirrored = index % 2 == 0
+    batch = Batch(index, corner, index % 2 == 0, batch_size)
 
     def train_batch():
-        training.progress.step = 0
-        training.train_step(index, corner, mirrored, batch_size)
+        learner.progress.step = 0
+        learner.train_step(batch)
 
     def classify_batch():
-        training.evaluate()
+        learner.evaluate()
 
-    plain = counted_flops(training.model, training.device)
+    plain = counted_flops(learner.model, learner.device)
     return train_batch, classify_batch, plain
 
 

@@ -101,4 +101,5 @@ def models_of(tier: str | None) -> list[str]:
 
 def needs_parent(run: RunParameters) -> bool:
     """Return whether a run needs the record of its parent: it does not train the parent itself."""
-    return SPECS[run.model].start is not None
+    warm_start = SPECS[run.model].warm_start
+    return warm_start is not None and warm_start.share is not None

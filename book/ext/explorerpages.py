@@ -22,15 +22,16 @@ from companion.explorer import page_html
 from companion.explorer.networks import add_network_scene
 from companion.explorer.payload import Payload, attention_payload, stage_payload
 from companion.runs.select import Records
-from companion.specs import ARMS, MODELS
+from companion.specs import MODELS
 from companion.store import write_file
+from companion.studies.freed.arms import STARTS
 from companion.training.quick import quick_model, quick_runs
 
 FOLDER = "_static/explorer"
 WITH_ATTENTION = [model for model in MODELS if model.startswith("sa-")]
 OF_THE_STAGE = ("cnn", "sa-quadratic", "sa-learned-content")
 NO_SCRIPT = "The stage needs JavaScript. A still of each scene stands below."
-FREED = [arm for arm, spec in ARMS.items() if spec.start.freed]
+FREED = [arm for arm, start in STARTS.items() if start.freed]
 
 
 def write_files(built: str, files: dict[str, bytes]) -> None:

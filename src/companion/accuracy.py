@@ -1,11 +1,11 @@
-"""Test accuracy: the evaluation loop, and statistics over the runs of a model."""
+"""Test accuracy: evaluation of a model on images, and statistics over the runs of a model."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnconv.layers.mode import evaluation_mode
@@ -14,12 +14,17 @@ from .data import Batches
 from .runs.record import RunRecord
 
 
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Return a context in which models compute in bfloat16 if `precision` is `bfloat16`."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
 @torch.no_grad()
 def logits_by_batch(
     model: nn.Module,
     batches: Batches,
     index: Tensor | None = None,
-    autocast: Callable[[], AbstractContextManager] = nullcontext,
+    precision: str = "float32",
     mirrored: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the logits `(B, classes)` and labels `(B,)` of each batch, in evaluation mode.
@@ -33,9 +38,35 @@ def logits_by_batch(
         for part in index.split(500 if device.type == "cuda" else 100):
             images, labels = batches.plain(part)
             torch.compiler.cudagraph_mark_step_begin()
-            with autocast():
+            with autocast(device, precision):
                 logits = model(images.flip(3) if mirrored else images).float()
             yield logits, labels
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    precision: str = "float32",
+    first: int | None = None,
+    share: slice = slice(None),
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[float, float]:
+    """Return the mean cross-entropy and the accuracy of a model on the images of `batches`.
+
+    The accuracy is the share of images whose largest logit is that of the label. `first` limits the
+    evaluation to that many images, from the start. If several processes divide the images among
+    themselves, `share` selects those of this process, and `total` sums a tensor over all processes.
+    At the end, the model is returned to its original mode.
+    """
+    device, count = batches.labels.device, first or len(batches)
+    mine = torch.arange(count, device=device)[share]
+    sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses and the hits
+    for logits, labels in logits_by_batch(model, batches, mine, precision):
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        sums += torch.stack([loss, (logits.argmax(dim=1) == labels).sum()])
+    loss, accuracy = ((total(sums) if total else sums) / count).tolist()
+    return loss, accuracy
 
 
 @dataclass(frozen=True)

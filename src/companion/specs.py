@@ -7,15 +7,15 @@ Cordonnier, Loukas and Jaggi (ICLR 2020).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, cast
 
 from torch import nn
 
 from attnconv.cnn import WIDTH
-from attnconv.networks import NETWORKS
+from attnconv.networks import NETWORKS, SelfAttentionNet, prune_degenerate_heads
 
-from .studies.freed.arms import FIXED, FREED, PLACES, Start
-from .studies.freed.network import free_cnn
+from .studies.freed.arms import STARTS, Start
+from .studies.freed.network import MIDDLE, begin, free_cnn
 from .studies.starts.arms import FACTORIAL_STARTS, VIT_STARTS, AttentionStart
 from .studies.starts.network import vision_transformer
 from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
@@ -35,30 +35,63 @@ class Published:
     replicated: float | None = None
 
 
+#: Turns the trained network of a parent, given the run's parameters by name, into the network with
+#: which a run starts; also returns what the record says about the change.
+Change = Callable[[nn.Module, Mapping[str, Any]], tuple[nn.Module, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """How a model starts from the weights of a trained one, its parent.
+
+    `change` is applied to the parent's network, after which its accuracy is measured and recorded
+    as `accuracy_name`. If `share` is given, the model starts from the weights that the parent
+    stored after this share of its epochs. Otherwise, it starts from the parent's last checkpoint,
+    and the parent is trained first if there is none.
+    """
+
+    parent: str
+    change: Change | None = None
+    accuracy_name: str = ""
+    share: float | None = None
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """The specification of a model: network, recipes, published numbers and style in figures.
 
-    `build` returns a freshly initialised network, given its sizes by name. `encoding` names the
-    encoding of its attention, and is None for CNNs, for networks made from CNNs and for vision
-    transformers. `vit` names the initialisation of a vision transformer. `curve` is the model's
-    colour and line style in figures. `parent` is the trained model from which this one starts,
-    `prunes` says whether the parent's degenerate heads are removed first, and `start` describes how
-    an arm of chapter 15 starts. `recipes` contains the model's deviations from the recipe of each
-    tier.
+    `build` returns a freshly initialised network, given its sizes by name. `curve` is the model's
+    colour and line style in figures. `attention` says what a record contains of the model's
+    attention: nothing (""), the parameters of its "heads" after several epochs, these "heads and
+    shifts" (the mean attention on each shift), or "maps" for test images. `grid` is the input size
+    in pixels of its attention layers, if it does not follow from the pooling. `tiers` lists the
+    tiers in which the model may be trained (empty: all), and `keeps_weights` says whether the tiers
+    that keep weights keep this model's. `recipes` contains the model's deviations from the recipe
+    of each tier.
     """
 
     label: str
     curve: tuple[str, str]
     build: Callable[..., nn.Module]
     head_label: str = ""
-    encoding: str | None = None
+    attention: Literal["", "heads", "heads and shifts", "maps"] = ""
+    grid: int | None = None
     published: Published = Published()
-    parent: str | None = None
-    prunes: bool = False
-    start: Start | None = None
-    vit: str | None = None
+    warm_start: WarmStart | None = None
+    tiers: tuple[str, ...] = ()
+    keeps_weights: bool = True
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> str | None:
+        """The model from whose weights this one starts, if any."""
+        return self.warm_start.parent if self.warm_start else None
+
+
+def _prune(network: nn.Module, parameters: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+    criterion = {name: parameters[name] for name in ("max_condition", "min_eigenvalue")}
+    pruned, removed = prune_degenerate_heads(cast(SelfAttentionNet, network), **criterion)
+    return pruned, {"removed_heads": removed, **criterion}
 
 
 #: The recipes for training sa-generalized further, with or without pruning.
@@ -87,7 +120,7 @@ MODELS = {
         label="SA quadratic",
         build=NETWORKS["sa-quadratic"],
         head_label="quadratic, 9 heads",
-        encoding="quadratic",
+        attention="heads",
         published=Published(0.938, "12.1M", "6.2B", 0.9365),
         curve=("#0072B2", "-"),
     ),
@@ -95,7 +128,7 @@ MODELS = {
         label="SA quadratic, 16 heads",
         build=NETWORKS["sa-quadratic-16"],
         head_label="quadratic, 16 heads",
-        encoding="quadratic",
+        attention="heads",
         published=Published(replicated=0.9311),  # appendix F gives no numbers
         curve=("#56B4E9", "-"),
     ),
@@ -103,7 +136,7 @@ MODELS = {
         label="SA quadratic, generalised",
         build=NETWORKS["sa-generalized"],
         head_label="generalised quadratic",
-        encoding="generalized",
+        attention="heads",
         published=Published(0.934, "12.1M", "6.2B"),
         curve=("#D55E00", "--"),
         # the pruned model starts from its weights
@@ -113,18 +146,17 @@ MODELS = {
         label="SA quadratic, generalised, pruned",
         build=NETWORKS["sa-generalized-pruned"],
         head_label="generalised quadratic, pruned",
-        encoding="generalized",
+        attention="heads",
         published=Published(0.934, "9.7M", "4.9B"),
         curve=("#A87900", "-"),
-        parent="sa-generalized",
-        prunes=True,
+        warm_start=WarmStart("sa-generalized", _prune, "test_accuracy_after_pruning"),
         recipes=TRAINED_FURTHER,
     ),
     "sa-learned": ModelSpec(
         label="SA learned",
         build=NETWORKS["sa-learned"],
         head_label="learned, position only",
-        encoding="learned",
+        attention="heads",
         published=Published(0.918, "12.3M", "6.2B", 0.9036),
         curve=("#009E73", "-."),
     ),
@@ -132,7 +164,7 @@ MODELS = {
         label="SA learned + content",
         build=NETWORKS["sa-learned-content"],
         head_label="learned + content",
-        encoding="content",
+        attention="maps",
         published=Published(0.871, "29.5M", "15B", 0.8636),
         curve=("#B0508A", ":"),
         recipes={"brief": {"epochs": 4, "checkpoint_every": 4}},  # the explorer needs its weights
@@ -146,9 +178,9 @@ BEYOND = {
         label="SA quadratic, generalised, unpruned control",
         build=NETWORKS["sa-generalized"],
         head_label="generalised quadratic, unpruned control",
-        encoding="generalized",
+        attention="heads",
         curve=("#D55E00", ":"),
-        parent="sa-generalized",
+        warm_start=WarmStart("sa-generalized"),
         recipes=TRAINED_FURTHER,
     ),
     "cnn": ModelSpec(
@@ -175,42 +207,46 @@ BEYOND = {
 }
 
 
-def _arm(label: str, start: Start, curve: tuple[str, str]) -> ModelSpec:
-    head_label = f"CNN, {label}" if start.heads else ""
-    return ModelSpec(label, curve, partial(free_cnn, start), head_label, parent="cnn", start=start)
+def _arm(start: Start) -> ModelSpec:
+    def change(cnn: nn.Module, parameters: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+        return begin(cnn, start, parameters["start_alpha"], parameters["seed"]), {}
+
+    return ModelSpec(
+        start.label,
+        start.curve,
+        partial(free_cnn, start),
+        head_label=f"CNN, {start.label}" if start.heads else "",
+        attention="heads" if start.heads else "",
+        grid=MIDDLE,
+        warm_start=WarmStart("cnn", change, "test_accuracy_at_start", start.share),
+        tiers=("small-free",),
+    )
 
 
 #: The arms of chapter 15, which start from a CNN, by name.
-ARMS = {
-    "cnn-on": _arm("CNN, trained further", Start(1.0, None, FIXED), ("#000000", "-")),
-    "grid-0": _arm("grid fixed, untrained CNN", Start(0.0, "grid", FIXED), ("#000000", "--")),
-    "grid-100": _arm("grid fixed, trained CNN", Start(1.0, "grid", FIXED), ("#000000", ":")),
-    "freed-0": _arm("freed before training", Start(0.0, "grid", FREED), ("#56B4E9", "-")),
-    "freed-25": _arm("freed at 25 % of training", Start(0.25, "grid", FREED), ("#0072B2", "--")),
-    "freed-50": _arm("freed at 50 % of training", Start(0.5, "grid", FREED), ("#CC79A7", "-.")),
-    "freed-100": _arm("freed after training", Start(1.0, "grid", FREED), ("#882255", "-")),
-    "places-100": _arm(
-        "freed after training, alphas fixed", Start(1.0, "grid", PLACES), ("#009E73", ":")
-    ),
-    "random-fixed": _arm("random positions, fixed", Start(0.0, "random", FIXED), ("#D55E00", "--")),
-    "random-freed": _arm("random positions, freed", Start(0.0, "random", FREED), ("#D55E00", "-")),
-}
+ARMS = {name: _arm(start) for name, start in STARTS.items()}
 
 
 BEYOND |= ARMS
 
 
-def _vit_spec(name: str, start: AttentionStart) -> ModelSpec:
-    recipes = {"vit-10k": {"start_alpha": start.alpha}} if start.alpha else {}
-    build = partial(vision_transformer, name)
-    return ModelSpec(start.label, start.curve, build, vit=name, recipes=recipes)
+def _vit(name: str, start: AttentionStart) -> ModelSpec:
+    return ModelSpec(
+        start.label,
+        start.curve,
+        partial(vision_transformer, name),
+        attention="heads and shifts",
+        tiers=tuple(tier for tier in TIERS if f"vit-{name}" in TIERS[tier].models),
+        keeps_weights=name == "convolution",
+        recipes={"vit-10k": {"start_alpha": start.alpha}} if start.alpha else {},
+    )
 
 
 #: The vision transformers of chapter 18 by name, and those that complete its factorial.
-VITS = {f"vit-{name}": _vit_spec(name, start) for name, start in VIT_STARTS.items()}
+VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 
 
-FACTORIAL = {f"vit-{name}": _vit_spec(name, start) for name, start in FACTORIAL_STARTS.items()}
+FACTORIAL = {f"vit-{name}": _vit(name, start) for name, start in FACTORIAL_STARTS.items()}
 
 
 BEYOND |= VITS | FACTORIAL

@@ -201,7 +201,7 @@ def table_2(records: Records) -> Table:
         "momentum": f"{MOMENTUM:g}",
     }
     columns = {
-        name: records.of(name)[0] for name in TABLE_4 if MODELS[name].encoding and records.of(name)
+        name: records.of(name)[0] for name in TABLE_4 if MODELS[name].attention and records.of(name)
     }
     rows = []
     for label, printed, parameter in TABLE_2:
@@ -286,7 +286,7 @@ VARIED = (
 
 def _pilot_row(name: str, record: RunRecord) -> dict[str, str]:
     info = record.info
-    kind = "attention" if MODELS[info.parameters["model"]].encoding else "ResNet18"
+    kind = "attention" if MODELS[info.parameters["model"]].attention else "ResNet18"
     used = [f"{each} {info.parameters[each]}" for each in VARIED if _matters(kind, each)]
     return {
         "pilot": name,

@@ -76,16 +76,15 @@ def checkpoint(size, step=0):
 
 def test_a_full_disk_loses_the_new_checkpoint_never_the_old_one(tmp_path, small_files):
     checkpoints = Checkpoints(tmp_path)
-    large, small = checkpoint(1000), checkpoint(2)
     with pytest.warns(
         UserWarning, match=r"step-000000001.*could not be written \(.*\); there is no earlier one"
     ):
-        assert not checkpoints.write(1, large)
-    assert checkpoints.write(2, small)
+        assert not checkpoints.write(checkpoint(1000, step=1))
+    assert checkpoints.write(checkpoint(2, step=2))
     with pytest.warns(
         UserWarning, match=r"could not be written .*; the previous one remains: .*step-000000002"
     ):
-        assert not checkpoints.write(3, large)
+        assert not checkpoints.write(checkpoint(1000, step=3))
     assert len(checkpoints.read().weights["w"]) == 2 and len(list(tmp_path.iterdir())) == 1
 
 
@@ -93,7 +92,7 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_falls_back(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.read() is None
     for step in (9, 10, 11):
-        checkpoints.write(step, checkpoint(2, step))
+        checkpoints.write(checkpoint(2, step))
     assert [path.name for path in checkpoints.paths()] == [
         "step-000000011.safetensors",
         "step-000000010.safetensors",

@@ -26,10 +26,7 @@ def check_record(record, model, epochs):
         and info.versions["torch"]
         and info.hardware["device"]
     )
-    spec = SPECS[model]
-    assert bool(record.attention) == bool(
-        spec.encoding or spec.vit or (spec.start and spec.start.heads)
-    )
+    assert bool(record.attention) == bool(SPECS[model].attention)
     assert sum(path.stat().st_size for path in record.folder.iterdir()) <= LARGEST_RECORD
     assert str(record.folder.parent) not in (record.folder / "run.json").read_text(), (
         "no folder of this machine"

@@ -306,13 +306,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
                 f" side of the images of {self.dataset}"
             )
         both = f"model = {self.model!r}, tier = {self.tier!r}: expected"
-        if spec.start and self.tier != "small-free":
-            raise ValueError(f"{both} tier = 'small-free'")
         if (models := TIERS[self.tier].models) and self.model not in models:
             raise ValueError(f"{both} {' or '.join(models)} in this tier")
-        if spec.vit and not models:
-            tiers = [name for name, tier in TIERS.items() if self.model in tier.models]
-            raise ValueError(f"{both} tier = {' or '.join(map(repr, tiers))} and dataset cifar10")
+        if spec.tiers and self.tier not in spec.tiers:
+            tiers = " or ".join(map(repr, spec.tiers))
+            raise ValueError(f"{both} tier = {tiers} and dataset cifar10")
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
@@ -332,8 +330,8 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
         They are stored for seed 0 in some of the small tiers, but among the vision transformers
         only for the one that starts as a convolution.
         """
-        chosen = SPECS[self.model].vit in (None, "convolution")
-        return TIERS[self.tier].keeps_weights and self.seed == 0 and chosen
+        chosen = TIERS[self.tier].keeps_weights and SPECS[self.model].keeps_weights
+        return chosen and self.seed == 0
 
     @property
     def record_folder(self) -> Path:

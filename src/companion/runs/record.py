@@ -31,7 +31,6 @@ from attnconv.networks import NUM_HEADS
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
 from ..specs import SPECS
 from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
-from ..studies.freed.network import MIDDLE
 from ..tiers import TIERS
 from .history import ContentMaps, PositionHistory
 
@@ -136,9 +135,9 @@ class RunRecord:
         The layers of a converted CNN have inputs of several sizes; for such a model, this is the
         input size of the second of the CNN's three groups of layers.
         """
-        if SPECS[self.info.parameters["model"]].start:
-            return MIDDLE, MIDDLE
-        size = DATASETS[self.info.dataset["name"]].image_size // self.info.parameters["pooling"]
+        parameters = self.info.parameters
+        tokens = DATASETS[parameters["dataset"]].image_size // parameters["pooling"]
+        size = SPECS[parameters["model"]].grid or tokens
         return size, size
 
     @property
@@ -173,19 +172,13 @@ class RunRecord:
         The history is empty for models with content-based attention or without attention, and until
         the run is finished.
         """
-        return PositionHistory.from_tensors({} if self.has_content else self.attention)
+        return PositionHistory.from_tensors(self.attention)
 
     @cached_property
     def content_maps(self) -> ContentMaps | None:
         """The attention maps of a content-based model; None for other models or unfinished runs."""
-        if not (self.has_content and self.attention):
-            return None
-        return ContentMaps.from_tensors(self.attention)
-
-    @property
-    def has_content(self) -> bool:
-        """Return whether the model's attention depends on the image."""
-        return SPECS[self.info.parameters["model"]].encoding == "content"
+        is_content = "mean_maps" in self.attention
+        return ContentMaps.from_tensors(self.attention) if is_content else None
 
 
 def write_run(

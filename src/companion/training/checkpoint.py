@@ -28,6 +28,11 @@ class Progress:
     parent: dict[str, Any] | None = None  # the run from which this one started, and how
     snapshots: dict[int, dict[str, Tensor]] = field(default_factory=dict)  # by epochs completed
 
+    def add_training(self, seconds: float) -> None:
+        """Add the time of a training step."""
+        self.seconds += seconds
+        self.training_seconds += seconds
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -46,6 +51,11 @@ class Checkpoint:
     def is_finished(self) -> bool:
         """Return whether the last epoch of the run is complete."""
         return self.progress.epoch == self.parameters["epochs"]
+
+    @property
+    def steps_done(self) -> int:
+        """The number of steps since the start of the run."""
+        return self.progress.epoch * len(self.losses) + self.progress.step
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the contents of the checkpoint file: tensors by name, and JSON metadata."""
@@ -102,12 +112,12 @@ class Checkpoints:
                 warnings.warn(f"{error}; {instead}", stacklevel=2)
         return None
 
-    def write(self, steps: int, checkpoint: Checkpoint) -> bool:
-        """Write a checkpoint after `steps` steps, and remove all but the two newest.
+    def write(self, checkpoint: Checkpoint) -> bool:
+        """Write a checkpoint, and remove all but the two newest.
 
         Returns whether writing succeeded; a failure, such as a full disk, only causes a warning.
         """
-        path = self.folder / f"step-{steps:09d}.safetensors"
+        path = self.folder / f"step-{checkpoint.steps_done:09d}.safetensors"
         written = self._try_to_write(path, *checkpoint.to_file())
         for old in self.paths()[KEPT:] if written else []:
             old.unlink(missing_ok=True)

@@ -42,6 +42,11 @@ class Processes:
         """Return whether the current process is the one that writes files."""
         return self.index == 0
 
+    @property
+    def share(self) -> slice:
+        """The part of a list of images that this process handles."""
+        return slice(self.index, None, self.count)
+
     def total(self, value: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes, computed in place."""
         if self.count > 1:
@@ -77,11 +82,6 @@ def device_type(device: str) -> str:
             "device = 'cuda': torch finds no CUDA GPU; expected one, or device = 'cpu'"
         )
     return ("cuda" if there else "cpu") if device == "auto" else device
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return a context in which models compute in bfloat16 if `precision` is `bfloat16`."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def launch(function: Callable[..., Any], arguments: tuple, count: int, device: str) -> None:

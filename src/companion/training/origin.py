@@ -1,8 +1,7 @@
 """The origin of a run: the model and the state from which it starts.
 
-A run starts from scratch, from its own checkpoint, from a trained parent (with or without its
-degenerate heads), or from a CNN that is trained further, either unchanged or converted to
-attention. A finished run is returned unchanged.
+A run starts from scratch, from its own checkpoint, or from a trained parent, whose network may be
+changed first, such as by pruning. A finished run is returned unchanged.
 """
 
 import warnings
@@ -14,21 +13,18 @@ import torch
 from torch import nn
 
 from attnconv.cnn import SmallCNN
-from attnconv.networks import SelfAttentionNet, prune_degenerate_heads
 
+from ..accuracy import evaluate
 from ..data import Batches, Split
 from ..models import build_network
 from ..runs.parameters import Network, Place, RunParameters, Task
 from ..runs.record import RunRecord, load_run
 from ..runs.select import command
 from ..runs.weights import set_weights
-from ..specs import SPECS
+from ..specs import SPECS, WarmStart
 from ..store import DamagedFile, read_tensors
-from ..studies.freed.measures import as_convolutions
-from ..studies.freed.network import begin
 from .checkpoint import Checkpoint, Checkpoints
 from .machine import Processes
-from .recorder import evaluate
 
 # the parameters by which a run recognises its parent's checkpoint
 OF_THE_PARENT = Task.names() - {"model", "test_images"} | Network.names()
@@ -95,14 +91,12 @@ def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Pa
 def find_origin(
     parameters: RunParameters, data: Split, processes: Processes, checkpoint: Checkpoint | None
 ) -> Origin:
-    """Return what a run starts from: its checkpoint, a trained parent, a CNN, or a new network."""
+    """Return what a run starts from: its checkpoint, a trained parent, or a new network."""
     torch.manual_seed(parameters.seed)
     if checkpoint:
         return _from_checkpoint(parameters, checkpoint, processes)
-    if SPECS[parameters.model].start:
-        return _from_cnn(parameters, data.test, processes)
-    if SPECS[parameters.model].parent:
-        return _from_trained(parameters, data.test, processes)
+    if warm_start := SPECS[parameters.model].warm_start:
+        return _from_parent(parameters, warm_start, data.test, processes)
     model = build_network(parameters.model_dump())
     if count := min(getattr(model, "PREPARED_WITH", 0), len(data.train)):
         first = torch.arange(count, device=processes.device)
@@ -124,10 +118,40 @@ def _from_checkpoint(
     return Origin(model, checkpoint.progress.parent, checkpoint)
 
 
+def _from_parent(
+    parameters: RunParameters, warm_start: WarmStart, test: Batches, processes: Processes
+) -> Origin:
+    """Return the origin of a run that starts from a trained model, and describe that model.
+
+    Raises ValueError, which says how to make them, if the parent's weights are not available.
+    """
+    parent = parameters.parent()
+    network = build_network(parent.model_dump())
+    if warm_start.share is None:
+        epoch = parent.epochs
+        found = _expect_last_checkpoint(parent)
+        set_weights(network, found.weights)
+        accuracy = found.progress.metrics[-1]["test_accuracy"]
+    else:
+        epoch = round(warm_start.share * parent.epochs)
+        _load_kept_weights(network, parent, epoch, parameters)
+        _, accuracy = evaluate(processes.place(network), test, parameters.precision)
+    about = {"run": parent.name, "epochs": epoch, "test_accuracy": accuracy}
+    if not warm_start.change:
+        return Origin(processes.place(network), about)
+    model, changed = warm_start.change(network, parameters.model_dump())
+    model = processes.place(model)
+    _, accuracy = evaluate(model, test, parameters.precision)
+    return Origin(model, about | changed | {warm_start.accuracy_name: accuracy})
+
+
+# --- a parent's last checkpoint ---
+
+
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
     """Return the parameters of the parent if it must be trained first, else None."""
-    spec = SPECS[parameters.model]
-    if not spec.parent or spec.start or _last_checkpoint(parameters.parent()):
+    warm_start = SPECS[parameters.model].warm_start
+    if not warm_start or warm_start.share is not None or _last_checkpoint(parameters.parent()):
         return None
     return parameters.parent()
 
@@ -139,78 +163,42 @@ def _last_checkpoint(parent: RunParameters) -> Checkpoint | None:
     return found if fits else None
 
 
-def _from_trained(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
-    parent = parameters.parent()
-    found = _last_checkpoint(parent)
-    if found is None:
-        raise ValueError(
-            f"{parent.name} has a record in {parent.record_folder} but no checkpoint in"
-            f" {parent.checkpoint_folder}: its weights are not available; repeat it with resume ="
-            " False, or set checkpoints to the folder of its checkpoint"
-        )
-    network = build_network(parent.model_dump())
-    set_weights(network, found.weights)
-    before = found.progress.metrics[-1]["test_accuracy"]
-    about = {"run": parent.name, "epochs": parent.epochs, "test_accuracy": before}
-    if not SPECS[parameters.model].prunes:
-        return Origin(processes.place(network), about)
-    criterion = {name: getattr(parameters, name) for name in ("max_condition", "min_eigenvalue")}
-    model, removed = prune_degenerate_heads(cast(SelfAttentionNet, network), **criterion)
-    model = processes.place(model)
-    _, after = evaluate(model, test, parameters.precision)
-    about |= {"removed_heads": removed, **criterion, "test_accuracy_after_pruning": after}
-    return Origin(model, about)
+def _expect_last_checkpoint(parent: RunParameters) -> Checkpoint:
+    if found := _last_checkpoint(parent):
+        return found
+    raise ValueError(
+        f"{parent.name} has a record in {parent.record_folder} but no checkpoint in"
+        f" {parent.checkpoint_folder}: its weights are not available; repeat it with resume ="
+        " False, or set checkpoints to the folder of its checkpoint"
+    )
 
 
-# --- chapter 15: CNNs that are trained further, unchanged or as attention ---
+# --- the weights that a parent stored after one of its epochs ---
 
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
     """Return the epochs after which a run stores its weights for other runs to start from."""
+    starts = [spec.warm_start for spec in SPECS.values()]
     return {
-        round(spec.start.share * parameters.epochs)
-        for spec in SPECS.values()
-        if spec.start and spec.parent == parameters.model and parameters.checkpoint_every
+        round(start.share * parameters.epochs)
+        for start in starts
+        if start and start.share is not None and start.parent == parameters.model
+        if parameters.checkpoint_every
     }
 
 
-def _from_cnn(parameters: RunParameters, test: Batches, processes: Processes) -> Origin:
-    """Return the origin of an arm: the CNN after the share of its epochs at which the arm starts.
-
-    Raises ValueError, with the command that trains the CNN, if the CNN is missing, damaged or from
-    a different run.
-    """
-    parent, start = parameters.parent(), SPECS[parameters.model].start
-    assert start, "only arms start from a CNN"
-    epoch = round(start.share * parent.epochs)
+def _load_kept_weights(
+    network: nn.Module, parent: RunParameters, epoch: int, child: RunParameters
+) -> None:
     path = Checkpoints(parent.checkpoint_folder).weights_path(epoch)
-    cnn = build_network(parent.model_dump())
     try:
         weights, about = read_tensors(path)
         _expect_same_run(parent, about["parameters"], path)
-        set_weights(cnn, weights)
+        set_weights(network, weights)
     except (OSError, ValueError) as error:
-        asked = {name: getattr(parameters, name) for name in ("dataset", "tier", "seed")}
+        asked = {name: getattr(child, name) for name in ("dataset", "tier", "seed")}
         raise ValueError(
-            f"{parameters.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
+            f"{child.name} starts from {parent.name} after {epoch} of {parent.epochs} epochs,"
             f" which is not available ({error}); this command creates it:"
             f" {command(model=parent.model, **asked)}"
         ) from None
-    _, accuracy = evaluate(processes.place(cnn), test, parameters.precision)
-    about = {"run": parent.name, "epochs": epoch, "test_accuracy": accuracy}
-    model = processes.place(begin(cnn, start, parameters.start_alpha, parameters.seed))
-    _, at_start = evaluate(model, test, parameters.precision)
-    return Origin(model, about | {"test_accuracy_at_start": at_start})
-
-
-def final_measures(parameters: RunParameters, model: nn.Module, test: Batches) -> dict[str, Any]:
-    """Return the measures of the trained model that its run record stores besides the accuracy.
-
-    Only arms with attention (chapter 15) have any: each layer's distance from its nearest
-    convolution, and the accuracy with these convolutions in place of the layers.
-    """
-    start = SPECS[parameters.model].start
-    if not (start and start.heads):
-        return {}
-    cnn, distances = as_convolutions(model)
-    return {"distances": distances, "test_accuracy_as_convolutions": evaluate(cnn, test)[1]}

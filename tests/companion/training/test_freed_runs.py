@@ -12,6 +12,7 @@ from companion.runs.record import load_run
 from companion.runs.weights import load_model
 from companion.specs import ARMS
 from companion.store import read_tensors
+from companion.studies.freed.arms import STARTS
 from companion.studies.freed.network import attention_layers
 from companion.training.checkpoint import Checkpoints
 from companion.training.loop import train
@@ -60,7 +61,7 @@ def test_a_cnn_keeps_its_weights_where_arms_start(folder):
 
 @pytest.mark.parametrize("name", sorted(ARMS))
 def test_each_arm_trains_from_where_it_should(name, folder, noise, monkeypatch):
-    parameters, start = brief(folder, name), ARMS[name].start
+    parameters, start = brief(folder, name), STARTS[name]
     paths = []
 
     def read(path):

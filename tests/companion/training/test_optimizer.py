@@ -7,7 +7,7 @@ from torch import nn
 from attnconv.layers.attention import PositionAttention
 from attnconv.layers.encodings import QuadraticEncoding
 from companion.runs.parameters import RunParameters
-from companion.training.loop import make_optimizer, set_rate
+from companion.training.learner import make_optimizer, set_rate
 
 DECAY, RATE = 0.01, 0.1
 

@@ -8,6 +8,7 @@ import torch
 from helpers.runs import check_record, command_line, results, stop_after, untimed
 
 from attnconv import build_model
+from companion.accuracy import evaluate
 from companion.data import Batches, Dataset, load_dataset
 from companion.data.cifar10 import CIFAR10_CLASSES
 from companion.models import build_network
@@ -19,7 +20,6 @@ from companion.specs import ARMS, MODELS, SPECS, VITS
 from companion.store import REPOSITORY, DamagedFile
 from companion.training.loop import train
 from companion.training.machine import Interrupted
-from companion.training.recorder import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -249,7 +249,9 @@ def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path, monk
 
 
 def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path, monkeypatch):
-    monkeypatch.setattr("companion.training.loop.LARGEST_BLOCK", 2**20)  # bytes, for a few images
+    monkeypatch.setattr(
+        "companion.training.learner.LARGEST_BLOCK", 2**20
+    )  # bytes, for a few images
     sizes = count_images(monkeypatch)
     for number, values in enumerate(({}, {"model": "resnet18"}, {"attention_dropout": 0.1})):
         sizes.clear()

@@ -13,7 +13,7 @@ from helpers.runs import check_record, command_line, results, stop_after
 from torch import nn
 
 from attnconv import load_dataset
-from companion.accuracy import logits_by_batch
+from companion.accuracy import evaluate, logits_by_batch
 from companion.cli import main
 from companion.data import CIFAR10_FINGERPRINT, Batches
 from companion.heads import content_probabilities, query_pixels, score_parts
@@ -23,9 +23,9 @@ from companion.runs.record import LARGEST_RECORD, load_run
 from companion.specs import MODELS
 from companion.store import write_tensors
 from companion.training.checkpoint import Checkpoints
-from companion.training.loop import Training, lay_out_as_parameters, train
+from companion.training.learner import Learner, lay_out_as_parameters
+from companion.training.loop import train
 from companion.training.machine import Interrupted
-from companion.training.recorder import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -247,7 +247,7 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_training(tmp_path, mo
     for taken in (parameters.record_folder.parent, parameters.checkpoint_folder.parent):
         taken.write_text("a file")
         with monkeypatch.context() as patch:
-            patch.setattr(Training, "train_step", lambda *_: pytest.fail("trained"))
+            patch.setattr(Learner, "train_step", lambda *_: pytest.fail("trained"))
             assert main(list(map(str, as_words(parameters)))) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and str(taken) in error
@@ -302,9 +302,9 @@ def test_damaged_snapshots_are_written_anew(checkpoint_every, tmp_path, monkeypa
     parameters = small(tmp_path, checkpoint_every=checkpoint_every)
     first = train(parameters, DIGITS).record
     (first.folder / "attention.safetensors").write_bytes(b"damaged")
-    step, steps = Training.train_step, []
+    step, steps = Learner.train_step, []
     monkeypatch.setattr(
-        Training, "train_step", lambda self, *batch: steps.append(step(self, *batch))
+        Learner, "train_step", lambda self, *batch: steps.append(step(self, *batch))
     )
     with pytest.warns(
         UserWarning, match="attention.safetensors is damaged.*; it will be rewritten"
@@ -622,15 +622,15 @@ def test_two_processes_stop_and_go_on(tmp_path):
     }
     whole = train(small(tmp_path / "whole", **values), DIGITS).record
     parameters = small(tmp_path / "parts", **values)
-    program = "from companion.training.loop import Training\nimport os, signal, sys\n"
-    program += "def step(self, *batch, real=Training.train_step):\n    real(self, *batch)\n"
+    program = "from companion.training.learner import Learner\nimport os, signal, sys\n"
+    program += "def step(self, *batch, real=Learner.train_step):\n    real(self, *batch)\n"
     program += "    if (self.progress.epoch, self.progress.step) == (1, 60):\n"
     program += (
         "        os.kill(os.getpid(), signal.SIGTERM)\n        os.kill(os.getpid(),"
         " signal.SIGTERM)\n"
     )
     program += (
-        "Training.train_step = step\nfrom companion.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+        "Learner.train_step = step\nfrom companion.cli import main\nsys.exit(main(sys.argv[1:]))\n"
     )
     (tmp_path / "stopped.py").write_text(program)
     stopped = command_line(

@@ -13,7 +13,7 @@ from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import ARMS, SPECS
 from . import measures as measured
-from .arms import TIER
+from .arms import STARTS, TIER
 from .claims import CLAIMS
 
 
@@ -40,7 +40,6 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
         return {"network": spec.label, "started after": records.state(name)}
     ours = Accuracy.of(runs)
     origins = [record.info.parent for record in runs if record.info.parent]
-    is_attention = spec.start and spec.start.heads
 
     def of_origin(key: str) -> str:
         values = [origin[key] for origin in origins if key in origin]
@@ -50,7 +49,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
         "network": spec.label,
         "started after": f"{origins[0]['epochs']} epochs" if origins else "-",
         "CNN at that point": of_origin("test_accuracy"),
-        "as attention": of_origin("test_accuracy_at_start") if is_attention else "-",
+        "as attention": of_origin("test_accuracy_at_start") if spec.attention else "-",
         "final accuracy": str(ours),
         "runs": ours.conditions,
         "as convolutions": of_origin("test_accuracy_as_convolutions"),
@@ -75,7 +74,7 @@ def growth_table(records: Records) -> Table:
     rows = []
     for name, spec in ARMS.items():
         runs = records.at(TIER).of(name)
-        if spec.start and spec.start.heads == "grid" and spec.start.freed and runs:
+        if STARTS[name].heads == "grid" and STARTS[name].freed and runs:
             rows.append({"network": spec.label} | _growth(runs))
     caption = (
         "Growth of the grid in each 3 × 3 layer, averaged over seeds: the growth factor, the share"

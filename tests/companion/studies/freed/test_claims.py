@@ -9,8 +9,8 @@ from attnconv import attention_probabilities, expresses_convolution, figures
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.grid import shift_set
 from companion.runs.select import Records
-from companion.specs import ARMS
 from companion.studies.freed import tables
+from companion.studies.freed.arms import STARTS
 from companion.studies.freed.claims import CLAIMS
 from companion.studies.freed.measures import (
     distance_moved_by_layer,
@@ -38,9 +38,9 @@ def attention(ends=GRID, start=GRID, alpha=4.0):
 def write(folder, arm, accuracy=0.8, seed=0, ends=GRID, start=GRID, alpha=4.0, as_cnn=0.7):
     origin = {"run": "cnn--cifar10-small-free--seed0", "epochs": 8, "test_accuracy": 0.81}
     origin |= {"test_accuracy_at_start": 0.79}
-    if ARMS[arm].start.heads:
+    if STARTS[arm].heads:
         origin |= {"distances": [0.1, 0.2, 0.3], "test_accuracy_as_convolutions": as_cnn}
-    heads = attention(ends, start, alpha) if ARMS[arm].start.heads else {}
+    heads = attention(ends, start, alpha) if STARTS[arm].heads else {}
     given = {"tier": "small-free", "attention": heads, "parent": origin}
     return write_record(folder, arm, accuracy, seed, **given)
 

@@ -11,6 +11,7 @@ from attnconv import hard_alpha
 from attnconv.theory.grid import shift_set
 from companion.runs.history import snapshot
 from companion.specs import ARMS
+from companion.studies.freed.arms import STARTS
 from companion.studies.freed.network import START_ALPHA, as_free_attention, attention_layers
 
 
@@ -107,7 +108,7 @@ def test_the_given_network_stays_as_it_was(cnn, images):
 
 @pytest.mark.parametrize("name", sorted(ARMS))
 def test_each_arm_is_built_and_followed(name):
-    model, start = ARMS[name].build(width=6), ARMS[name].start
+    model, start = ARMS[name].build(width=6), STARTS[name]
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, 10)
     heads = snapshot(model)
     assert len(heads) == (14 if start.heads else 0)
