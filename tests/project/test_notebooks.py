@@ -15,6 +15,10 @@ from companion.specs import MODELS
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CHECKED = "nbval-check-output"
+HIDING = {"remove-cell", "remove-input", "hide-cell", "hide-input"}
+MOST_HIDDEN = 0.15  # of a chapter's lines of code
+#: Chapters that still hide more; this list may only become shorter.
+HIDE_MORE = {"01", "10", "11", "13", "14", "16"}
 
 
 def code_cells(path):
@@ -68,6 +72,19 @@ def test_chapter_conventions(path):
             )
             assert len(cell.metadata["mystnb"]["image"]["alt"]) > 10
     assert figures, "each chapter has a picture"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_chapters_show_their_code(path):
+    lines = {True: 0, False: 0}
+    for cell in code_cells(path):
+        is_hidden = bool(HIDING & set(cell.metadata.get("tags", [])))
+        lines[is_hidden] += sum(bool(line.strip()) for line in cell.source.splitlines())
+    share = lines[True] / sum(lines.values())
+    if path.stem[:2] in HIDE_MORE:
+        assert share > MOST_HIDDEN, f"{path.stem} may be removed from HIDE_MORE"
+    else:
+        assert share <= MOST_HIDDEN, f"{path.stem} hides {share:.0%} of its code"
 
 
 def papermill(notebook, output, *parameters):

@@ -1,14 +1,20 @@
-"""Tables for chapter 12: the effect of pruning, and a comparison with an unpruned control."""
+"""Chapter 12: the effect of pruning, a comparison with an unpruned control, and the axis ratios."""
 
+from collections.abc import Sequence
 from statistics import mean
 
-from attnconv.cost import cost_of
-from attnconv.networks import NUM_HEADS
+import torch
+from torch import Tensor
 
+from attnconv.cost import cost_of
+from attnconv.networks import NUM_HEADS, PAPER_CRITERION, degenerate_heads
+
+from ..claims import verdicts
 from ..claims.paper import TOLERANCE
 from ..claims.rules import minus
 from ..data import DATASETS
-from ..display import Table
+from ..display import Numbers, Table
+from ..heads import heads_of, median_axis_ratios
 from ..models import build_network
 from ..runs.record import RunRecord
 from ..runs.select import Records
@@ -30,8 +36,7 @@ def pruning_table(record: RunRecord) -> Table:
     size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
     whole = [NUM_HEADS] * len(left)
     before, pruned = (cost_of(build_network(parameters, heads), size) for heads in (whole, left))
-    accuracies = parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
-    rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies)]]
+    rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies(record))]]
     for name, old, new in (
         ("heads", sum(whole), sum(left)),
         ("parameters", before.parameters, pruned.parameters),
@@ -45,10 +50,18 @@ def pruning_table(record: RunRecord) -> Table:
         f" {', '.join(str(len(heads)) for heads in parent['removed_heads'])}. Source:"
         f" {record.source}."
     )
-    after = f"after {record.info.epochs_done} more epochs"
-    return Table(
-        f"pruning-{record.name}", caption, ["quantity", "before", "just after", after], rows
-    )
+    header = ["quantity", "before", "just after", _after(record)]
+    return Table(f"pruning-{record.name}", caption, header, rows)
+
+
+def accuracies(record: RunRecord) -> tuple[float, float, float]:
+    """Return a model's test accuracy before and just after pruning, and after further training."""
+    parent = record.parent
+    return parent["test_accuracy"], parent["test_accuracy_after_pruning"], record.accuracy
+
+
+def _after(record: RunRecord) -> str:
+    return f"after {record.info.epochs_done} more epochs"
 
 
 def by_seed(records: Records) -> dict[int, dict[str, RunRecord]]:
@@ -103,3 +116,91 @@ def control_table(records: Records) -> Table:
         f" {records.name}. Source: the run records in data/runs."
     )
     return Table.of("pruning-control", caption, rows)
+
+
+# --- the numbers that the chapter quotes ----------------------------------------------------------
+
+#: The effective number of pixels that heads must stay below to be counted, by the end of a name.
+FEWER_THAN = {"": torch.inf, "-48": 48, "-32": 32}
+#: The seed whose parent was trained again for pruning, because its weights had not been kept.
+REPEATED = 2
+
+
+def numbers(records: Records, whole: RunRecord, pruned: RunRecord) -> Numbers:
+    """Return the numbers that chapter 12 quotes, by name.
+
+    `whole` and `pruned` are the runs that the chapter shows; `records` are those of its tier.
+    """
+    return {
+        **_effect_numbers(pruned),
+        **_control_numbers(records),
+        **_shape_numbers(records.of("sa-generalized") or [whole]),
+        "ratio-0": axis_ratios(whole, 0).median().item(),
+        "ratio-1": axis_ratios(whole).median().item(),
+        "ratio-1-48": axis_ratios(whole)[effective_pixels(whole) < 48].median().item(),
+        "heads-paper": sum(
+            int((~degenerate_heads(encoding, **PAPER_CRITERION)).sum())
+            for encoding in whole.history.encodings()
+        ),
+    }
+
+
+def axis_ratios(record: RunRecord, moment: int = -1) -> Tensor:
+    """Return the ratio of the longer to the shorter axis of each head, `(layers * N_h,)`."""
+    roots = torch.cat([layer.root.double() for layer in record.history.encodings(moment)])
+    axes = torch.linalg.svdvals(roots)
+    return axes[:, 0] / axes[:, 1]
+
+
+def effective_pixels(record: RunRecord) -> Tensor:
+    """Return each trained head's effective number of pixels, exp(entropy), `(layers * N_h,)`."""
+    return torch.cat([heads.entropy.exp() for heads in heads_of(record)])
+
+
+def axis_ratios_by_layer(runs: Sequence[RunRecord]) -> dict[str, Tensor]:
+    """Return each layer's median axis ratio, `(runs, layers)`, by the names in `FEWER_THAN`."""
+    return {
+        name: torch.tensor([median_axis_ratios(run, pixels) for run in runs])
+        for name, pixels in FEWER_THAN.items()
+    }
+
+
+def _effect_numbers(pruned: RunRecord) -> Numbers:
+    before, after, end = (f"{accuracy:.4f}" for accuracy in accuracies(pruned))
+    left = pruned.heads_left or ()
+    return {
+        "accuracy-before": before,
+        "accuracy-after": after,
+        "accuracy-end": end,
+        "heads-before": str(NUM_HEADS * len(left)),
+        "heads-after": str(sum(left)),
+        "epochs-more": _after(pruned),
+    }
+
+
+def _control_numbers(records: Records) -> Numbers:
+    small = records.at("small")
+    differences = lost(small)
+    again = [run.parent["test_accuracy"] for run in by_seed(small).get(REPEATED, {}).values()]
+    recorded = [
+        run.accuracy
+        for run in records.of("sa-generalized")
+        if run.info.parameters["seed"] == REPEATED
+    ]
+    return {
+        "recovers": verdicts.answer(records, "small", "the pruned model recovers"),
+        "control-seeds": len(differences),
+        "control-lost": sum(differences) / max(1, len(differences)),
+        "parent-again": again[0] if again else float("nan"),
+        "parent-recorded": recorded[0] if recorded else float("nan"),
+    }
+
+
+def _shape_numbers(runs: Sequence[RunRecord]) -> Numbers:
+    by_layer = axis_ratios_by_layer(runs)
+    low, high = (by_layer[""][:, part].mean(dim=1) for part in (slice(3), slice(3, None)))
+    found: Numbers = {"seeds": len(runs), "seeds-opposite": int((high > low).sum())}
+    for name, ratios in by_layer.items():
+        found[f"ratio-low{name}"] = ratios[:, :3].mean().item()
+        found[f"ratio-high{name}"] = ratios[:, 3:].mean().item()
+    return found
