@@ -14,6 +14,9 @@ from .claims.rules import VERDICTS
 from .runs.record import RunRecord
 from .runs.select import Records, command_of
 
+#: The numbers that a page quotes, by the names under which its text refers to them.
+Numbers = dict[str, float | str]
+
 
 @dataclass(frozen=True)
 class Link:
@@ -173,6 +176,14 @@ class Note:
 
     def __repr__(self) -> str:
         return "\n".join(f"{text} {command}".strip() for text, command in self.lines)
+
+
+def glue_all(numbers: Numbers) -> None:
+    """Make numbers available to the text of the page that is being built, under their names."""
+    from myst_nb import glue  # only needed, and installed, where the book is built
+
+    for name, value in numbers.items():
+        glue(name, value, display=False)
 
 
 def commands_of(runs: Sequence[RunRecord]) -> Note:
