@@ -178,6 +178,14 @@ class Note:
         return "\n".join(f"{text} {command}".strip() for text, command in self.lines)
 
 
+def glue_all(numbers: Numbers) -> None:
+    """Make numbers available to the text of the page that is being built, under their names."""
+    from myst_nb import glue  # only needed, and installed, where the book is built
+
+    for name, value in numbers.items():
+        glue(name, value, display=False)
+
+
 def commands_of(runs: Sequence[RunRecord]) -> Note:
     """Return a note with the command that repeats each run; the anchor of a run is `run-NAME`."""
     return Note(tuple((record.name, command_of(record)) for record in runs), anchor="run-")

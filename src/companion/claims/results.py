@@ -124,10 +124,15 @@ def variants_table(records: Records) -> Table:
     return Table.of("variants", caption, rows, folded=folded, stacked=True)
 
 
+def judge_from(records: Records, tier: str, begins: str) -> Verdict:
+    """Judge the claim whose text starts with `begins` from the runs of a tier."""
+    (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
+    return claim.judge_in(tier, records)
+
+
 def answer(records: Records, tier: str, begins: str) -> str:
     """Return a tier's result and verdict for the claim whose text starts with `begins`."""
-    (claim,) = (claim for claim in CLAIMS if claim.text.startswith(begins))
-    found = claim.judge_in(tier, records)
+    found = judge_from(records, tier, begins)
     return f"{found.measured} ({found.verdict})"
 
 

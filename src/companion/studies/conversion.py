@@ -1,12 +1,14 @@
 """Compare a trained CNN with its attention form on all test images (chapter 14).
 
-The result is stored with the CNN's run record.
+The result is stored with the CNN's run record. The last section makes the chapter's tables and the
+numbers that its text quotes.
 """
 
 import copy
 import hashlib
 import time
 from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,10 +25,12 @@ from ..accuracy import logits_by_batch
 from ..claims.claim import NOT_RUN, Claims, Runs, Verdict
 from ..claims.rules import holds
 from ..data import Batches, Dataset
+from ..display import Numbers, Table
 from ..gaps import largest_gap
 from ..runs.record import RunRecord, provenance
 from ..runs.weights import WEIGHTS_FILE
 from ..store import DamagedFile, write_file
+from .cost import Measured
 
 CONVERSION_FILE = "conversion.json"
 
@@ -232,3 +236,119 @@ def _same_network(runs: Runs) -> Verdict:
             verdict = holds(measured, same and not found.convolutions_left)
             return replace(verdict, sample=record.name)
     return Verdict(NOT_RUN, "no comparison is stored")
+# --- the chapter's tables and numbers -------------------------------------------------------------
+
+
+def recipe_table(record: RunRecord) -> Table:
+    """Return a table of the CNN's training recipe, from its run record."""
+    settings = (
+        *("optimizer", "learning_rate", "weight_decay", "norm_rate", "label_smoothing"),
+        *("schedule", "warm_up", "batch_size", "padding", "epochs", "width"),
+    )
+    return Table(
+        "cnn-recipe",
+        "The CNN's training recipe. The command attnconv train --help explains the settings."
+        " Source: the run record.",
+        [name.replace("_", " ") for name in settings],
+        [[f"{record.info.parameters[name]}" for name in settings]],
+    )
+
+
+def layers_table(cnn: nn.Module, recast: nn.Module) -> Table:
+    """Return a table of a CNN's convolutions and the heads of the layers that replace them.
+
+    The number of output pixels is that for an image of 32 x 32 pixels.
+    """
+    rows = []
+
+    def add_row(name: str, conv: nn.Conv2d, output: Tensor) -> None:
+        row = {
+            "layer": name,
+            "heads": str(recast.get_submodule(name).num_heads),
+            "channels": f"{conv.in_channels} → {conv.out_channels}",
+            "output pixels": f"{output.shape[-2]} × {output.shape[-1]}",
+        }
+        rows.append(row)
+
+    hooks = [
+        module.register_forward_hook(lambda conv, _, output, name=name: add_row(name, conv, output))
+        for name, module in cnn.named_modules()
+        if isinstance(module, nn.Conv2d)
+    ]
+    with torch.no_grad():
+        cnn(torch.zeros(1, 3, 32, 32))
+    for hook in hooks:
+        hook.remove()
+    caption = (
+        "The convolutions of the CNN, in order. Each becomes an attention layer with one head per"
+        " kernel position."
+    )
+    return Table.of("cnn-layers", caption, rows)
+
+
+def accuracy_table(found: Conversion) -> Table:
+    """Return a table of the networks' correct predictions on the test images."""
+    networks = {
+        "CNN": found.cnn,
+        "attention with heads as shifts": found.attention,
+        "attention with a softmax at every query": found.softmax,
+    }
+    total = found.test_images
+
+    def count(right: int) -> str:
+        return f"{right:,} ({right / total:.4f})"
+
+    rows = [
+        {
+            "network": name,
+            "correct (accuracy)": count(answers.right),
+            "correct with mirror images": count(answers.right_mirrored),
+        }
+        for name, answers in networks.items()
+    ]
+    caption = (
+        f"Each network's correct predictions on the {total:,} test images, with the accuracy in"
+        " parentheses. Source: the CNN's run record."
+    )
+    return Table.of("same-network", caption, rows)
+
+
+def cost_table(costs: Mapping[str, Measured], images: int) -> Table:
+    """Return a table of the networks' costs, which were measured on a number of images."""
+    rows = [
+        {
+            "network": name,
+            "products, millions": f"{cost.products / images / 1e6:.1f}",
+            "time, ms": f"{1e3 * cost.seconds / images:.1f}",
+            "peak memory, MiB": f"{cost.mib:.0f}",
+        }
+        for name, cost in costs.items()
+    ]
+    caption = (
+        "Cost of the two networks. Products (multiply-adds) and time are per image; memory is the"
+        f" peak for {images} images."
+        " Measured on one core while this book was built."
+    )
+    return Table.of("cnn-cost", caption, rows)
+
+
+def numbers(record: RunRecord, found: Conversion, costs: Mapping[str, Measured]) -> Numbers:
+    """Return the numbers that chapter 14 quotes.
+
+    `record` is the CNN's run, `found` its conversion, and `costs` are the costs of the networks
+    `CNN` and `attention`, measured while the book is built.
+    """
+    info, total = record.info, found.test_images
+    return {
+        "cnn-minutes": info.wall_seconds / 60,
+        "cnn-threads": info.hardware["threads"],
+        "cnn-parameters": info.parameter_count / 1e3,
+        "cnn-accuracy": found.cnn.right / total,
+        "cnn-recorded": round(total * info.final_test_accuracy),
+        "cnn-mirrored": found.cnn.right_mirrored / total,
+        "same-class": found.attention.same_class,
+        "same-of": total,
+        "same-gap": max(found.attention.largest_gap, found.softmax.largest_gap),
+        "cost-counted": found.attention.seconds / found.cnn.seconds,
+        "cost-here": costs["attention"].seconds / costs["CNN"].seconds,
+    }

@@ -1,16 +1,21 @@
-"""Functions that measure the multiply-adds, time and memory of a computation."""
+"""Measure the multiply-adds, time and memory of a computation.
+
+The last section makes the table of chapter 16 and the numbers that its text quotes.
+"""
 
 import ctypes
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+
+from ..display import Numbers, Table
 
 
 class Measured(NamedTuple):
@@ -79,3 +84,50 @@ def wait(device: str | torch.device) -> None:
     """Wait until a device has finished all pending work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
+
+
+# --- chapter 16 -----------------------------------------------------------------------------------
+
+#: The cost of each method by the side of the image, in pixels; the last one is the convolution.
+Costs = Mapping[str, Mapping[int, Measured]]
+
+
+def per_pixel(costs: Costs, name: str, side: int) -> float:
+    """Return a method's number of products per pixel of an image."""
+    return costs[name][side].products / side**2
+
+
+def times_longer(costs: Costs, name: str) -> dict[int, float]:
+    """Return a method's time divided by that of the convolution, by the side of the image."""
+    convolution = costs["convolution"]
+    return {side: cost.seconds / convolution[side].seconds for side, cost in costs[name].items()}
+
+
+def times_table(costs: Costs) -> Table:
+    """Return a table of each method's time, relative to that of the convolution."""
+    rows = []
+    for side, base in costs["convolution"].items():
+        row = {"pixels per side": str(side)}
+        for name in costs:
+            ratio = times_longer(costs, name).get(side)
+            row[name] = f"{ratio:.1f}" if ratio else "-"
+        rows.append(row | {"convolution": f"{1e3 * base.seconds:.2f} ms"})
+    caption = (
+        "The time of each method, divided by that of the convolution (last column). Measured on"
+        " one core while this book was built."
+    )
+    return Table.of("cost-times", caption, rows)
+
+
+def numbers(costs: Costs) -> Numbers:
+    """Return the numbers that chapter 16 quotes."""
+    slower = times_longer(costs, "one-hot heads, shifts").values()
+    largest = max(costs["convolution"])
+    heads, bytes_each = 9, 4
+    padded_pixels = (largest + 2) ** 2
+    return {
+        "cost-slower": f"{min(slower):.1f} to {max(slower):.1f}",
+        "cost-soft": per_pixel(costs, "soft heads, shifts", 128),
+        "cost-one-hot": per_pixel(costs, "one-hot heads, shifts", 128),
+        "cost-dense-gib": heads * padded_pixels**2 * bytes_each / 2**30,
+    }

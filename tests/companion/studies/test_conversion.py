@@ -18,10 +18,15 @@ from companion.store import DamagedFile
 from companion.studies.conversion import (
     CONVERSION_FILE,
     SoftmaxAtEveryQuery,
+    accuracy_table,
     compare,
+    cost_table,
+    layers_table,
     load_conversion,
+    numbers,
     with_softmax_at_every_query,
 )
+from companion.studies.cost import Measured
 
 
 @pytest.fixture
@@ -140,3 +145,26 @@ def test_what_is_not_there_or_of_other_weights(cnn, noise, tmp_path):
     write_weights(tmp_path, cnn, {})
     with pytest.raises(DamagedFile, match=r"other weights.*python -m attnconv convert --model cnn"):
         load_conversion(record_in(tmp_path))
+
+
+def test_the_table_of_layers_leaves_the_network_as_it_was(cnn):
+    rows = layers_table(cnn, convert_network(cnn)).rows
+    assert rows[0] == ["whitening", "4", "3 → 24", "31 × 31"]
+    assert [row[1] for row in rows[1:]] == 6 * ["9"]
+    assert not any(module._forward_hooks for module in cnn.modules())
+
+
+def test_the_tables_and_numbers_are_those_of_the_comparison(cnn, noise, tmp_path):
+    write_weights(tmp_path, cnn, {})
+    found = compare(cnn, tmp_path, noise)
+    right = found.cnn.right
+    assert accuracy_table(found).rows[0][1] == f"{right} ({right / 140:.4f})"
+    costs = {"CNN": Measured(4e6, 0.5, 12.4), "attention": Measured(4e6, 1.0, 30.6)}
+    assert cost_table(costs, 2).rows[1] == ["attention", "2.0", "500.0", "31"]
+    info = RunInfo.model_construct(
+        wall_seconds=90, hardware={"threads": 2}, parameter_count=2500, final_test_accuracy=0.5
+    )
+    quoted = numbers(RunRecord(tmp_path, info, []), found, costs)
+    assert quoted["cnn-minutes"] == 1.5 and quoted["cnn-recorded"] == 70
+    assert quoted["cnn-accuracy"] == right / 140 and quoted["same-class"] == 140
+    assert quoted["cost-here"] == 2

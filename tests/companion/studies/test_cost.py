@@ -39,3 +39,25 @@ def test_the_median_time_is_of_the_repeats_alone(monkeypatch):
         clock[0] += next(waits)
 
     assert cost.seconds(work, repeats=3, warm_up=1) == 2.0
+
+
+def test_the_table_and_numbers_of_chapter_16():
+    def measured(products, seconds):
+        return {side: cost.Measured(products * side**2, seconds * side, 1.0) for side in (64, 128)}
+
+    costs = {
+        "dense": {64: cost.Measured(1.0, 640.0, 1.0)},  # not measured on large images
+        "soft heads, shifts": measured(5, 4),
+        "one-hot heads, shifts": measured(3, 2),
+        "convolution": measured(3, 1),
+    }
+    assert cost.times_table(costs).rows == [
+        ["64", "10.0", "4.0", "2.0", "64000.00 ms"],
+        ["128", "-", "4.0", "2.0", "128000.00 ms"],
+    ]
+    assert cost.numbers(costs) == {
+        "cost-slower": "2.0 to 2.0",
+        "cost-soft": 5,
+        "cost-one-hot": 3,
+        "cost-dense-gib": 9 * 130**4 * 4 / 2**30,
+    }

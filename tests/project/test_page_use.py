@@ -1,0 +1,51 @@
+"""Facts that the page on using the package (book/use.md) states in words about its benchmarks."""
+
+import json
+
+import pytest
+from helpers import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """The costs of convolutional networks and of their conversions, by network and input."""
+    return json.loads((RESULTS / "conversion-cpu-2-cores.json").read_text())["networks"]
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    """The costs of a transformer with relative positions and of one with absolute positions."""
+    return json.loads((RESULTS / "vit-cpu-2-cores.json").read_text())["models"].values()
+
+
+def spread(ratios):
+    return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
+
+def test_attention_takes_1_5_to_3_7_times_as_long_for_three_networks(networks):
+    ratios = [
+        found["attention_forward_ms"] / found["convolution_forward_ms"]
+        for found in networks.values()
+    ]
+    assert spread(ratios) == "1.5 to 3.7"
+    assert len({label.split(",")[0] for label in networks}) == 3
+
+
+def test_for_a_single_image_channels_last_input_is_faster(networks):
+    contiguous = networks["ResNet50, one image"]
+    last = networks["ResNet50, one channels-last image"]
+    assert last["attention_forward_ms"] < 0.8 * contiguous["attention_forward_ms"]
+
+
+def test_init_as_convolution_takes_less_than_a_forward_pass_or_3_7_times_as_long(transformers):
+    relative, absolute = transformers
+    assert relative["start_ms"] < relative["forward_ms"]
+    assert f"{absolute['start_ms'] / absolute['forward_ms']:.1f}" == "3.7"
+
+
+def test_inspect_attention_takes_1_6_to_1_8_times_as_long_as_a_forward_pass(transformers):
+    assert spread([found["inspect_ms"] / found["forward_ms"] for found in transformers]) == (
+        "1.6 to 1.8"
+    )
