@@ -13,8 +13,8 @@ from ..specs import MODELS, TABLE_1
 from ..studies.freed.measures import lemma_3_residual_by_layer
 from ..tables import summary
 from .paper import HALF
+from .results import answer, judge_from, kernel_positions
 from .rules import listed
-from .verdicts import answer, judge_from, kernel_positions
 
 
 def accuracies(records: Records) -> Numbers:
@@ -23,7 +23,7 @@ def accuracies(records: Records) -> Numbers:
     numbers: Numbers = {
         "paper-runs": sum(bool(records.at("paper").of(model)) for model in MODELS),
         "paper-models": len(MODELS),
-        "small-difference": main_claim.found.rpartition(": ")[2],
+        "small-difference": main_claim.measured.rpartition(": ")[2],
         "small-verdict": main_claim.verdict,
     }
     table = summary(records)

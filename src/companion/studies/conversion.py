@@ -7,8 +7,8 @@ numbers that its text quotes.
 import copy
 import hashlib
 import time
-from dataclasses import replace
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -236,6 +236,8 @@ def _same_network(runs: Runs) -> Verdict:
             verdict = holds(measured, same and not found.convolutions_left)
             return replace(verdict, sample=record.name)
     return Verdict(NOT_RUN, "no comparison is stored")
+
+
 # --- the chapter's tables and numbers -------------------------------------------------------------
 
 

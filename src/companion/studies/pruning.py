@@ -9,8 +9,8 @@ from torch import Tensor
 from attnconv.cost import cost_of
 from attnconv.networks import NUM_HEADS, PAPER_CRITERION, degenerate_heads
 
-from ..claims import verdicts
 from ..claims.paper import TOLERANCE
+from ..claims.results import answer as judged_answer
 from ..claims.rules import minus
 from ..data import DATASETS
 from ..display import Numbers, Table
@@ -188,7 +188,7 @@ def _control_numbers(records: Records) -> Numbers:
         if run.info.parameters["seed"] == REPEATED
     ]
     return {
-        "recovers": verdicts.answer(records, "small", "the pruned model recovers"),
+        "recovers": judged_answer(records, "small", "the pruned model recovers"),
         "control-seeds": len(differences),
         "control-lost": sum(differences) / max(1, len(differences)),
         "parent-again": again[0] if again else float("nan"),

@@ -10,16 +10,14 @@ import torch
 
 from attnconv.cost import cost_of
 from attnconv.networks import build_model
-from companion.claims import numbers, verdicts
+from companion.claims import numbers, registry, results
 from companion.claims.numbers import local_heads
 from companion.claims.paper import by_layer, on_grid, start_and_end
 from companion.figures.trained_heads import maps_on_picture
 from companion.heads import heads_of
 from companion.runs.select import Records
 from companion.specs import SPECS
-from companion.studies.scaling.measures import SIZES
-from companion.studies.scaling.measures import answers as scaling_answers
-from companion.studies.starts.measures import answers as start_answers
+from companion.studies.scaling.measures import SIZES, changes
 
 NEIGHBOURS = {(-1, 0), (1, 0), (0, -1), (0, 1)}
 DIAGONALS = {(-1, -1), (-1, 1), (1, -1), (1, 1)}
@@ -52,13 +50,13 @@ def longer(records):
 
 @pytest.fixture(scope="module")
 def tally(records):
-    return verdicts.tally(records)
+    return results.tally(records)
 
 
 @pytest.fixture(scope="module")
 def judged(records):
     """The verdict in the small tier on each claim in the table of Results, by its text."""
-    return {row[0]: row[1] for row in verdicts.claims_tables(records)[0].rows}
+    return {row[0]: row[1] for row in results.claims_tables(records)[0].rows}
 
 
 def masses(runs):
@@ -78,7 +76,7 @@ def test_the_paper_tier_has_not_been_run(records):
 
 
 def test_home_some_heads_move_to_the_pixels_but_no_layer_becomes_a_convolution(quadratic):
-    assert 2 <= max(verdicts.kernel_positions(quadratic)) < 9
+    assert 2 <= max(results.kernel_positions(quadratic)) < 9
 
 
 def test_home_before_training_the_heads_are_too_wide_to_cover_any_position(quadratic):
@@ -113,12 +111,13 @@ def test_home_one_verdict_is_undecided(tally):
 def test_home_one_claim_about_heads_is_reproduced_and_the_others_hold_at_best_in_part(
     records, tier, begins, verdict
 ):
-    assert verdicts.judge_from(records, tier, begins).verdict == verdict
+    assert results.judge_from(records, tier, begins).verdict == verdict
 
 
-@pytest.mark.parametrize("name", ["helps, vit-10k", "helps, vit-10k-long"])
-def test_home_a_transformer_that_starts_as_a_convolution_is_more_accurate(records, name):
-    assert start_answers(records)[name] == "helps"
+@pytest.mark.parametrize("tier", ["vit-10k", "vit-10k-long"])
+def test_home_a_transformer_that_starts_as_a_convolution_is_more_accurate(records, tier):
+    (helps,) = registry.select(["start-helps"])
+    assert helps.judge_in(tier, records).verdict == "helps"
 
 
 # --- Results (book/report.md) ---------------------------------------------------------------------
@@ -133,11 +132,11 @@ def test_results_no_verdict_is_exceeded(tally):
     ("axis", "verdict"), [("epochs", "narrows"), ("size", "widens"), ("tokens", "narrows")]
 )
 def test_results_how_the_gap_changes(records, axis, verdict):
-    assert scaling_answers(records)[axis].verdict == verdict
+    assert changes(records)[axis].verdict == verdict
 
 
 def test_results_with_16_tokens_the_gap_closes(records):
-    assert scaling_answers(records)["tokens"].last <= 0
+    assert changes(records)["tokens"].last <= 0
     assert len(records.at("small-tokens").of("sa-quadratic")) == 2  # "two seeds"
 
 
@@ -173,11 +172,11 @@ def test_results_local_heads_inside_the_kernel_are_most_frequent_in_layers_1_and
 
 def test_results_one_run_with_content_and_pruning_fails_without_training(records, small):
     assert len(small.of("sa-learned-content")) == 1
-    assert verdicts.judge_from(records, "paper", "pruning reduces size").verdict == "differs"
+    assert results.judge_from(records, "paper", "pruning reduces size").verdict == "differs"
 
 
 def test_results_after_60_epochs_the_grid_claim_holds_in_part_but_not_the_one_on_distance(records):
-    table = verdicts.variants_table(records)
+    table = results.variants_table(records)
     grid, far = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert (grid["20 epochs"], grid["60 epochs"]) == ("differs", "partly")
     assert (far["20 epochs"], far["60 epochs"]) == ("partly", "differs")

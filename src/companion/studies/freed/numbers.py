@@ -5,15 +5,15 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from ...claims import verdicts
 from ...claims.rules import listed
 from ...data import CIFAR10_COUNTS
-from ...display import Numbers, text_of
+from ...display import Numbers
 from ...runs.parameters import RunParameters
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import ARMS
-from .figures import TIER
+from .arms import TIER
+from .claims import CLAIMS
 from .measures import (
     distance_moved_by_layer,
     growth_by_layer,
@@ -56,7 +56,7 @@ def numbers(records: Records) -> Numbers:
 
 def answers(records: Records) -> dict[str, str]:
     """Return the answer to each of chapter 15's questions, by the question."""
-    return {text_of(row[0]): text_of(row[1]) for row in verdicts.freed_table(records).rows}
+    return {claim.text: claim.judge_in(TIER, records).verdict for claim in CLAIMS}
 
 
 def runs_of(records: Records, arm: str) -> list[RunRecord]:
@@ -197,7 +197,7 @@ def _between(values: Tensor) -> str:
 
 
 def _answer_numbers(records: Records) -> Numbers:
-    results = {text_of(row[0]): text_of(row[2]) for row in verdicts.freed_table(records).rows}
+    results = {claim.text: claim.judge_in(TIER, records).measured for claim in CLAIMS}
     return {f"found-{name}": results[question] for name, (question, _) in STATED.items()}
 
 

@@ -2,16 +2,15 @@
 
 import math
 
+from ...contrasts import pooled_deviation
 from ...display import Numbers
 from ...runs.select import Records
 from .measures import (
-    MODELS,
-    Change,
+    COMPARED,
     Prediction,
     Setting,
-    answers,
+    changes,
     papers_setting,
-    pooled_deviation,
     predictions,
     runs_of,
     settings_of,
@@ -22,7 +21,7 @@ WIDTHS = ("small-third", "small-half", "small", "small-double")
 
 def numbers(records: Records) -> Numbers:
     """Return the numbers that chapter 17 quotes, by name; the book's runs must be complete."""
-    attention, resnet = (settings_by_tier(records, model) for model in MODELS)
+    attention, resnet = (settings_by_tier(records, model) for model in COMPARED)
     return {
         **_width_numbers(attention, resnet),
         **_change_numbers(records),
@@ -44,14 +43,9 @@ def mean_error(setting: Setting) -> float:
     return float(setting.errors.mean())
 
 
-def changes(records: Records) -> dict[str, Change]:
-    """Return the change of the gap along each axis whose runs exist, by the axis's name."""
-    return {name: each for name, each in answers(records).items() if isinstance(each, Change)}
-
-
 def lead_with_small_tokens(records: Records) -> tuple[float, float]:
     """Return attention's lead over ResNet18 with 16 x 16 tokens, and the lead's standard error."""
-    attention, resnet = (settings_by_tier(records, model) for model in MODELS)
+    attention, resnet = (settings_by_tier(records, model) for model in COMPARED)
     compared = ((attention, attention["small-tokens"]), (resnet, resnet["small"]))
     variance = sum(
         pooled_deviation({tier: s.accuracies for tier, s in of_model.items()}) ** 2
@@ -74,7 +68,7 @@ def _width_numbers(attention: dict[str, Setting], resnet: dict[str, Setting]) ->
         "scaling-gaps": f"{', '.join(gaps)} and {last}",
         "scaling-seeds": f"{', '.join(seeds)} and {last_seeds}",
     }
-    for model, settings in zip(MODELS, (attention, resnet), strict=True):
+    for model, settings in zip(COMPARED, (attention, resnet), strict=True):
         gain = mean_error(settings["small"]) - mean_error(settings["small-double"])
         found[f"scaling-gain-{model}"] = gain
     return found
@@ -85,11 +79,11 @@ def _change_numbers(records: Records) -> Numbers:
     return {
         "scaling-gap": found["epochs"].first,
         "scaling-gap-long": found["epochs"].last,
-        "scaling-error": found["epochs"].standard_error,
+        "scaling-error": found["epochs"].fall.standard_error,
         "scaling-gap-double": found["size"].last,
-        "scaling-error-double": found["size"].standard_error,
+        "scaling-error-double": found["size"].fall.standard_error,
         "scaling-gap-tokens": found["tokens"].last,
-        "scaling-error-tokens": found["tokens"].standard_error,
+        "scaling-error-tokens": found["tokens"].fall.standard_error,
     }
 
 
@@ -120,11 +114,11 @@ def _check_numbers(records: Records) -> Numbers:
 
 def _training_numbers(records: Records) -> Numbers:
     found: Numbers = {}
-    for model in MODELS:
+    for model in COMPARED:
         runs = records.at("small-double").of(model)
         last = [run.metrics[-1]["train_accuracy"] for run in runs]
         found[f"scaling-train-{model}"] = sum(last) / len(last)
-    all_runs = [run for model in MODELS for of in runs_of(records, model).values() for run in of]
+    all_runs = [run for model in COMPARED for of in runs_of(records, model).values() for run in of]
     return found | {"scaling-hours": sum(run.info.wall_seconds for run in all_runs) / 3600}
 
 

@@ -6,13 +6,14 @@ from statistics import mean
 import torch
 from torch import Tensor
 
+from ...contrasts import Accuracies
 from ...display import Numbers
 from ...heads import heads_of
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...runs.weights import TrainedModel
 from ...tiers import VIT_RECIPE
-from .measures import SHIFTS, TIERS, Accuracies, accuracies_of, compare_starts
+from .measures import SHIFTS, VIT_TIERS, accuracies_of, compare_starts
 
 OURS, DEFAULT = "vit-convolution", "vit-default"
 
@@ -44,7 +45,7 @@ def mean_accuracies(accuracies: Accuracies) -> dict[str, float]:
 
 def gain(accuracies: Accuracies, tier: str) -> float:
     """Return the mean accuracy of the convolution start minus that of timm's start in a tier."""
-    return compare_starts(accuracies, OURS, DEFAULT, tier).difference
+    return compare_starts(accuracies, OURS, DEFAULT, tier).value
 
 
 def position_biases(run: RunRecord) -> Tensor:
@@ -143,7 +144,7 @@ def _bias_numbers(records: Records) -> Numbers:
 
 
 def _content_numbers(records: Records) -> Numbers:
-    moved = [moved_by_content(run) for tier in TIERS for run in records.at(tier).of(OURS)]
+    moved = [moved_by_content(run) for tier in VIT_TIERS for run in records.at(tier).of(OURS)]
     return {
         "starts-other": sum(int(heads.sum()) for heads in moved),
         "starts-heads": sum(heads.numel() for heads in moved),

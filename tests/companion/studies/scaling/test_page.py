@@ -4,7 +4,7 @@ import pytest
 from helpers.pages import states
 
 from companion.studies.scaling import numbers
-from companion.studies.scaling.measures import MODELS
+from companion.studies.scaling.measures import COMPARED, changes
 
 PAGE = "notebooks/17-scaling.ipynb"
 
@@ -21,7 +21,7 @@ def resnet(committed):
 
 @pytest.fixture(scope="module")
 def tokens(committed):
-    return numbers.changes(committed)["tokens"]
+    return changes(committed)["tokens"]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_attention_has_the_higher_error_in_each_setting_of_both_models(attention
 
 @states(PAGE, "Longer training narrows the gap but does not close it")
 def test_longer_training_does_not_close_the_gap(committed):
-    assert numbers.changes(committed)["epochs"].last > 0
+    assert changes(committed)["epochs"].last > 0
 
 
 @states(PAGE, "With tokens as small as in the paper, the gap closes")
@@ -83,14 +83,14 @@ def test_resnet18_is_more_accurate_with_less_compute(attention, resnet, tier):
     assert other.compute < fine.compute and other.errors.mean() < fine.errors.mean()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", COMPARED)
 @states(PAGE, "For both models, the check fails. At double width, the law predicts")
 def test_the_check_of_the_power_law_fails_at_double_width(checks, model):
     check = checks[model]
     assert check.left_out == "small-double" and not check.holds
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", COMPARED)
 @states(PAGE, "The errors fall more slowly with size than the law")
 def test_errors_fall_more_slowly_than_the_law_predicts(checks, model):
     check = checks[model]
@@ -99,4 +99,4 @@ def test_errors_fall_more_slowly_than_the_law_predicts(checks, model):
 
 @states(PAGE, "No network of double width was trained for 60 epochs.")
 def test_no_network_of_double_width_was_trained_for_60_epochs(committed):
-    assert not committed.at("small-double-long").of(*MODELS)
+    assert not committed.at("small-double-long").of(*COMPARED)

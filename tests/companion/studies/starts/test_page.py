@@ -9,11 +9,11 @@ from helpers.pages import states
 from attnconv import inspect_attention, load_model
 from companion.data import load_photograph
 from companion.studies.starts import numbers
+from companion.studies.starts.claims import answers
 from companion.studies.starts.measures import (
     SHIFTS,
-    TIERS,
+    VIT_TIERS,
     accuracies_of,
-    answers,
     compare_starts,
     share_that_stayed,
 )
@@ -43,7 +43,7 @@ def two_seeds(committed):
 @pytest.fixture(scope="module")
 def ours(committed):
     """The runs that started as a convolution, by tier."""
-    return {tier: committed.at(tier).of(OURS) for tier in TIERS}
+    return {tier: committed.at(tier).of(OURS) for tier in VIT_TIERS}
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +207,8 @@ def test_ten_networks_started_as_a_convolution(ours):
 
 @states(PAGE, "All are in the last two layers of networks trained on 50,000 images or for 100")
 def test_content_moves_heads_only_in_the_last_two_layers_of_some_networks(ours):
-    moved = {tier: torch.stack(list(map(numbers.moved_by_content, ours[tier]))) for tier in TIERS}
+    moved = {
+        tier: torch.stack(list(map(numbers.moved_by_content, ours[tier]))) for tier in VIT_TIERS
+    }
     assert not torch.cat(list(moved.values()))[:, :4].any()
     assert not moved["vit-5k"].any() and not moved["vit-10k"].any()
