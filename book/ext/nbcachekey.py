@@ -57,8 +57,7 @@ def execute_side_by_side(app, env, docnames):
     """Execute the notebooks and executable pages that are not in the cache, one per core at a time.
 
     One that fails is executed again by MyST-NB, which reports the error. jupyter-cache's own
-    parallel executor would deal the notebooks out in groups, so that long chapters wait for one
-    another, and it would wait for ever for a process that was killed.
+    parallel executor hands out notebooks in groups, in which short chapters wait for long ones.
     """
     from jupyter_cache import get_cache
 
