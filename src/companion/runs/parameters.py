@@ -306,11 +306,11 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
                 f" side of the images of {self.dataset}"
             )
         both = f"model = {self.model!r}, tier = {self.tier!r}: expected"
-        if (models := TIERS[self.tier].models) and self.model not in models:
-            raise ValueError(f"{both} {' or '.join(models)} in this tier")
         if spec.tiers and self.tier not in spec.tiers:
             tiers = " or ".join(map(repr, spec.tiers))
             raise ValueError(f"{both} tier = {tiers} and dataset cifar10")
+        if (models := TIERS[self.tier].models) and self.model not in models:
+            raise ValueError(f"{both} {' or '.join(models)} in this tier")
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:
             raise ValueError(
                 f"hidden = {self.hidden}: expected an even number for {self.model}, or learned_dim"
