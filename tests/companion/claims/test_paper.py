@@ -17,7 +17,7 @@ from companion.runs.record import load_run
 from companion.runs.select import Records
 from companion.specs import MODELS, VITS
 from companion.studies.freed import claims as moving_heads
-from companion.studies.starts.claims import CLAIMS as START_CLAIMS
+from companion.studies.starts.claims import START_CLAIMS
 from companion.studies.starts.measures import VIT_TIERS
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ...claims.claim import NOT_RUN, RECORDS, Claim, Verdict, by_where
 from ...contrasts import Accuracies
 from ...runs.select import Records
+from .factorial import FACTORIAL_CLAIMS
 from .measures import (
     PAIRS,
     VIT_TIERS,
@@ -92,7 +93,7 @@ def _claim(
     return Claim(f"start-{name}", "chapter 18", question, rule, where, decide, runs, fixed)
 
 
-CLAIMS = [
+START_CLAIMS = [
     _claim(
         "helps",
         "Does starting as a convolution help?",
@@ -143,7 +144,10 @@ CLAIMS = [
     ),
 ]
 
+#: All claims of the chapter.
+CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS]
+
 
 def answers(records: Records) -> dict[str, dict[str, str]]:
-    """Return the verdicts on each claim, by the claim's name and by `Verdict.where`."""
-    return {claim.name: by_where(claim.judge(records)) for claim in CLAIMS}
+    """Return the verdicts on each of `START_CLAIMS`, by the claim's name and by `Verdict.where`."""
+    return {claim.name: by_where(claim.judge(records)) for claim in START_CLAIMS}

@@ -7,8 +7,9 @@ the first run of any start in `FACTORIAL`; accuracies of four of the twelve star
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ...claims.claim import NOT_RUN, Verdict
+from ...claims.claim import NOT_RUN, Claim, Verdict
 from ...contrasts import Contrast, contrast
 from ...runs.select import Records
 
@@ -115,9 +116,23 @@ def accuracies_of(records: Records) -> dict[str, list[float]]:
     return {name: [run.accuracy for run in records.at(TIER).of(name)] for name in CELLS}
 
 
-def judge(accuracies: Mapping[str, Sequence[float]]) -> dict[str, Verdict]:
-    """Answer each question whose starts have enough seeds, once all starts have been run."""
-    return {name: question.judge(accuracies) for name, question in QUESTIONS.items()}
+def _decide(question: Question, records: Records) -> Verdict:
+    return question.judge(accuracies_of(records))
+
+
+FACTORIAL_CLAIMS = [
+    Claim(
+        f"factorial-{name}",
+        "chapter 18",
+        question.text,
+        EFFECT_RULE,
+        (TIER,),
+        partial(_decide, question),
+        tuple((start, TIER) for start in CELLS),
+        fixed="3680b69",  # the commit that added the questions, their contrasts and the rule
+    )
+    for name, question in QUESTIONS.items()
+]
 
 
 def missing_seeds(accuracies: Mapping[str, Sequence[float]]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS, VITS
 from ...tiers import TIERS
-from .claims import CLAIMS
+from .claims import START_CLAIMS
 from .measures import VIT_TIERS
 
 
@@ -36,7 +36,7 @@ def starts_table(records: Records) -> Table:
 def start_answers_table(records: Records) -> Table:
     """Return a table that answers each of the chapter's questions by its rule."""
     rows = []
-    for claim in CLAIMS:
+    for claim in START_CLAIMS:
         for verdict in claim.judge(records):
             where = f" ({tier_label(verdict.where)})" if verdict.where in TIERS else ""
             row = {

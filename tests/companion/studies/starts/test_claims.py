@@ -4,11 +4,11 @@ import pytest
 
 from companion.runs.select import Records
 from companion.studies.starts import claims
-from companion.studies.starts.claims import CLAIMS, stays
+from companion.studies.starts.claims import START_CLAIMS, stays
 from companion.studies.starts.measures import VIT_TIERS
 
 NONE = Records([], {})
-HELPS, _, _, LASTS, _ = CLAIMS
+HELPS, _, _, LASTS, _ = START_CLAIMS
 
 
 def test_answers_follow_from_accuracies(monkeypatch):

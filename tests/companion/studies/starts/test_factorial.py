@@ -5,14 +5,15 @@ import math
 import numpy as np
 import pytest
 
+from companion.runs.select import Records
 from companion.specs import SPECS
 from companion.studies.starts import factorial
 from companion.studies.starts.factorial import (
     CELLS,
+    FACTORIAL_CLAIMS,
     MIMETIC,
     QUESTIONS,
     effect,
-    judge,
     missing_seeds,
 )
 
@@ -54,7 +55,7 @@ def accuracies(base=0.60, spread=0.002, seeds=5, **gains):
 
 def test_the_rule_answers_in_both_directions():
     found = accuracies(whole=0.05, convolution=0.05, random=0.05, center=0.0, wide=0.08)
-    answers = {name: answer.verdict for name, answer in judge(found).items()}
+    answers = {name: question.judge(found).verdict for name, question in QUESTIONS.items()}
     assert answers == {
         "grid": "no effect shown",
         "whole": "no effect shown",
@@ -65,14 +66,16 @@ def test_the_rule_answers_in_both_directions():
     }
 
 
+def waiting(found):
+    return {name for name, each in QUESTIONS.items() if each.judge(found).verdict == "not run"}
+
+
 def test_a_question_waits_for_its_seeds():
     found = accuracies() | {"vit-whole": [0.6, 0.61, 0.62]}
-    answers = judge(found)
-    waiting = {name for name, answer in answers.items() if answer.verdict == "not run"}
-    assert waiting == {"grid", "whole", "apart", "interaction"}
+    assert waiting(found) == {"grid", "whole", "apart", "interaction"}
     assert missing_seeds(found) == {"vit-whole": 2}
     one_cell_short = {name: values for name, values in found.items() if name != "vit-wide"}
-    assert {a.verdict for a in judge(one_cell_short).values()} == {"not run"}
+    assert waiting(one_cell_short) == set(QUESTIONS)
 
 
 def test_a_cell_that_is_compared_needs_five_seeds_and_any_other_three():
@@ -81,3 +84,10 @@ def test_a_cell_that_is_compared_needs_five_seeds_and_any_other_three():
     assert {name for name, count in wanted.items() if count == factorial.SEEDS} == {
         f"vit-{name}{MIMETIC}" for name in ("convolution", "random", "center", "wide")
     }
+
+
+def test_each_question_is_a_claim_that_needs_every_start():
+    assert len(FACTORIAL_CLAIMS) == len(QUESTIONS)
+    for claim in FACTORIAL_CLAIMS:
+        assert claim.models == CELLS
+        assert [verdict.verdict for verdict in claim.judge(Records([], {}))] == ["not run"]
