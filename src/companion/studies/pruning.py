@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from attnconv.cost import cost_of
+from attnconv.layers.encodings import GeneralizedQuadraticEncoding
 from attnconv.networks import NUM_HEADS, PAPER_CRITERION, degenerate_heads
 
 from ..claims.paper import TOLERANCE
@@ -140,16 +141,24 @@ def numbers(records: Records, whole: RunRecord, pruned: RunRecord) -> Numbers:
         "ratio-1-48": axis_ratios(whole)[effective_pixels(whole) < 48].median().item(),
         "heads-paper": sum(
             int((~degenerate_heads(encoding, **PAPER_CRITERION)).sum())
-            for encoding in whole.history.encodings()
+            for encoding in _encodings(whole)
         ),
     }
 
 
 def axis_ratios(record: RunRecord, moment: int = -1) -> Tensor:
     """Return the ratio of the longer to the shorter axis of each head, `(layers * N_h,)`."""
-    roots = torch.cat([layer.root.double() for layer in record.history.encodings(moment)])
+    roots = torch.cat([encoding.root.double() for encoding in _encodings(record, moment)])
     axes = torch.linalg.svdvals(roots)
     return axes[:, 0] / axes[:, 1]
+
+
+def _encodings(record: RunRecord, moment: int = -1) -> list[GeneralizedQuadraticEncoding]:
+    return [
+        encoding
+        for encoding in record.history.encodings(moment)
+        if isinstance(encoding, GeneralizedQuadraticEncoding)
+    ]
 
 
 def effective_pixels(record: RunRecord) -> Tensor:

@@ -167,7 +167,7 @@ def _arm_numbers(records: Records) -> Numbers:
     threads = {record.info.hardware["threads"] for record in runs}
     return {
         "arms-width": usual.width,
-        "arms-parent": usual.parent_epochs,
+        "arms-parent": usual.parent_epochs or 0,
         "arms-number": len(ARMS),
         "arms-epochs": usual.epochs,
         "arms-alpha": f"{START_ALPHA:g}",
