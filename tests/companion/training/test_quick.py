@@ -71,7 +71,7 @@ def test_the_digest_follows_the_code_that_computes(tmp_path):
         (source / file).write_bytes(content)
         return after != DIGEST
 
-    shown = ("figures/style.py", "claims/verdicts.py", "explorer/payload.py", "cli.py")
+    shown = ("figures/style.py", "claims/results.py", "explorer/payload.py", "cli.py")
     for file in (*shown, "studies/starts/figures.py"):
         assert not changed(f"companion/{file}"), file
     assert changed("attnconv/layers/attention.py")
