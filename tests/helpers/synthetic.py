@@ -3,13 +3,12 @@ tabulate."""
 
 import torch
 
-from attnconv.networks import build_model
 from companion.data import CIFAR10_FINGERPRINT
 from companion.heads import query_pixels
 from companion.runs.history import snapshot
 from companion.runs.parameters import Folders, RunParameters
 from companion.runs.record import write_run
-from companion.specs import MODELS
+from companion.specs import MODELS, SPECS
 
 SMALL = {"hidden": 16, "intermediate": 16}
 CIFAR10 = {
@@ -49,7 +48,7 @@ def attention_of(model, seed=0, pooling=2):
         return content_attention(size=32 // pooling)
     if model == "resnet18":
         return {}
-    moments = [snapshot(build_model(model, **SMALL, pooling=pooling)) for _ in range(3)]
+    moments = [snapshot(SPECS[model].build(**SMALL, pooling=pooling)) for _ in range(3)]
     stacked = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
     return {"epochs": torch.tensor([0, 1, 3])} | stacked
 
