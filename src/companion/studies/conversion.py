@@ -261,26 +261,27 @@ def layers_table(cnn: nn.Module, recast: nn.Module) -> Table:
 
     The number of output pixels is that for an image of 32 x 32 pixels.
     """
-    rows = []
+    convolutions = {name: m for name, m in cnn.named_modules() if isinstance(m, nn.Conv2d)}
+    sizes: dict[nn.Module, tuple[int, ...]] = {}
 
-    def add_row(name: str, conv: nn.Conv2d, output: Tensor) -> None:
-        row = {
-            "layer": name,
-            "heads": str(recast.get_submodule(name).num_heads),
-            "channels": f"{conv.in_channels} → {conv.out_channels}",
-            "output pixels": f"{output.shape[-2]} × {output.shape[-1]}",
-        }
-        rows.append(row)
+    def store_size(conv: nn.Module, _: Any, output: Any) -> None:
+        sizes[conv] = tuple(output.shape[-2:])
 
-    hooks = [
-        module.register_forward_hook(lambda conv, _, output, name=name: add_row(name, conv, output))
-        for name, module in cnn.named_modules()
-        if isinstance(module, nn.Conv2d)
-    ]
+    hooks = [conv.register_forward_hook(store_size) for conv in convolutions.values()]
     with torch.no_grad():
         cnn(torch.zeros(1, 3, 32, 32))
     for hook in hooks:
         hook.remove()
+    rows = []
+    for name, conv in convolutions.items():
+        height, width = sizes[conv]
+        row = {
+            "layer": name,
+            "heads": str(recast.get_submodule(name).num_heads),
+            "channels": f"{conv.in_channels} → {conv.out_channels}",
+            "output pixels": f"{height} × {width}",
+        }
+        rows.append(row)
     caption = (
         "The convolutions of the CNN, in order. Each becomes an attention layer with one head per"
         " kernel position."
@@ -346,7 +347,7 @@ def numbers(record: RunRecord, found: Conversion, costs: Mapping[str, Measured])
         "cnn-threads": info.hardware["threads"],
         "cnn-parameters": info.parameter_count / 1e3,
         "cnn-accuracy": found.cnn.right / total,
-        "cnn-recorded": round(total * info.final_test_accuracy),
+        "cnn-recorded": round(total * record.accuracy),
         "cnn-mirrored": found.cnn.right_mirrored / total,
         "same-class": found.attention.same_class,
         "same-of": total,
