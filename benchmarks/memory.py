@@ -1,6 +1,6 @@
 """Measure the peak memory of each chapter while its notebook is executed.
 
-Notebooks run one after the other. Remove data/cache/quick-* first, so that chapter 10 trains its
+Notebooks run one after the other. Remove data/cache/quick-* first, so that chapter 8 trains its
 quick runs. The peak is the largest sum of the resident memory of a kernel and its child processes,
 sampled every 50 milliseconds. Prints a Markdown table; with --write it also stores the numbers in
 benchmarks/results/NAME.json, which keeps the numbers of other notebooks. Such a file tells the

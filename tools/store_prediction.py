@@ -1,4 +1,4 @@
-"""Store the prediction of chapter 17 in data/prediction.json, once its check holds for both models.
+"""Store the prediction of chapter 13 in data/prediction.json, once its check holds for both models.
 
 Usage: python tools/store_prediction.py
 """

@@ -172,7 +172,7 @@ MODELS = {
 }
 
 
-#: The control of chapter 12 and the models of chapters 14 and 15 by name.
+#: The control of chapter 10 and the models of chapters 14 and 15 by name.
 BEYOND = {
     "sa-generalized-on": ModelSpec(
         label="SA quadratic, generalised, unpruned control",
@@ -242,7 +242,7 @@ def _vit(name: str, start: AttentionStart) -> ModelSpec:
     )
 
 
-#: The vision transformers of chapter 18 by name, and those that complete its factorial.
+#: The vision transformers of chapter 17 by name, and those that complete its factorial.
 VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 
 

@@ -378,7 +378,7 @@ def lemma_1_table(record: RunRecord) -> Table:
 def model_cards(records: Records) -> Table:
     """Return a table of the models with stored weights, with their accuracies and file sizes.
 
-    They are the models of the small tier and the vision transformer of chapter 18 that starts
+    They are the models of the small tier and the vision transformer of chapter 17 that starts
     as a convolution.
     """
     caption = (

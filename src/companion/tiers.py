@@ -83,7 +83,7 @@ FREE_RECIPE = SMALL_RECIPE | {
 }
 
 
-# Chapter 18: timm vision transformers on part of CIFAR-10. The learning rate was chosen on held-out
+# Chapter 17: timm vision transformers on part of CIFAR-10. The learning rate was chosen on held-out
 # training images (data/pilot-vit).
 VIT_RECIPE = SMALL_RECIPE | {
     "epochs": 20,
@@ -99,7 +99,7 @@ VIT_RECIPE = SMALL_RECIPE | {
 }
 
 
-# The runs of chapters 10 to 13 during the book build: all seven models train within a minute on two
+# The runs of chapters 8 to 11 during the book build: all seven models train within a minute on two
 # cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
 
@@ -150,7 +150,7 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
 
 
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
-    """Return a tier of chapter 18, whose recipe is `VIT_RECIPE` with the given changes."""
+    """Return a tier of chapter 17, whose recipe is `VIT_RECIPE` with the given changes."""
     models = tuple(f"vit-{start}" for start in VIT_STARTS | FACTORIAL_STARTS)
     return Tier(
         "cifar10",

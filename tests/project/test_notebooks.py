@@ -14,64 +14,25 @@ from companion.runs.record import load_run
 from companion.specs import MODELS
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TOC = (ROOT / "_toc.yml").read_text()
 CHECKED = "nbval-check-output"
 HIDING = {"remove-cell", "remove-input", "hide-cell", "hide-input"}
 MOST_HIDDEN = 0.15  # of a chapter's lines of code
-#: Chapters that still hide more; this list may only become shorter.
-HIDE_MORE = {"01", "10", "11", "13", "14", "16"}
 
 
 def code_cells(path):
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
-def test_the_chapters_are_there():
-    numbers = [int(path.stem[:2]) for path in NOTEBOOKS]
-    assert numbers[:13] == list(range(1, 14)) and len(set(numbers)) == len(numbers)
-    toc = (ROOT / "_toc.yml").read_text()
-    assert all(f"notebooks/{path.stem}" in toc for path in NOTEBOOKS)
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_checked_cells_are_compared_and_others_are_stripped(path):
-    """nbval compares nothing in a cell without an execution count, and would store pictures in the
-    others."""
-    checked = [cell for cell in code_cells(path) if CHECKED in cell.metadata.get("tags", [])]
-    assert checked, "each chapter has a cell whose output is compared"
-    for cell in checked:
-        assert cell.execution_count is not None and cell.outputs, cell.source
-        assert all(
-            output.output_type == "stream" and output.name == "stdout" and output.text.strip()
-            for output in cell.outputs
-        ), cell.source
-    for cell in code_cells(path):
-        if cell not in checked:
-            assert cell.execution_count is None and not cell.outputs, cell.source
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_chapter_conventions(path):
-    text = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
-    for part in (
-        "**Question.**",
-        "**What was shown.**",
-        "**Caveats about the paper.**",
-        ":::{exercise}",
-        ":::{solution}",
-    ):
-        assert part in text, f"{path.stem} lacks {part}"
-    figures = 0
-    for cell in code_cells(path):
-        assert sum(bool(line.strip()) for line in cell.source.splitlines()) < 20, cell.source
-        if figure := cell.metadata.get("mystnb", {}).get("figure"):
-            figures += 1
-            assert (
-                len(figure["caption"]) > 30
-                and figure["name"].startswith("fig-")
-                and "tier" in figure["caption"]
-            )
-            assert len(cell.metadata["mystnb"]["image"]["alt"]) > 10
-    assert figures, "each chapter has a picture"
+def test_chapters_are_numbered_in_reading_order():
+    """The file of the chapter on training keeps its name, which commands use."""
+    paths = [ROOT / f"{name}.ipynb" for name in re.findall(r"notebooks/[\w-]+", TOC)]
+    assert sorted(paths) == NOTEBOOKS
+    titles = [nbformat.read(path, 4).cells[0].source for path in paths]
+    numbers = [int(re.match(r"# (\d+) ", title)[1]) for title in titles]
+    assert numbers == list(range(1, len(paths) + 1))
+    names = {path.stem: int(path.stem[:2]) for path in paths}
+    assert names.pop("09-train") == 9 and list(names.values()) == numbers[:-1]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -81,10 +42,7 @@ def test_chapters_show_their_code(path):
         is_hidden = bool(HIDING & set(cell.metadata.get("tags", [])))
         lines[is_hidden] += sum(bool(line.strip()) for line in cell.source.splitlines())
     share = lines[True] / sum(lines.values())
-    if path.stem[:2] in HIDE_MORE:
-        assert share > MOST_HIDDEN, f"{path.stem} may be removed from HIDE_MORE"
-    else:
-        assert share <= MOST_HIDDEN, f"{path.stem} hides {share:.0%} of its code"
+    assert share <= MOST_HIDDEN, f"{path.stem} hides {share:.0%} of its code"
 
 
 def papermill(notebook, output, *parameters):
@@ -113,13 +71,13 @@ def papermill(notebook, output, *parameters):
         ("09-train.ipynb", "epochs", "ten", "epochs = 'ten': Input should be a valid integer"),
         ("09-train.ipynb", "model", "sa", "model = 'sa': expected one of resnet18, sa-quadratic"),
         (
-            "10-results.ipynb",
+            "08-results.ipynb",
             "run",
             "here",
             "unknown parameter run = 'here'. Known parameters: runs, tier, seed",
         ),
         (
-            "08-gradient-descent.ipynb",
+            "12-gradient-descent.ipynb",
             "step",
             "5",
             "unknown parameter step = 5. Known parameters: kernel_size, steps",

@@ -4,7 +4,8 @@ finds. Needs `make book`."""
 import re
 
 import pytest
-from helpers import HTML
+import yaml
+from helpers import HTML, ROOT
 from playwright.sync_api import expect
 
 SOURCES = ("_modules", "_tests")  # pages of code, all alike: one of each is opened
@@ -13,7 +14,8 @@ PAGES = sorted(
     for path in HTML.rglob("*.html")
     if not {"_static", *SOURCES} & {*path.parts}
 )
-MOVED = ("book/explorer-convolution.html", "book/explorer-pixel.html")
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+MOVED = [f"{name}.html" for name in CONFIG["sphinx"]["config"]["redirects"]]
 PAGES = [path for path in PAGES if path not in MOVED]
 PAGES += ["_modules/attnconv/theory/attention.html", "_tests/attnconv/theory/test_attention.html"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}

@@ -104,7 +104,7 @@ def test_the_book_was_built():
         "book/intro.html",
         "book/errata.html",
         "notebooks/05-theorem-1.html",
-        "notebooks/13-learned-encodings.html",
+        "notebooks/11-learned-encodings.html",
     } <= names
     assert {"book/report.html", "book/records.html"} <= names
 
@@ -177,8 +177,8 @@ def test_every_figure_and_table_of_the_paper_is_shown():
 
 def test_lines_are_drawn_as_svg_and_maps_as_png():
     for chapter, name, ending in (
-        ("11-quadratic-encoding", "fig-4", "svg"),
-        ("13-learned-encodings", "fig-5", "png"),
+        ("09-quadratic-encoding", "fig-4", "svg"),
+        ("11-learned-encodings", "fig-5", "png"),
     ):
         figure = (
             (HTML / "notebooks" / f"{chapter}.html")

@@ -9,7 +9,7 @@ LINKS = {
     "a statement on another page": ("book/spans.html", "theorem.html#theorem-1", "Theorem 1"),
     "an equation of another page": ("book/notation.html", "#equation-eq-8", "(8)"),
     "a reference": ("book/background.html", "bibliography.html#", "Vaswani"),
-    "a figure of the page": ("notebooks/13-learned-encodings.html", "#fig-6", "Figure 6"),
+    "a figure of the page": ("notebooks/11-learned-encodings.html", "#fig-6", "Figure 6"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The numbers that chapters 10, 11 and 13 quote about the paper's claims."""
+"""The numbers that chapters 8, 9 and 11 quote about the paper's claims."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from .rules import listed
 
 
 def accuracies(records: Records) -> Numbers:
-    """Return the numbers that chapter 10 quotes about published and measured accuracies."""
+    """Return the numbers that chapter 8 quotes about published and measured accuracies."""
     main_claim = judge_from(records, "small", "self-attention with the quadratic encoding is as")
     numbers: Numbers = {
         "paper-runs": sum(bool(records.at("paper").of(model)) for model in MODELS),
@@ -46,7 +46,7 @@ def uncounted_flops(costs: Mapping[str, Cost]) -> Numbers:
 
 
 def quadratic_encoding(records: Records, shown: RunRecord) -> Numbers:
-    """Return the numbers that chapter 11 quotes; `shown` is the run in its figures."""
+    """Return the numbers that chapter 9 quotes; `shown` is the run in its figures."""
     grid = "the heads of layer 4 attend to single pixels"
     residuals = lemma_3_residual_by_layer(shown)
     return {
@@ -81,7 +81,7 @@ def _token_size(records: Records) -> Numbers:
 
 
 def learned_encoding(records: Records, learned: RunRecord, content: RunRecord) -> Numbers:
-    """Return the numbers that chapter 13 quotes.
+    """Return the numbers that chapter 11 quotes.
 
     `learned` and `content` are the runs in its figures, without and with content.
     """

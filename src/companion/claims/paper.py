@@ -53,7 +53,7 @@ for _model in TABLE_4:
             _model,
             name=f"accuracy-of-{_model}",
             not_small=ABSOLUTE,
-            shown="10-results#table-4",
+            shown="08-results#table-4",
         )
 
 
@@ -70,7 +70,7 @@ def as_printed(number: float, like: str) -> str:
     "they are equal when rounded as in the paper",
     name="sizes-in-table-4",
     not_small=SIZE,
-    shown="10-results#table-4",
+    shown="08-results#table-4",
 )
 def _sizes(runs: Runs) -> Verdict:
     equal = []
@@ -89,7 +89,7 @@ def _sizes(runs: Runs) -> Verdict:
     "ResNet18 reaches an accuracy of {level} in an earlier epoch than the quadratic model",
     "resnet18",
     "sa-quadratic",
-    shown="10-results#fig-2",
+    shown="08-results#fig-2",
 )
 def _converges_faster(runs: Runs, level: float = 0.9) -> Verdict:
     reached, words = {}, []
@@ -113,7 +113,7 @@ def _converges_faster(runs: Runs, level: float = 0.9) -> Verdict:
     "the quadratic model is at most {tolerance} less accurate",
     "resnet18",
     "sa-quadratic",
-    shown="17-scaling#fig-scaling",
+    shown="13-scaling#fig-scaling",
 )
 def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-quadratic", "resnet18")
@@ -126,7 +126,7 @@ def _as_accurate(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     "the quadratic model is at most {tolerance} less accurate",
     "sa-quadratic",
     "sa-learned",
-    shown="10-results#table-4-small",
+    shown="08-results#table-4-small",
 )
 def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-quadratic", "sa-learned")
@@ -139,7 +139,7 @@ def _not_below_learned(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     "it is more than {tolerance} less accurate than the learned encoding without content",
     "sa-learned",
     "sa-learned-content",
-    shown="10-results#table-4-small",
+    shown="08-results#table-4-small",
 )
 def _content_is_harder(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-learned-content", "sa-learned")
@@ -184,7 +184,7 @@ def on_grid(heads: TrainedHeads, reach: int = REACH) -> Tensor:
     "at least {enough} of 9 heads put at least half of their mass on one shift of up to {reach}"
     " pixels that is the best shift of no other head (partly: {some})",
     "sa-quadratic",
-    shown="11-quadratic-encoding#fig-3",
+    shown="09-quadratic-encoding#fig-3",
 )
 def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = REACH) -> Verdict:
     share = by_layer(
@@ -199,7 +199,7 @@ def _grid_in_layer_4(runs: Runs, enough: int = 7, some: int = 4, reach: int = RE
     "the mean distance of each of layers 3 to 6, averaged over its heads, is larger than those of"
     " layers 1 and 2 and larger than before training (partly: for at least half of them)",
     "sa-quadratic",
-    shown="11-quadratic-encoding#fig-4",
+    shown="09-quadratic-encoding#fig-4",
 )
 def _deeper_is_further(runs: Runs) -> Verdict:
     start, end = start_and_end(runs, "sa-quadratic", lambda heads: heads.distance.mean().item())
@@ -214,7 +214,7 @@ def _deeper_is_further(runs: Runs) -> Verdict:
     "averaged over the layers, at least {enough} % of the heads, and more than before training,"
     " have a best shift that no other head has (partly: {some} %)",
     "sa-quadratic-16",
-    shown="11-quadratic-encoding#fig-14",
+    shown="09-quadratic-encoding#fig-14",
 )
 def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Verdict:
     def alone(heads: TrainedHeads) -> float:
@@ -237,7 +237,7 @@ def _no_overlap(runs: Runs, enough: int = 90, some: int = 60) -> Verdict:
     "at least {many} heads of layer 1, {many} of layer 2, and {few} of layer 3, but fewer than in"
     " either other, put at least half of their mass on one shift (partly: one of the three holds)",
     "sa-learned",
-    shown="13-learned-encodings#fig-5",
+    shown="11-learned-encodings#fig-5",
 )
 def _single_pixels(runs: Runs, many: int = 3, few: int = 1) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-learned")
@@ -263,7 +263,7 @@ def mirrored(heads: TrainedHeads) -> Tensor:
     "{enough} more heads than before training put less than half of their mass on one shift and are"
     " symmetric: cosine similarity {cosine} of map minus mean and mirror image (partly: {some})",
     "sa-learned",
-    shown="13-learned-encodings#fig-5",
+    shown="11-learned-encodings#fig-5",
 )
 def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: float = 0.9) -> Verdict:
     def wide_and_mirrored(heads: TrainedHeads) -> int:
@@ -279,7 +279,7 @@ def _symmetric_patterns(runs: Runs, enough: int = 3, some: int = 2, cosine: floa
     "with content, some heads of layers 2 and 3 attend to one shift for any image and query",
     f"in both layers a head gives one shift a mean probability of at least {HALF} (partly: in one)",
     "sa-learned-content",
-    shown="13-learned-encodings#fig-6",
+    shown="11-learned-encodings#fig-6",
 )
 def _constant_shift(runs: Runs) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-learned-content", ", averaged over images and queries")
@@ -292,7 +292,7 @@ def _constant_shift(runs: Runs) -> Verdict:
     "for at least {enough} heads, the mean total variation between the maps of single images and"
     " their mean is at least {mass} (partly: {some})",
     "sa-learned-content",
-    shown="13-learned-encodings#fig-8",
+    shown="11-learned-encodings#fig-8",
 )
 def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Verdict:
     counts, heads, images = [], 0, 0
@@ -316,7 +316,7 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
     "the median axis ratio of a layer reaches {ratio}, and the mean over layers 4 to 6 exceeds that"
     " over layers 1 to 3 (partly: only the first)",
     "sa-generalized",
-    shown="12-beyond-isotropic#fig-12",
+    shown="10-beyond-isotropic#fig-12",
 )
 def _non_isotropic(runs: Runs, ratio: float = 2) -> Verdict:
     ratios = over_runs([median_axis_ratios(record) for record in runs["sa-generalized"]])
@@ -331,7 +331,7 @@ def _non_isotropic(runs: Runs, ratio: float = 2) -> Verdict:
     "the generalised model is at most {tolerance} more accurate than the quadratic one",
     "sa-quadratic",
     "sa-generalized",
-    shown="10-results#table-4-small",
+    shown="08-results#table-4-small",
 )
 def _no_gain(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     difference = gained(runs, "sa-generalized", "sa-quadratic")
@@ -347,7 +347,7 @@ def _mean_of_parents(runs: Runs, name: str) -> float:
     "pruning initially hurts",
     "the accuracy just after pruning is lower than before",
     "sa-generalized-pruned",
-    shown="10-results#fig-13",
+    shown="08-results#fig-13",
 )
 def _pruning_hurts(runs: Runs) -> Verdict:
     before = _mean_of_parents(runs, "test_accuracy")
@@ -360,7 +360,7 @@ def _pruning_hurts(runs: Runs) -> Verdict:
     "the pruned model recovers the accuracy of the unpruned one",
     "it is at most {tolerance} less accurate than its parent",
     "sa-generalized-pruned",
-    shown="10-results#fig-13",
+    shown="08-results#fig-13",
 )
 def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     before = _mean_of_parents(runs, "test_accuracy")
@@ -374,7 +374,7 @@ def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     "pruning reduces size and cost by a fourth",
     "both decrease by at least {percent} %",
     not_small=SIZE,
-    shown="10-results#table-4",
+    shown="08-results#table-4",
 )
 def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Verdict:
     before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
@@ -391,7 +391,7 @@ def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Verdict:
     "with 16 heads, local ones are more frequent in the first layers",
     "more heads have half of their mass on one shift in layers 1 to 3 than in layers 4 to 6",
     "sa-quadratic-16",
-    shown="11-quadratic-encoding#fig-14",
+    shown="09-quadratic-encoding#fig-14",
 )
 def _local_heads_first(runs: Runs) -> Verdict:
     counts, found = on_one_pixel(runs, "sa-quadratic-16")

@@ -387,7 +387,7 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 
 
 class ResultsParameters(Parameters):
-    """Parameters of chapters 10 to 13: the records to show, and the seed of the quick runs."""
+    """Parameters of chapters 8 to 11: the records to show, and the seed of the quick runs."""
 
     runs: str = ""
     tier: Literal["auto", "paper", "small"] = "auto"

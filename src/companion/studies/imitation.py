@@ -1,4 +1,4 @@
-"""Train attention heads to imitate a convolution (chapter 8)."""
+"""Train attention heads to imitate a convolution (chapter 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..runs.parameters import Parameters
 
 
 class ImitationParameters(Parameters):
-    """Parameters of chapter 8, in which heads learn to imitate a convolution."""
+    """Parameters of chapter 12, in which heads learn to imitate a convolution."""
 
     kernel_size: Literal[3, 5] = 3
     steps: int = Field(1500, ge=1)

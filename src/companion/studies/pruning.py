@@ -1,4 +1,4 @@
-"""Chapter 12: the effect of pruning, a comparison with an unpruned control, and the axis ratios."""
+"""Chapter 10: the effect of pruning, a comparison with an unpruned control, and the axis ratios."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -128,7 +128,7 @@ REPEATED = 2
 
 
 def numbers(records: Records, whole: RunRecord, pruned: RunRecord) -> Numbers:
-    """Return the numbers that chapter 12 quotes, by name.
+    """Return the numbers that chapter 10 quotes, by name.
 
     `whole` and `pruned` are the runs that the chapter shows; `records` are those of its tier.
     """

@@ -68,7 +68,7 @@ def offsets(heads, chosen):
 
 
 def test_the_paper_tier_has_not_been_run(records):
-    """As the home page, Results and the checklists say; chapters 10 to 13 show the small tier."""
+    """As the home page, Results and the checklists say; chapters 8 to 11 show the small tier."""
     assert not records.at("paper").of(*SPECS)
 
 
@@ -209,7 +209,7 @@ def test_results_in_both_networks_the_same_five_offsets_of_the_grid_are_covered(
     assert [offsets(heads, on_grid(heads)) for heads in fourth] == 2 * [{*NEIGHBOURS, (-2, 0)}]
 
 
-# --- chapter 10 -----------------------------------------------------------------------------------
+# --- chapter 8 -----------------------------------------------------------------------------------
 
 
 def test_chapter_10_counting_every_product_adds_nothing_for_resnet18():
@@ -218,7 +218,7 @@ def test_chapter_10_counting_every_product_adds_nothing_for_resnet18():
     assert round(cost.flops / cost.flops_paper - 1, 3) == 0
 
 
-# --- chapter 11 -----------------------------------------------------------------------------------
+# --- chapter 9 -----------------------------------------------------------------------------------
 
 
 def test_chapter_11_no_layer_covers_the_whole_kernel(quadratic, sixteen):
@@ -271,7 +271,7 @@ def test_chapter_11_with_16_tokens_five_heads_of_layer_1_attend_to_one_pixel_eac
     assert wide.double().mean() > 0.5
 
 
-# --- chapter 13 -----------------------------------------------------------------------------------
+# --- chapter 11 -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["sa-learned", "sa-learned-content"])

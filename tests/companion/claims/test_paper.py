@@ -79,7 +79,7 @@ def test_a_claim_links_its_figure_and_the_command_of_each_run():
     html = table._repr_html_()
     runs = [run for model in ("resnet18", "sa-quadratic") for run in records.at("small").of(model)]
     assert runs and all(f'href="../book/records.html#run-{run.name}"' in html for run in runs)
-    assert '<a href="../notebooks/11-quadratic-encoding.html#fig-3">Figure 3</a>' in html
+    assert '<a href="../notebooks/09-quadratic-encoding.html#fig-3">Figure 3</a>' in html
     assert 'id="run-resnet18--cifar10-small--seed0"' in commands_of(runs)._repr_html_()
     assert "Figure 3, sa-quadratic 0, sa-quadratic 1" in table.markdown()
 

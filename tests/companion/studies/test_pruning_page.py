@@ -1,4 +1,4 @@
-"""The facts that chapter 12 states in words hold for the committed records."""
+"""The facts that chapter 10 states in words hold for the committed records."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from companion import tables
 from companion.heads import heads_of
 from companion.studies import pruning
 
-PAGE = "notebooks/12-beyond-isotropic.ipynb"
+PAGE = "notebooks/10-beyond-isotropic.ipynb"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The vision transformers of chapter 18 as runs: their records, kill and resume."""
+"""The vision transformers of chapter 17 as runs: their records, kill and resume."""
 
 import pytest
 import torch

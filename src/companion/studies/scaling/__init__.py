@@ -1,1 +1,1 @@
-"""Chapter 17, on how attention and ResNet18 compare as networks grow."""
+"""Chapter 13, on how attention and ResNet18 compare as networks grow."""

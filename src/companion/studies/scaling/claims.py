@@ -1,4 +1,4 @@
-"""The claims of chapter 17: how the gap between ResNet18 and attention changes along each axis."""
+"""The claims of chapter 13: how the gap between ResNet18 and attention changes along each axis."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ def _decide(axis: Axis, records: Records) -> Verdict:
 CLAIMS = [
     Claim(
         f"scaling-{axis.name}",
-        "chapter 17",
+        "chapter 13",
         axis.question,
         GAP_RULE,
         (RECORDS,),

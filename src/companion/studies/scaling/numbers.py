@@ -1,4 +1,4 @@
-"""The numbers that chapter 17 quotes."""
+"""The numbers that chapter 13 quotes."""
 
 import math
 
@@ -20,7 +20,7 @@ WIDTHS = ("small-third", "small-half", "small", "small-double")
 
 
 def numbers(records: Records) -> Numbers:
-    """Return the numbers that chapter 17 quotes, by name; the book's runs must be complete."""
+    """Return the numbers that chapter 13 quotes, by name; the book's runs must be complete."""
     attention, resnet = (settings_by_tier(records, model) for model in COMPARED)
     return {
         **_width_numbers(attention, resnet),

@@ -1,1 +1,1 @@
-"""Chapter 18, on vision transformers that start as a convolution."""
+"""Chapter 17, on vision transformers that start as a convolution."""

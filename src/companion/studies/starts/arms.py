@@ -1,11 +1,11 @@
-"""The initialisations of attention that chapter 18 compares, as data."""
+"""The initialisations of attention that chapter 17 compares, as data."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class AttentionStart:
-    """How the attention of a vision transformer in chapter 18 is initialised.
+    """How the attention of a vision transformer in chapter 17 is initialised.
 
     `offsets` says to which offsets the heads attend at first: "timm" keeps timm's initialisation of
     queries, keys and biases; "grid" is the 3 x 3 kernel; "normal" draws each head's offset from
@@ -27,7 +27,7 @@ class AttentionStart:
 #: Sharpness of wide heads, per squared token. Each spreads its attention over the own token's
 #: neighbourhood with a standard deviation of two tokens per axis, as random offsets are spread.
 WIDE_ALPHA = 1 / 8
-#: The initialisations of the vision transformers in chapter 18 (`network`).
+#: The initialisations of the vision transformers in chapter 17 (`network`).
 VIT_STARTS = {
     "default": AttentionStart("ViT, timm's start", ("#000000", "-")),
     "convolution": AttentionStart("ViT, started as a convolution", ("#0072B2", "-"), "grid"),

@@ -1,4 +1,4 @@
-"""The claims of chapter 18, on whether starting as a convolution helps a vision transformer.
+"""The claims of chapter 17, on whether starting as a convolution helps a vision transformer.
 
 The questions and the rules that answer them were committed before the first run.
 """
@@ -90,7 +90,7 @@ def _claim(
 ) -> Claim:
     runs = tuple(product(models, tiers))
     fixed = "ccdf95c"  # the commit that added the rules
-    return Claim(f"start-{name}", "chapter 18", question, rule, where, decide, runs, fixed)
+    return Claim(f"start-{name}", "chapter 17", question, rule, where, decide, runs, fixed)
 
 
 START_CLAIMS = [

@@ -1,4 +1,4 @@
-"""What about a convolutional start helps? The factorial experiment of chapter 18.
+"""What about a convolutional start helps? The factorial experiment of chapter 17.
 
 The factors are the offsets to which heads attend at first and the start of values and projections.
 All runs are in the tier vit-10k. The questions, their contrasts and the rule were committed before
@@ -123,7 +123,7 @@ def _decide(question: Question, records: Records) -> Verdict:
 FACTORIAL_CLAIMS = [
     Claim(
         f"factorial-{name}",
-        "chapter 18",
+        "chapter 17",
         question.text,
         EFFECT_RULE,
         (TIER,),

@@ -1,4 +1,4 @@
-"""Measure whether starting as a convolution helps a vision transformer (chapter 18).
+"""Measure whether starting as a convolution helps a vision transformer (chapter 17).
 
 All accuracies are on the 10,000 test images after the last epoch. Runs in the same setting differ
 in the seed.
@@ -18,7 +18,7 @@ from ...runs.select import Records
 from ...specs import VITS
 
 SHIFTS = "shift_probabilities"  # the name among a record's attention tensors
-#: The tiers in which chapter 18 compares starts.
+#: The tiers in which chapter 17 compares starts.
 VIT_TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
 #: The tiers between which the gain over timm's start is compared.
 PAIRS = {"data": ("vit-5k", "vit-50k"), "lasts": ("vit-10k", "vit-10k-long")}
@@ -32,7 +32,7 @@ RATE_RULE = (
 
 
 def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
-    """Return the accuracies of all finished runs of chapter 18, by model and tier."""
+    """Return the accuracies of all finished runs of chapter 17, by model and tier."""
     return {
         model: {
             tier: [record.accuracy for record in runs]

@@ -1,4 +1,4 @@
-"""The numbers that chapter 18 quotes."""
+"""The numbers that chapter 17 quotes."""
 
 from collections.abc import Iterable, Sequence
 from statistics import mean
@@ -19,7 +19,7 @@ OURS, DEFAULT = "vit-convolution", "vit-default"
 
 
 def numbers(records: Records, trained: TrainedModel) -> Numbers:
-    """Return the numbers that chapter 18 quotes, by name; the book's runs must be complete.
+    """Return the numbers that chapter 17 quotes, by name; the book's runs must be complete.
 
     `trained` is the network whose attention on photographs the chapter shows.
     """

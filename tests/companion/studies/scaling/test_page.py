@@ -1,4 +1,4 @@
-"""The facts that chapter 17 states in words hold for the committed records."""
+"""The facts that chapter 13 states in words hold for the committed records."""
 
 import pytest
 from helpers.pages import states
@@ -6,7 +6,7 @@ from helpers.pages import states
 from companion.studies.scaling import numbers
 from companion.studies.scaling.measures import COMPARED, changes
 
-PAGE = "notebooks/17-scaling.ipynb"
+PAGE = "notebooks/13-scaling.ipynb"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The rules of chapter 18, on accuracies and shares made up for them."""
+"""The rules of chapter 17, on accuracies and shares made up for them."""
 
 import pytest
 

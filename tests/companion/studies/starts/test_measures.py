@@ -1,4 +1,4 @@
-"""Tests of the rules of chapter 18, on accuracies and maps made up for them."""
+"""Tests of the rules of chapter 17, on accuracies and maps made up for them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of the vision transformers of chapter 18: they differ in the start of attention alone."""
+"""Tests of the vision transformers of chapter 17: they differ in the start of attention alone."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The facts that chapter 18 states in words hold for the committed records."""
+"""The facts that chapter 17 states in words hold for the committed records."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from companion.studies.starts.measures import (
 )
 from companion.tiers import TIERS as ALL_TIERS
 
-PAGE = "notebooks/18-starts.ipynb"
+PAGE = "notebooks/17-starts.ipynb"
 OURS = "vit-convolution"
 
 
@@ -87,7 +87,7 @@ def test_each_accuracy_is_a_mean_over_several_seeds(accuracies):
     assert all(len(accuracies[f"vit-{s}"]["vit-10k"]) > 1 for s in ("default", "center", "random"))
 
 
-@states("book/intro.md", "{glue:text}`../notebooks/18-starts.ipynb::starts-seeds:d` seeds each")
+@states("book/intro.md", "{glue:text}`../notebooks/17-starts.ipynb::starts-seeds:d` seeds each")
 def test_the_convolution_and_timms_start_have_equally_many_seeds(accuracies):
     assert len(accuracies[OURS]["vit-10k"]) == len(accuracies["vit-default"]["vit-10k"])
 

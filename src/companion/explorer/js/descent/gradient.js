@@ -1,13 +1,13 @@
 /** Gradient descent of nine heads that are asked for one-pixel filters, or for one kernel. Away from the border a quadratic head with
  *  centre c averages its input over the offsets k of a window by p(k) = softmax_k(-alpha |k - c|^2), a product of a row and a column
  *  softmax. For an input of white noise the squared error of the filters sum_h v_h p_h against those asked for is a sum of squares over
- *  the window, so no image is needed. Spreads are trained too, alpha = spread^2 / 2, as in chapter 8. */
+ *  the window, so no image is needed. Spreads are trained too, alpha = spread^2 / 2, as in chapter 12. */
 import { SHIFTS } from "../numerics/numbers.js";
 
 const FARTHEST = 6; // offsets of the window go from -6 to 6
 const OFFSETS = Float64Array.from({ length: 2 * FARTHEST + 1 }, (_, n) => n - FARTHEST);
 export const HEADS = SHIFTS.length;
-/** As in chapter 8: Adam, and a cosine from these rates to zero; the decay of the values is AdamW's. */
+/** As in chapter 12: Adam, and a cosine from these rates to zero; the decay of the values is AdamW's. */
 export const RECIPE = { steps: 1500, centerRate: 3e-2, valueRate: 1e-2, decay: 1, alpha: 0.25, square: 2.5 };
 /** What differs for a single kernel: with a decay of 1 its values stay too small for it. */
 export const ONE_KERNEL = { decay: 0.1 };
