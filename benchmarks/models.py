@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnconv import build_model
 from attnconv.layers.attention import ContentAttention
 from attnconv.theory.attention import spatial_softmax
-from attnconv.theory.grid import relative_shifts
+from attnconv.theory.grid import relative_offsets
 from companion.data import Dataset, Split
 from companion.data.cifar10 import CIFAR10_CLASSES
 from companion.runs.parameters import RunParameters
@@ -60,7 +60,7 @@ class LiteralAttention(torch.nn.Module):
             A = content + rows.unsqueeze(-1) + columns.unsqueeze(-2)
             dropout = self.layer.dropout
         else:
-            A = self.layer.encoding.scores(relative_shifts(height, width, device=X.device)).expand(
+            A = self.layer.encoding.scores(relative_offsets(height, width, device=X.device)).expand(
                 batch, -1, -1, -1, -1, -1
             )
             dropout = self.layer.dropout.p

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .heads import Heads, mean_by_shift
+from .heads import Heads, mean_by_offset
 from .layers.attention import PositionAttention
 from .networks import SelfAttentionNet
 from .theory.expressivity import expresses_convolution
-from .theory.grid import pixels, relative_shifts, shift_set
+from .theory.grid import offset_set, pixels, relative_offsets
 from .vit.capture import LayerAttention, attention_of, chosen_layers
 
 #: A report on up to this many heads has one line per head; any other has one per layer.
@@ -36,7 +36,7 @@ IMAGE_SIZE = 32
 class LayerReport:
     """The measures of one attention layer in the report of `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.shifts` is each
+    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.offsets` is each
     head's best offset, and `heads.mass` is the mean attention on it. Three measures have the shape
     `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
     `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
@@ -108,7 +108,7 @@ class AttentionReport:
 def _by_head(layer: LayerReport) -> Iterator[list[str]]:
     tokens = "{} x {}".format(*layer.grid)
     worst = f"{float(layer.residual.max()):.2f}"
-    for head, offset in enumerate(layer.heads.shifts.tolist()):
+    for head, offset in enumerate(layer.heads.offsets.tolist()):
         numbers = [f"{values[head]:.2f}" for values in _numbers_by_head(layer)]
         place = "({:+d}, {:+d})".format(*offset)
         yield [layer.name, tokens, f"{head + 1}", place, *numbers, worst]
@@ -119,7 +119,7 @@ def _by_layer(layer: LayerReport, kernel_size: int) -> list[str]:
         f"{float(values.min()):.2f}-{float(values.max()):.2f}"
         for values in (*_numbers_by_head(layer), layer.residual)
     ]
-    counts = [f"{len(layer.maps)}", f"{layer.heads.shifts_with_mass(kernel_size)}"]
+    counts = [f"{len(layer.maps)}", f"{layer.heads.offsets_with_mass(kernel_size)}"]
     return [layer.name, "{} x {}".format(*layer.grid), *counts, *ranges]
 
 
@@ -196,12 +196,12 @@ def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
         ) from None
     mean = layer.maps.mean(dim=0, dtype=torch.float64)
     height, width = mean.shape[-2:]
-    distance = relative_shifts(height, width).double().norm(dim=-1)  # (H, W, H, W)
+    distance = relative_offsets(height, width).double().norm(dim=-1)  # (H, W, H, W)
     kernels, off_convolution = nearest_kernels(layer.maps, kernel_size)
     return LayerReport(
         layer.name,
         mean.float(),
-        Heads(mean[:, height // 2, width // 2], mean_by_shift(mean)),
+        Heads(mean[:, height // 2, width // 2], mean_by_offset(mean)),
         (mean * distance).sum(dim=(3, 4)).mean(dim=(1, 2)),
         off_convolution,
         kernels,
@@ -216,9 +216,9 @@ def nearest_kernels(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]
     `maps` have the shape `(B, N_h, H, W, H, W)`, the kernels `(N_h, 2H - 1, 2W - 1)` and the
     distances `(N_h,)`. The distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the
     queries whose K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A
-    whose entries depend only on the shift k - q: each entry is the mean of A over all images and
-    pixel pairs with that shift. These means form the kernel, which lists the shifts in ascending
-    order and is 0 at any shift that does not occur for these queries.
+    whose entries depend only on the offset k - q: each entry is the mean of A over all images and
+    pixel pairs with that offset. These means form the kernel, which lists the offsets in ascending
+    order and is 0 at any offset that does not occur for these queries.
 
     The distance is 0 for a head that attends to one offset of the kernel. It is also 0 for uniform
     attention, which is a convolution with a constant kernel that covers the whole image. It is near
@@ -227,12 +227,12 @@ def nearest_kernels(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]
     """
     height, width = maps.shape[-2:]
     queries = pixels(height, width)
-    shifts = shift_set((kernel_size, kernel_size))
-    first = queries + shifts[0]
-    last = queries + shifts[-1]
+    offsets = offset_set((kernel_size, kernel_size))
+    first = queries + offsets[0]
+    last = queries + offsets[-1]
     inside = (first >= 0) & (last <= torch.tensor([height - 1, width - 1]))
     rows, columns = queries[inside.all(dim=1)].T
-    delta = relative_shifts(height, width)[rows, columns].flatten(0, 2)
+    delta = relative_offsets(height, width)[rows, columns].flatten(0, 2)
     number = (delta[:, 0] + height - 1) * (2 * width - 1) + delta[:, 1] + width - 1
     total, squares = torch.zeros(()), torch.zeros(())
     for image in maps:
@@ -241,7 +241,7 @@ def nearest_kernels(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]
     sides = 2 * height - 1, 2 * width - 1
     counts = len(maps) * torch.bincount(number, minlength=sides[0] * sides[1]).double()
     sums = total.new_zeros(len(total), len(counts)).index_add(1, number, total)
-    means = sums / counts.clamp(min=1)  # C, by shift
+    means = sums / counts.clamp(min=1)  # C, by offset
     # A - C is orthogonal to C, so ||A - C||^2 = ||A||^2 - ||C||^2
     distance = (1 - (means.square() @ counts) / squares).clamp(min=0).sqrt()
     return means.unflatten(1, sides), distance

@@ -18,8 +18,8 @@ from .cnn import WIDTH, SmallCNN
 from .layers.attention import ContentAttention, PositionAttention
 from .layers.encodings import (
     GeneralizedQuadraticEncoding,
+    LearnedOffsetEmbedding,
     LearnedRelativeEncoding,
-    LearnedShiftEmbedding,
     QuadraticEncoding,
 )
 from .theory.encodings import CENTER_STD
@@ -151,7 +151,7 @@ def self_attention_net(
     size = image_size // pooling
     dim = learned_dim or (hidden // 2 if encoding == "content" else hidden)
     share = share_encoding and encoding in ("learned", "content")
-    shared = LearnedShiftEmbedding(size, size, dim) if share else None
+    shared = LearnedOffsetEmbedding(size, size, dim) if share else None
 
     def attention(n: int) -> PositionAttention | ContentAttention:
         if encoding == "quadratic":
@@ -159,10 +159,10 @@ def self_attention_net(
         elif encoding == "generalized":
             positions = GeneralizedQuadraticEncoding(n, center_std)
         else:
-            by_shift = shared or LearnedShiftEmbedding(size, size, dim)
+            by_offset = shared or LearnedOffsetEmbedding(size, size, dim)
             if encoding == "content":
-                return ContentAttention(by_shift, n, hidden, hidden, attention_dropout)
-            positions = LearnedRelativeEncoding(n, by_shift)
+                return ContentAttention(by_offset, n, hidden, hidden, attention_dropout)
+            positions = LearnedRelativeEncoding(n, by_offset)
         return PositionAttention(positions, hidden, hidden, attention_dropout)
 
     if encoding not in ENCODINGS:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnconv.heads import Heads, mean_by_shift
+from attnconv.heads import Heads, mean_by_offset
 from attnconv.layers.attention import ContentAttention, attention_probabilities
 from attnconv.layers.encodings import PositionEncoding
 from attnconv.layers.mode import evaluation_mode
@@ -37,8 +37,8 @@ class TrainedHeads(Heads):
 
     @property
     def alone(self) -> Tensor:
-        """Return, as `(N_h,)`, whether each head is alone in its layer with its best shift."""
-        return (self.shifts[:, None] == self.shifts[None]).all(dim=2).sum(dim=1) == 1
+        """Return, as `(N_h,)`, whether each head is alone in its layer with its best offset."""
+        return (self.offsets[:, None] == self.offsets[None]).all(dim=2).sum(dim=1) == 1
 
     @property
     def entropy(self) -> Tensor:
@@ -78,8 +78,8 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[TrainedHeads]:
         middle = content.query_number(record.grid[0] // 2, record.grid[1] // 2)
         maps = content.mean_maps[:, :, middle].double()  # (L, N_h, H, W)
         maps = maps / maps.sum(dim=(-2, -1), keepdim=True)  # rounding has changed the sums
-        by_shift = content.shift_probabilities.double()
-        return [TrainedHeads(*layer) for layer in zip(maps, by_shift, strict=True)]
+        by_offset = content.shift_probabilities.double()
+        return [TrainedHeads(*layer) for layer in zip(maps, by_offset, strict=True)]
     if not (encodings := record.history.encodings(moment)):
         raise ValueError(
             f"{record.name} has no attention to look at; expected a run of a self-attention model"
@@ -90,13 +90,13 @@ def heads_of(record: RunRecord, moment: int = -1) -> list[TrainedHeads]:
 def _heads(encoding: PositionEncoding, height: int, width: int) -> TrainedHeads:
     probabilities = attention_probabilities(encoding, height, width)
     maps = probabilities[:, height // 2, width // 2]
-    return TrainedHeads(maps, mean_by_shift(probabilities), getattr(encoding, "centers", None))
+    return TrainedHeads(maps, mean_by_offset(probabilities), getattr(encoding, "centers", None))
 
 
 def lemma_3_residual(
     encoding: PositionEncoding, height: int, width: int, kernel_size: int = 3
 ) -> Tensor:
-    """Return how far a layer's heads are from selecting each shift of a kernel, `(K, K)`.
+    """Return how far a layer's heads are from selecting each offset of a kernel, `(K, K)`.
 
     This is the residual of Lemma 3 for an image of `height` x `width` pixels; see
     `expresses_convolution`.
@@ -169,22 +169,22 @@ def content_maps(
     The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
     image to the images whose scores are stored individually.
     """
-    maps, shifts = torch.zeros(()), torch.zeros(())
+    maps, offsets = torch.zeros(()), torch.zeros(())
     with evaluation_mode(model):
         for batch in images.split(batch_size):
             by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
             maps = maps + torch.stack([summary[0] for summary in by_layer])
-            shifts = shifts + torch.stack([summary[1] for summary in by_layer])
+            offsets = offsets + torch.stack([summary[1] for summary in by_layer])
         scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
     queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
-    return ContentMaps(queries, mean_maps, (shifts / len(images)).cpu(), scores)
+    return ContentMaps(queries, mean_maps, (offsets / len(images)).cpu(), scores)
 
 
 def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the maps at the query pixels and the means by shift, summed over the images."""
+    """Return the maps at the query pixels and the means by offset, summed over the images."""
     row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
     total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
-    return total[:, row, column], mean_by_shift(total)
+    return total[:, row, column], mean_by_offset(total)
 
 
 def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:

@@ -12,10 +12,10 @@ from typing import Any, cast
 from torch import nn
 
 from attnconv.cost import Cost, cost_of
-from attnconv.layers.encodings import LearnedAbsoluteEncoding, LearnedShiftEmbedding
+from attnconv.layers.encodings import LearnedAbsoluteEncoding, LearnedOffsetEmbedding
 from attnconv.networks import SelfAttentionNet, build_model
 from attnconv.theory.encodings import quadratic_encoding, sinusoidal_encoding
-from attnconv.theory.grid import axis_shifts, relative_shifts
+from attnconv.theory.grid import axis_offsets, relative_offsets
 
 from .accuracy import Accuracy
 from .display import Table
@@ -307,21 +307,21 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
     "Devlin et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
     "Dai et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
     "Yang et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
-    "Bello et al. (2019)": ("images", "-x-x", "LearnedShiftEmbedding"),
-    "Ramachandran et al. (2019)": ("images", "-x-x", "LearnedShiftEmbedding"),
-    "the paper": ("images", "-xxx", "LearnedShiftEmbedding", "quadratic_encoding"),
+    "Bello et al. (2019)": ("images", "-x-x", "LearnedOffsetEmbedding"),
+    "Ramachandran et al. (2019)": ("images", "-x-x", "LearnedOffsetEmbedding"),
+    "the paper": ("images", "-xxx", "LearnedOffsetEmbedding", "quadratic_encoding"),
 }
 
 
 def table_3() -> Table:
     """Return Table 3: the types of positional encoding, with the shape of an example of each."""
-    shifts = relative_shifts(4, 4)
+    shifts = relative_offsets(4, 4)
     made = {
         "sinusoidal_encoding": sinusoidal_encoding(6, dim=8),
         # r_delta: the vector of the shift, not of the position
-        "sinusoidal_encoding of shifts": sinusoidal_encoding(11, dim=8)[axis_shifts(6) + 5],
+        "sinusoidal_encoding of shifts": sinusoidal_encoding(11, dim=8)[axis_offsets(6) + 5],
         "LearnedAbsoluteEncoding": LearnedAbsoluteEncoding(6, dim=8)(),
-        "LearnedShiftEmbedding": LearnedShiftEmbedding(4, 4, 4)(shifts),
+        "LearnedOffsetEmbedding": LearnedOffsetEmbedding(4, 4, 4)(shifts),
         "quadratic_encoding": quadratic_encoding(shifts.float()),
     }
     rows = []
@@ -357,7 +357,7 @@ def lemma_1_table(record: RunRecord) -> Table:
             "heads with mass ≥ 0.5": f"{int((heads.mass >= 0.5).sum())} of {len(heads.mass)}",
             "median mass": f"{heads.mass.median():.2f}",
             "median effective pixels": f"{heads.entropy.exp().median():.1f}",
-            "kernel positions covered (of 9)": str(heads.shifts_with_mass(3)),
+            "kernel positions covered (of 9)": str(heads.offsets_with_mass(3)),
         }
         if heads.centers is not None:
             row["centre to nearest pixel, median"] = f"{heads.off_pixel.median():.2f}"

@@ -14,8 +14,8 @@ from attnconv import (
     inspect_attention,
 )
 from attnconv.inspection import HEADS_IN_FULL, nearest_kernels
-from attnconv.theory.expressivity import shift_targets
-from attnconv.theory.grid import shift_set
+from attnconv.theory.expressivity import offset_targets
+from attnconv.theory.grid import offset_set
 from companion.heads import content_probabilities
 
 
@@ -35,7 +35,7 @@ def test_a_convolution_as_attention_is_one():
     maps = attention_probabilities(layer, 6, 7)
     (found,) = inspect_attention(maps[None]).layers
     assert found.name == "layer 1" and found.grid == (6, 7)
-    assert found.heads.shifts.tolist() == shift_set((3, 3)).tolist()
+    assert found.heads.offsets.tolist() == offset_set((3, 3)).tolist()
     assert torch.allclose(found.heads.mass, torch.ones(9).double())
     assert found.off_convolution.max() < 1e-7 and found.residual.max() < 1e-10
     assert found.prefix_mass.tolist() == [0] * 9
@@ -67,7 +67,7 @@ def test_mean_distance_against_a_loop():
 def test_the_nearest_convolution_by_least_squares(height, width, kernel_size):
     """The columns of a design matrix say which entries share a shift; no other C is nearer."""
     maps = random_maps(2, 3, height, width)
-    queries = shift_targets(height, width, (kernel_size, kernel_size))[0].tolist()
+    queries = offset_targets(height, width, (kernel_size, kernel_size))[0].tolist()
     pairs = [(q, k) for q in queries for k in tokens(height, width)]
     shifts = [(k[0] - q[0], k[1] - q[1]) for q, k in pairs]
     columns = sorted(set(shifts))
@@ -97,7 +97,7 @@ def test_off_convolution_sees_the_image():
 
 def test_one_mixture_of_heads_serves_all_images():
     maps = random_maps(3, 4, 4, 5)
-    queries, targets = shift_targets(4, 5, (3, 3))
+    queries, targets = offset_targets(4, 5, (3, 3))
     equations, wanted = [], []
     for image in maps:
         for (i, j), target in zip(queries.tolist(), targets, strict=True):
@@ -162,7 +162,7 @@ def test_the_table_lists_heads_or_layers():
     assert len(lines) == 6 and len(set(map(len, [header, *lines]))) == 1
     layer = report.layers[1]
     cells = lines[4].split()
-    offset = "({:+d}, {:+d})".format(*layer.heads.shifts[1].tolist())
+    offset = "({:+d}, {:+d})".format(*layer.heads.offsets[1].tolist())
     assert lines[4].startswith("layer 2") and offset in lines[4]
     for values in (layer.heads.mass, layer.mean_distance, layer.off_convolution):
         assert f"{float(values[1]):.2f}" in cells

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from attnconv import attention_probabilities
-from attnconv.heads import mean_by_shift
+from attnconv.heads import mean_by_offset
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.networks import build_model
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.heads import (
     TrainedHeads,
     heads_of,
@@ -28,13 +28,13 @@ def of(encoding, size=7):
     """Heads of an encoding, as a record would give them."""
     probabilities = attention_probabilities(encoding.double(), size, size)
     return TrainedHeads(
-        probabilities[:, size // 2, size // 2], mean_by_shift(probabilities), encoding.centers
+        probabilities[:, size // 2, size // 2], mean_by_offset(probabilities), encoding.centers
     )
 
 
-def test_mean_by_shift_against_a_loop():
+def test_mean_by_offset_against_a_loop():
     probabilities = torch.rand(2, 3, 4, 12).double().softmax(dim=-1).unflatten(-1, (3, 4))
-    found = mean_by_shift(probabilities)
+    found = mean_by_offset(probabilities)
     assert found.shape == (2, 5, 7)
     for row in range(-2, 3):
         for column in range(-3, 4):
@@ -49,13 +49,13 @@ def test_mean_by_shift_against_a_loop():
 
 
 def test_hard_heads_meet_lemma_1():
-    shifts = shift_set((3, 3))
+    shifts = offset_set((3, 3))
     heads = of(QuadraticEncoding.from_alpha(shifts.double(), 60.0))
-    assert heads.shifts.tolist() == shifts.tolist() and heads.alone.all()
+    assert heads.offsets.tolist() == shifts.tolist() and heads.alone.all()
     assert torch.allclose(heads.mass, torch.ones(9).double()) and (heads.entropy < 1e-20).all()
     assert (
-        heads.shifts_with_mass(3) == 9
-        and heads.shifts_with_mass(5) == 9
+        heads.offsets_with_mass(3) == 9
+        and heads.offsets_with_mass(5) == 9
         and (heads.off_pixel == 0).all()
     )
     assert torch.allclose(heads.distance, shifts.double().norm(dim=1))
@@ -70,9 +70,9 @@ def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
         13,
     )
     assert (
-        heads.shifts_with_mass(3) == 1
-        and heads.shifts_with_mass(7) == 2
-        and heads.shifts_with_mass(3, least_mass=0.2) == 2
+        heads.offsets_with_mass(3) == 1
+        and heads.offsets_with_mass(7) == 2
+        and heads.offsets_with_mass(3, least_mass=0.2) == 2
     )
     assert (
         heads.alone.tolist() == [False, False, True, True] and heads.by_locality().tolist()[-1] == 3
@@ -86,12 +86,12 @@ def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
     assert outside.maps.max() > 0.99 and outside.mass < 0.1
     corner = torch.zeros(1, 16, 16, 16, 16).double()
     corner[..., 0, 0] = 1.0  # always the same pixel
-    assert TrainedHeads(corner[:, 8, 8], mean_by_shift(corner)).mass < 0.1
+    assert TrainedHeads(corner[:, 8, 8], mean_by_offset(corner)).mass < 0.1
 
 
 def test_uniform_heads():
     uniform = torch.full((1, 6, 8, 6, 8), 1 / 48, dtype=torch.float64)
-    heads = TrainedHeads(uniform[:, 3, 4], mean_by_shift(uniform))
+    heads = TrainedHeads(uniform[:, 3, 4], mean_by_offset(uniform))
     assert (
         heads.query == (3, 4)
         and math.isclose(heads.mass.item(), 1 / 48)
@@ -145,7 +145,7 @@ def test_heads_without_attention_are_refused(paper_records):
 
 
 def test_lemma_3_of_a_hard_and_of_a_missing_shift():
-    shifts = shift_set((3, 3)).double()
+    shifts = offset_set((3, 3)).double()
     hard = QuadraticEncoding.from_alpha(shifts, 50.0)
     assert lemma_3_residual(hard, 7, 7).max() < 1e-10
     moved = shifts.clone()

@@ -6,8 +6,8 @@ import torch
 
 from attnconv.layers.encodings import (
     GeneralizedQuadraticEncoding,
+    LearnedOffsetEmbedding,
     LearnedRelativeEncoding,
-    LearnedShiftEmbedding,
     QuadraticEncoding,
     RelativeBias,
 )
@@ -19,7 +19,7 @@ def kinds(dtype=torch.float64):
     encodings = {
         "quadratic": QuadraticEncoding(4),
         "generalized": GeneralizedQuadraticEncoding(4),
-        "learned": LearnedRelativeEncoding(4, LearnedShiftEmbedding(H, W, dim=5)),
+        "learned": LearnedRelativeEncoding(4, LearnedOffsetEmbedding(H, W, dim=5)),
         "bias": RelativeBias(torch.randn(4, 2 * H - 1, 2 * W - 1)),
     }
     return {name: encoding.to(dtype) for name, encoding in encodings.items()}
@@ -34,7 +34,7 @@ def sharp(alpha, dtype):
     generalized = GeneralizedQuadraticEncoding(4)
     generalized.centers.data = centers
     generalized.root.data = math.sqrt(alpha) * (torch.eye(2) + torch.rand(4, 2, 2))
-    learned = LearnedRelativeEncoding(4, LearnedShiftEmbedding(12, 12, dim=5))
+    learned = LearnedRelativeEncoding(4, LearnedOffsetEmbedding(12, 12, dim=5))
     for parameter in learned.parameters():
         parameter.data *= math.sqrt(alpha)
     encodings = {

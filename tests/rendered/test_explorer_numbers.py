@@ -10,10 +10,10 @@ from safetensors.torch import save
 from torch import nn
 
 from attnconv import attention_probabilities, conv_to_attention, hard_alpha
-from attnconv.heads import mean_by_shift
+from attnconv.heads import mean_by_offset
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.networks import build_model
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.explorer import script
 from companion.explorer.payload import content_files_of_model, maps_payload
 from companion.heads import TrainedHeads, content_probabilities, score_parts
@@ -82,7 +82,7 @@ def test_position_only_maps(javascript, kind, size):
     assert (
         torch.tensor(ours["maps"], dtype=torch.float64).reshape(maps.shape) - maps
     ).abs().max() < CLOSE
-    heads = TrainedHeads(maps[:, height // 2, width // 2], mean_by_shift(maps))
+    heads = TrainedHeads(maps[:, height // 2, width // 2], mean_by_offset(maps))
     assert ours["epochs"] == [0, 4]
     assert torch.allclose(
         torch.tensor(ours["entropies"], dtype=torch.float64), heads.entropy, atol=CLOSE
@@ -92,7 +92,7 @@ def test_position_only_maps(javascript, kind, size):
         heads.mass,
         atol=CLOSE,
     )
-    assert [best["shift"] for best in ours["best"]] == heads.shifts.tolist()
+    assert [best["shift"] for best in ours["best"]] == heads.offsets.tolist()
 
 
 def test_content_maps(javascript):
@@ -154,10 +154,10 @@ def test_given_maps(javascript):
     )
     assert ours[0] == ["score"], "maps alone have no parts"
     assert (torch.tensor(ours[1]) - maps[1, 2, 3, 1].flatten()).abs().max() < 1e-3
-    heads = TrainedHeads(maps[1, :, 2, 2], mean_by_shift(maps[1]))
+    heads = TrainedHeads(maps[1, :, 2, 2], mean_by_offset(maps[1]))
     assert ours[2] == {
         "mass": pytest.approx(heads.mass[2].item(), abs=CLOSE),
-        "shift": heads.shifts[2].tolist(),
+        "shift": heads.offsets[2].tolist(),
     }
 
 
@@ -166,7 +166,7 @@ def test_convolution_and_its_attention(javascript, size):
     """Convolve each channel of a colour image with the same kernel."""
     image, alpha = torch.rand(3, 1, *size, dtype=torch.float64), 1.7
     conv = nn.Conv2d(1, 1, 3, padding=1, bias=False, dtype=torch.float64)
-    centers = shift_set((3, 3)) + 0.4 * torch.randn(9, 2, dtype=torch.float64)
+    centers = offset_set((3, 3)) + 0.4 * torch.randn(9, 2, dtype=torch.float64)
     layer = conv_to_attention(conv, alpha=alpha)
     layer.encoding.centers.data = centers
     given = {
@@ -194,7 +194,7 @@ def test_convolution_and_its_attention(javascript, size):
 
 def test_constants(javascript):
     assert javascript("explorer.HARD_ALPHA") == hard_alpha(torch.float64)
-    assert javascript("explorer.SHIFTS") == shift_set((3, 3)).tolist()
+    assert javascript("explorer.SHIFTS") == offset_set((3, 3)).tolist()
 
 
 def test_a_head_far_outside_a_small_image(javascript):
@@ -208,7 +208,7 @@ def test_a_head_far_outside_a_small_image(javascript):
         })()""",
         layer,
     )
-    expected = mean_by_shift(attention_probabilities(encoding, 6, 5))
+    expected = mean_by_offset(attention_probabilities(encoding, 6, 5))
     assert (torch.tensor(found, dtype=torch.float64) - expected.flatten()).abs().max() < CLOSE
 
 

@@ -4,10 +4,10 @@ import torch
 from helpers.javascript import run_node
 from helpers.stage import canvas, disc, in_colour, near, rgb, spot
 
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.colors import HEAD_COLORS
 
-KERNEL = shift_set((3, 3)).tolist()
+KERNEL = offset_set((3, 3)).tolist()
 # Where descent's nine heads are, every ten steps: row and column by turns.
 PATHS = """
 const { Descent } = await from("descent/gradient");

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ..theory.attention import spatial_softmax
 from ..theory.shapes import Float
 from .encodings import (
-    LearnedShiftEmbedding,
+    LearnedOffsetEmbedding,
     PositionEncoding,
     QuadraticEncoding,
     SeparableEncoding,
-    learned_shift_scores,
+    learned_offset_scores,
     softmax_without_tails,
 )
 from .tiles import (
@@ -100,7 +100,7 @@ def maps_of_tiles(
             return rows[:, *along_rows], columns[:, *along_columns]
 
         return support_of_factors(rows, columns), factors
-    scores = encoding.shift_scores(height, width)
+    scores = encoding.offset_scores(height, width)
 
     def dense(*tiles: Tile) -> Tensor:
         of_tile = scores
@@ -200,7 +200,7 @@ class ContentAttention(nn.Module):
 
     def __init__(
         self,
-        embedding: LearnedShiftEmbedding,
+        embedding: LearnedOffsetEmbedding,
         num_heads: int,
         dim_in: int,
         dim_out: int,
@@ -237,7 +237,7 @@ class ContentAttention(nn.Module):
         """
         queries, keys = self.queries_and_keys(X)
         content = torch.einsum("bhijd,bhkld->bhijkl", queries, keys)
-        rows, columns = learned_shift_scores(queries, self.embedding)
+        rows, columns = learned_offset_scores(queries, self.embedding)
         scale = self.dim_key**-0.5
         return scale * content, scale * rows, scale * columns
 
@@ -249,7 +249,7 @@ class ContentAttention(nn.Module):
         # their row and column as one-hot vectors. Their product thus includes q . r_delta, so that
         # no (T, T) bias is stored for each image and head.
         queries = torch.cat(
-            [queries, *learned_shift_scores(queries, self.embedding)], dim=-1
+            [queries, *learned_offset_scores(queries, self.embedding)], dim=-1
         ).flatten(2, 3)
         keys = torch.cat(
             [keys.flatten(2, 3), self._positions(keys).expand(batch, self.num_heads, -1, -1)],

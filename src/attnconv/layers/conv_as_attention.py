@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..theory.grid import shift_set
+from ..theory.grid import offset_set
 from ..theory.shapes import Float
 from ..theory.theorem1 import hard_alpha
 from .attention import as_in_autocast, attend
@@ -60,7 +60,7 @@ class ConvAsAttention(nn.Module):
         self.padding_mode = conv.padding_mode
         weight = conv.weight.detach()
         self.channels_last = memory_format(weight) == torch.channels_last
-        centers = shift_set(conv.kernel_size, conv.dilation).to(weight)
+        centers = offset_set(conv.kernel_size, conv.dilation).to(weight)
         self.encoding = QuadraticEncoding.from_alpha(
             centers, hard_alpha(weight.dtype) if alpha is None else alpha
         )

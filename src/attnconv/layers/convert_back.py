@@ -38,7 +38,7 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
             " on positions only"
         )
     with torch.no_grad():
-        scores = layer.encoding.shift_scores(height, width)
+        scores = layer.encoding.offset_scores(height, width)
         module = AttentionAsConv(scores, copy.deepcopy(layer.value))
     return module.train(layer.training)
 

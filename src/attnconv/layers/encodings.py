@@ -1,9 +1,9 @@
 """Positional encodings (section 2.3, equation (9), section 4.3, appendix E).
 
-Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the shift from the
+Letters: N_h heads, D_p encoding dimension, n spatial dimensions, delta = k - q the offset from the
 query pixel to the key pixel.
 
-An encoding for position-only attention maps shifts `(..., n)` to scores `(N_h, ...)`. The scores
+An encoding for position-only attention maps offsets `(..., n)` to scores `(N_h, ...)`. The scores
 are the last term of equation (8), v^(h) . r_delta, up to a constant per head that the softmax
 ignores. If each score is the sum of a row term and a column term, the attention is the product of a
 row softmax and a column softmax; such an encoding is a `SeparableEncoding`.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..theory.encodings import CENTER_STD
-from ..theory.grid import all_shifts, axis_shifts, relative_shifts
+from ..theory.grid import all_offsets, axis_offsets, relative_offsets
 from ..theory.shapes import Float
 
 ALPHA_FORMS = ("square", "direct")
@@ -72,7 +72,7 @@ def softmax_without_tails(
 
 
 class PositionEncoding(nn.Module):
-    """Base class for encodings whose scores depend only on the shift from query to key.
+    """Base class for encodings whose scores depend only on the offset from query to key.
 
     A subclass sets `num_heads`, defines `scores`, and names in `DESCRIBED_BY` the attributes
     `(N_h, ...)` that describe its heads.
@@ -86,16 +86,16 @@ class PositionEncoding(nn.Module):
         return {name: getattr(self, name).detach().clone() for name in self.DESCRIBED_BY}
 
     def scores(self, delta: Tensor) -> Tensor:
-        """Return the scores `(N_h, ...)` for the shifts `(..., n)`."""
+        """Return the scores `(N_h, ...)` for the offsets `(..., n)`."""
         raise NotImplementedError
 
     def position_scores(self, *sizes: int) -> Tensor:
         """Return the scores of all query-key pairs on a grid: `(N_h, *sizes, *sizes)`."""
-        return self.scores(relative_shifts(*sizes, device=self.device))
+        return self.scores(relative_offsets(*sizes, device=self.device))
 
-    def shift_scores(self, *sizes: int) -> Tensor:
-        """Return the scores of all shifts between pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
-        return self.scores(all_shifts(*sizes, device=self.device))
+    def offset_scores(self, *sizes: int) -> Tensor:
+        """Return the scores of all offsets between pixels of a grid: `(N_h, 2H - 1, 2W - 1)`."""
+        return self.scores(all_offsets(*sizes, device=self.device))
 
     @property
     def device(self) -> torch.device:
@@ -110,7 +110,7 @@ class SeparableEncoding(PositionEncoding):
     """
 
     def axis_scores(self, axis: int, delta: Tensor) -> Tensor:
-        """Return one axis's term `(N_h, ...)` of the scores, given the shifts `(...)` along it."""
+        """Return one axis's term `(N_h, ...)` of the scores, given the offsets `(...)` along it."""
         raise NotImplementedError
 
     def scores(self, delta: Tensor) -> Tensor:
@@ -121,18 +121,20 @@ class SeparableEncoding(PositionEncoding):
         scores = torch.zeros((), device=self.device)
         for axis, size in enumerate(sizes):
             shape = [size if i == axis else 1 for i in range(len(sizes))]
-            along = self.axis_scores(axis, axis_shifts(size, self.device))
+            along = self.axis_scores(axis, axis_offsets(size, self.device))
             scores = scores + along.reshape(-1, *shape, *shape)
         return scores
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
         """Return each axis's factor of p(k | q): `(N_h, size, size)`, queries before keys."""
-        shifts = [axis_shifts(size, self.device) for size in sizes]
-        return [softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(shifts)]
+        offsets = [axis_offsets(size, self.device) for size in sizes]
+        return [
+            softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(offsets)
+        ]
 
 
 class RelativeBias(PositionEncoding):
-    """The most general position-only encoding, with a trainable score for each head and shift.
+    """The most general position-only encoding, with a trainable score for each head and offset.
 
     The parameter `table` is `(N_h, 2H - 1, 2W - 1)` for images of up to H x W pixels.
     """
@@ -151,8 +153,8 @@ class RelativeBias(PositionEncoding):
         i, j = delta[..., 0] + rows // 2, delta[..., 1] + columns // 2
         if min(int(i.min()), int(j.min())) < 0 or int(i.max()) >= rows or int(j.max()) >= columns:
             raise ValueError(
-                f"got shifts up to {int(delta.abs().max())} pixels for a relative bias of"
-                f" {rows} x {columns} shifts, which serves images up to {rows // 2 + 1} x"
+                f"got offsets up to {int(delta.abs().max())} pixels for a relative bias of"
+                f" {rows} x {columns} offsets, which serves images up to {rows // 2 + 1} x"
                 f" {columns // 2 + 1} pixels"
             )
         return self.table[:, i, j]
@@ -264,12 +266,12 @@ class GeneralizedQuadraticEncoding(PositionEncoding):
 # --- learned relative encodings, section 4.3 ------------------------------------------------------
 
 
-class LearnedShiftEmbedding(nn.Module):
-    """A learned encoding r_delta, with one vector for each row shift and each column shift.
+class LearnedOffsetEmbedding(nn.Module):
+    """A learned encoding r_delta, with one vector for each row offset and each column offset.
 
-    The module maps shifts `(..., 2)` to encodings `(..., 2 * dim)`, which concatenate the vectors
-    of the row shift delta_1 and the column shift delta_2. It covers all shifts in images of up to
-    `height` x `width` pixels. See section 4.3.
+    The module maps offsets `(..., 2)` to encodings `(..., 2 * dim)`, which concatenate the vectors
+    of the row offset delta_1 and the column offset delta_2. It covers all offsets in images of up
+    to `height` x `width` pixels. See section 4.3.
     """
 
     def __init__(self, height: int, width: int, dim: int):
@@ -279,17 +281,17 @@ class LearnedShiftEmbedding(nn.Module):
         self.axes = nn.ModuleList(nn.Embedding(2 * size - 1, dim) for size in self.sizes)
 
     def axis(self, axis: int, delta: Tensor) -> Tensor:
-        """Return the vectors `(..., dim)` for the shifts `(...)` along one axis.
+        """Return the vectors `(..., dim)` for the offsets `(...)` along one axis.
 
-        On the CPU, raises ValueError if a shift is at least as large as the image.
+        On the CPU, raises ValueError if an offset is at least as large as the image.
         """
         size = self.sizes[axis]
         # On other devices, reading a number would have to wait for the computation.
         reading_is_free = delta.device.type == "cpu" and not torch.compiler.is_compiling()
         if reading_is_free and delta.numel() and int(delta.abs().max()) >= size:
             raise ValueError(
-                f"got a shift of {int(delta.abs().max())} pixels along axis {axis} for an"
-                f" encoding learned for {size} pixels (shifts up to {size - 1}); build it for the"
+                f"got an offset of {int(delta.abs().max())} pixels along axis {axis} for an"
+                f" encoding learned for {size} pixels (offsets up to {size - 1}); build it for the"
                 " larger image"
             )
         return self.axes[axis](delta + size - 1)
@@ -302,13 +304,13 @@ class LearnedRelativeEncoding(SeparableEncoding):
     """The learned 2D relative encoding for position-only attention. Section 4.3.
 
     The scores v^(h) . r_delta are the last term of equation (8). The embedding has `dim` numbers
-    for each row shift and each column shift: floor(D_p / 2) = 200 in the paper, and 400 in the
+    for each row offset and each column offset: floor(D_p / 2) = 200 in the paper, and 400 in the
     published code and by default in `build_model`. v^(h) has a row part and a column part, stored
     in `targets` as two weight matrices `(N_h, dim)`. Layers may share one embedding r_delta, as in
     section 2.3; the published code uses one per layer.
     """
 
-    def __init__(self, num_heads: int, embedding: LearnedShiftEmbedding):
+    def __init__(self, num_heads: int, embedding: LearnedOffsetEmbedding):
         super().__init__()
         self.num_heads = num_heads
         self.embedding = embedding
@@ -321,21 +323,23 @@ class LearnedRelativeEncoding(SeparableEncoding):
 
     @torch.no_grad()
     def snapshot(self) -> dict[str, Tensor]:
-        """Return the `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)` by shift."""
-        shifts = (torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes)
-        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(shifts))
+        """Return the `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)` by offset."""
+        offsets = (
+            torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes
+        )
+        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(offsets))
         return {"row_scores": rows.clone(), "column_scores": columns.clone()}
 
 
-def learned_shift_scores(
-    queries: Float[Tensor, "B N_h H W D_k"], embedding: LearnedShiftEmbedding
+def learned_offset_scores(
+    queries: Float[Tensor, "B N_h H W D_k"], embedding: LearnedOffsetEmbedding
 ) -> tuple[Float[Tensor, "B N_h H W H"], Float[Tensor, "B N_h H W W"]]:
     """Return the key-row and key-column parts of q . r_delta, the second term of equation (8).
 
     The two parts for a key sum to q . r_delta. They are not scaled.
     """
-    shifts = (axis_shifts(size, queries.device) for size in queries.shape[2:4])
-    row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(shifts))
+    offsets = (axis_offsets(size, queries.device) for size in queries.shape[2:4])
+    row, column = (embedding.axis(axis, delta) for axis, delta in enumerate(offsets))
     q_row, q_column = queries.split(embedding.dim, dim=-1)
     return torch.einsum("bhijd,ikd->bhijk", q_row, row), torch.einsum(
         "bhijd,jld->bhijl", q_column, column

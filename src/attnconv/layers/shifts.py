@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..theory.grid import axis_shifts
+from ..theory.grid import axis_offsets
 from ..theory.shapes import Float
 from ..theory.theorem1 import hard_alpha
 from .encodings import QuadraticEncoding, softmax_without_tails, tail_cutoff
@@ -66,7 +66,7 @@ def as_shifts(
         if is_one_hot(alpha, size):  # no matrix is needed
             probabilities.append(None)
         else:
-            delta = axis_shifts(size, encoding.device).to(alpha)
+            delta = axis_offsets(size, encoding.device).to(alpha)
             probabilities.append(softmax_without_tails(-alpha[0] * delta.square()))
     return Shifts([tuple(corner) for corner in (places + starts).tolist()], probabilities)
 

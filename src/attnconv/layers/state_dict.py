@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..theory.grid import shift_set
+from ..theory.grid import offset_set
 from ..theory.shapes import Float
 from .shifts import is_one_hot
 
@@ -77,7 +77,7 @@ def _is_on_kernel(layer: Any) -> bool:
     """Return whether the heads are centred on the kernel's pixels and have a common alpha."""
     centers = layer.encoding.centers
     spread = layer.encoding.spread
-    pixels = shift_set(layer.kernel_size, layer.dilation).to(centers)
+    pixels = offset_set(layer.kernel_size, layer.dilation).to(centers)
     return torch.equal(centers, pixels) and bool((spread == spread[0]).all())
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..theory.grid import axis_shifts
+from ..theory.grid import axis_offsets
 from ..theory.shapes import Bool, Float
 from .encodings import tail_cutoff
 
@@ -31,26 +31,26 @@ def support_of_factors(
 
 
 @torch.no_grad()
-def support_of_scores(shift_scores: Float[Tensor, "N_h rows columns"]) -> Support:
+def support_of_scores(offset_scores: Float[Tensor, "N_h rows columns"]) -> Support:
     """Return a superset of the heads' support, given their scores for all shifts.
 
     Outside this superset, `softmax_without_tails` sets every probability to zero. The scores are
     `(N_h, 2H - 1, 2W - 1)`.
     """
-    height, width = ((extent + 1) // 2 for extent in shift_scores.shape[1:])
-    largest = _largest_per_query(_largest_per_query(shift_scores, 1), 2).flatten(1)  # (N_h, T)
-    lowest = largest.amin(dim=1) - tail_cutoff(shift_scores.dtype, height * width)
-    kept = (shift_scores >= lowest.view(-1, 1, 1)).any(dim=0)
+    height, width = ((extent + 1) // 2 for extent in offset_scores.shape[1:])
+    largest = _largest_per_query(_largest_per_query(offset_scores, 1), 2).flatten(1)  # (N_h, T)
+    lowest = largest.amin(dim=1) - tail_cutoff(offset_scores.dtype, height * width)
+    kept = (offset_scores >= lowest.view(-1, 1, 1)).any(dim=0)
     along = ((kept.any(dim=1), height), (kept.any(dim=0), width))
-    rows, columns = (mask[axis_shifts(size, mask.device) + size - 1] for mask, size in along)
+    rows, columns = (mask[axis_offsets(size, mask.device) + size - 1] for mask, size in along)
     return rows, columns
 
 
-def _largest_per_query(shift_scores: Tensor, axis: int) -> Tensor:
+def _largest_per_query(offset_scores: Tensor, axis: int) -> Tensor:
     """Return the largest score of each query along an axis with n queries and 2n - 1 shifts."""
-    n = (shift_scores.shape[axis] + 1) // 2
-    before = shift_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
-    after = shift_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)
+    n = (offset_scores.shape[axis] + 1) // 2
+    before = offset_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
+    after = offset_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)
     return torch.maximum(before, after)
 
 

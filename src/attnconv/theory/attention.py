@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .grid import shift_set
+from .grid import offset_set
 from .shapes import Float
 
 SCORES = "...qd,...kd->...qk"
@@ -62,16 +62,16 @@ def convolution(
 ) -> Float[Tensor, "*B H W D_out"]:
     """Return the zero-padded convolution of an image with kernel W, plus the bias b. Equation (5).
 
-    W is indexed by shift, in the order of `shift_set`.
+    W is indexed by offset, in the order of `offset_set`.
     """
     height, width = X.shape[-3:-1]
     kernel_size = W.shape[:2]
-    shifts = shift_set(kernel_size).tolist()
-    before = [-min(s[axis] for s in shifts) for axis in (0, 1)]
-    after = [max(s[axis] for s in shifts) for axis in (0, 1)]
+    offsets = offset_set(kernel_size).tolist()
+    before = [-min(s[axis] for s in offsets) for axis in (0, 1)]
+    after = [max(s[axis] for s in offsets) for axis in (0, 1)]
     padded = F.pad(X, (0, 0, before[1], after[1], before[0], after[0]))
     output = X.new_zeros(*X.shape[:-1], W.shape[-1])
-    for (delta_1, delta_2), W_delta in zip(shifts, W.flatten(0, 1), strict=True):
+    for (delta_1, delta_2), W_delta in zip(offsets, W.flatten(0, 1), strict=True):
         row, column = before[0] + delta_1, before[1] + delta_2
         output = output + padded[..., row : row + height, column : column + width, :] @ W_delta
     return output if b is None else output + b

@@ -1,7 +1,7 @@
 """Positional encodings (section 2.3, equation (9), appendix E).
 
-Letters: D_p encoding dimension, n spatial dimensions, delta = k - q the shift from the query pixel
-to the key pixel. A relative encoding maps shifts to vectors r_delta, and a head's score is
+Letters: D_p encoding dimension, n spatial dimensions, delta = k - q the offset from the query pixel
+to the key pixel. A relative encoding maps offsets to vectors r_delta, and a head's score is
 v . r_delta, the last term of equation (8).
 """
 

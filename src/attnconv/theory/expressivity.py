@@ -9,15 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .grid import pixels, shift_set
+from .grid import offset_set, pixels
 from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`: the answer and the residual of each shift."""
+    """The result of `expresses_convolution`: the answer and the residual of each offset."""
 
     expresses: bool
-    # (K_1, K_2): how far the heads are from selecting the pixel at each shift, at the worst query
+    # (K_1, K_2): how far the heads are from selecting the pixel at each offset, at the worst query
     residual: Tensor
 
 
@@ -25,25 +25,25 @@ class HeadCombination(NamedTuple):
     """The result of `head_combination`: combinations of heads and their residuals."""
 
     phi: Tensor  # (K_1 * K_2, N_h), or (B * Q, K_1 * K_2, N_h) when each query has its own
-    # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each shift
+    # (B * Q, K_1 * K_2): || e_{q + Delta} - Phi A_q || for each query of each image and each offset
     residual: Tensor
 
 
-def shift_targets(
+def offset_targets(
     height: int, width: int, kernel_size: Sequence[int], border: str = "interior"
 ) -> tuple[Int[Tensor, "Q 2"], Float[Tensor, "Q K T"]]:
     """Return the query pixels and their one-hot target maps, the rows of E_q in Lemma 3.
 
-    The target for query q and shift Delta is e_{q + Delta}, in float64. `border="interior"` keeps
+    The target for query q and offset Delta is e_{q + Delta}, in float64. `border="interior"` keeps
     only the queries whose whole kernel lies inside the image: those that the paper keeps when it
     pads and crops. `border="zero"` keeps all queries; a target outside the image is an all-zero
     map, as in a zero-padded convolution.
     """
     if border not in ("interior", "zero"):
         raise ValueError(f"border is {border!r}, expected 'interior' or 'zero'")
-    shifts = shift_set(kernel_size)
+    offsets = offset_set(kernel_size)
     queries = pixels(height, width)
-    keys = queries.unsqueeze(1) + shifts  # (T, K^2, 2)
+    keys = queries.unsqueeze(1) + offsets  # (T, K^2, 2)
     inside = ((keys >= 0) & (keys < torch.tensor([height, width]))).all(dim=-1)
     targets = torch.zeros(*inside.shape, height * width, dtype=torch.float64)
     # omega, the pixel indexing of Lemma 3
@@ -59,18 +59,18 @@ def head_combination(
     shared: bool = True,
     border: str = "interior",
 ) -> HeadCombination:
-    """Return the combinations of heads that come closest to selecting each shift of a kernel.
+    """Return the combinations of heads that come closest to selecting each offset of a kernel.
 
     The combinations are the rows of Phi, which solves E_q = Phi A_q in the least-squares sense.
     Here, A contains the probabilities, `(N_h, H, W, H, W)`, or `(B, N_h, H, W, H, W)` for several
-    images, and E_q contains the targets from `shift_targets`. If the solution is exact, a layer
+    images, and E_q contains the targets from `offset_targets`. If the solution is exact, a layer
     with the values W^SA = W^conv Phi computes the convolution W^conv. The paper's proof of Lemma 3
     uses one Phi per query (`shared=False`), but a layer has one set of values for all queries. It
     therefore needs a single Phi for all queries of all images (`shared=True`).
     """
     kernel_size = _pair(kernel_size)
     height, width = _check(probabilities, kernel_size)
-    queries, targets = shift_targets(height, width, kernel_size, border)
+    queries, targets = offset_targets(height, width, kernel_size, border)
     maps = probabilities.detach().double().cpu().reshape(-1, *probabilities.shape[-5:])
     A = maps[:, :, queries[:, 0], queries[:, 1]].flatten(3)  # (B, N_h, Q, T)
     A = A.movedim(1, 2).flatten(0, 1)  # (B * Q, N_h, T): further images are further queries
@@ -94,13 +94,13 @@ def expresses_convolution(
     """Return whether attention maps can express all convolutions of a kernel size. Lemma 3.
 
     The maps, which may be constructed or trained, are `(N_h, H, W, H, W)`, or
-    `(B, N_h, H, W, H, W)` for several images. The result also contains the residual of each shift,
+    `(B, N_h, H, W, H, W)` for several images. The result also contains the residual of each offset,
     `(K_1, K_2)`. It is the largest distance, over the query pixels of all images, between the
-    shift's one-hot map and the combination of heads that `head_combination` chooses for it. A
+    offset's one-hot map and the combination of heads that `head_combination` chooses for it. A
     residual is 0 if the combination equals the one-hot map, and about 1 if no head attends to the
-    shift. If queries share one combination, it can exceed 1, because the combination is fitted to
+    offset. If queries share one combination, it can exceed 1, because the combination is fitted to
     all of them and the largest distance counts. The maps express all such convolutions if no
-    residual exceeds `tol`. For `shared` and `border`, see `head_combination` and `shift_targets`.
+    residual exceeds `tol`. For `shared` and `border`, see `head_combination` and `offset_targets`.
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))

@@ -1,4 +1,4 @@
-"""Pixels and the shifts between them (sections 2.2 and 2.3 of the paper).
+"""Pixels and the offsets between them (sections 2.2 and 2.3 of the paper).
 
 Letters: n spatial dimensions (1 for sequences, 2 for images), T pixels. Rows come before columns.
 """
@@ -24,12 +24,12 @@ def pixels(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "T n"
     )
 
 
-def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
-    """Return a kernel's shifts Delta_K in row-major order: `(K_1 * ... * K_n, n)`, int64.
+def offset_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> Int[Tensor, "T n"]:
+    """Return a kernel's offsets Delta_K in row-major order: `(K_1 * ... * K_n, n)`, int64.
 
-    Along an axis with K kernel pixels, the shifts are `-((K - 1) // 2), ..., K // 2`, multiplied by
-    the dilation. For odd K, this is the paper's set. For even K, which the paper does not consider,
-    it is the set that torch uses for `padding="same"` without dilation.
+    Along an axis with K kernel pixels, the offsets are `-((K - 1) // 2), ..., K // 2`, multiplied
+    by the dilation. For odd K, this is the paper's set. For even K, which the paper does not
+    consider, it is the set that torch uses for `padding="same"` without dilation.
     """
     kernel_size = tuple(kernel_size)
     if isinstance(dilation, int):
@@ -41,20 +41,20 @@ def shift_set(kernel_size: Sequence[int], dilation: int | Sequence[int] = 1) -> 
     return torch.cartesian_prod(*axes).reshape(-1, len(axes))
 
 
-def relative_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
-    """Return the shift k - q for each pair of pixels: `(*sizes, *sizes, n)`, query first, int64."""
+def relative_offsets(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*Q_K n"]:
+    """Return the offset k - q of each pair of pixels: `(*sizes, *sizes, n)`, query first, int64."""
     position = pixels(*sizes, device=device)
     delta = position[None, :, :] - position[:, None, :]  # (T, T, n)
     return delta.reshape(*sizes, *sizes, len(sizes))
 
 
-def axis_shifts(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
-    """Return the shifts k - q along one axis: `(size, size)`, query first, int64."""
-    return relative_shifts(size, device=device).squeeze(-1)
+def axis_offsets(size: int, device: torch.device | None = None) -> Int[Tensor, "{size} {size}"]:
+    """Return the offsets k - q along one axis: `(size, size)`, query first, int64."""
+    return relative_offsets(size, device=device).squeeze(-1)
 
 
-def all_shifts(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*shifts n"]:
-    """Return all shifts between grid pixels in ascending order: `(2H - 1, 2W - 1, n)`, int64."""
+def all_offsets(*sizes: int, device: torch.device | None = None) -> Int[Tensor, "*offsets n"]:
+    """Return all offsets between grid pixels in ascending order: `(2H - 1, 2W - 1, n)`, int64."""
     extents = [2 * size - 1 for size in sizes]
     ends = torch.tensor(sizes, device=device) - 1
     return pixels(*extents, device=device).reshape(*extents, len(sizes)) - ends

@@ -4,7 +4,7 @@ Theorem 1: a multi-head self-attention layer with N_h heads of dimension D_h, D_
 relative positional encoding of dimension D_p >= 3 can express any convolution with a kernel of
 sqrt(N_h) x sqrt(N_h) pixels and min(D_h, D_out) output channels.
 
-Proof: `lemma_1` chooses the values for heads that each attend to one shift, as in equation (10):
+Proof: `lemma_1` chooses the values for heads that each attend to one offset, as in equation (10):
 softmax(A^(h))_qk is 1 if k = q + Delta^(h), and 0 otherwise. `lemma_2` chooses scores whose softmax
 satisfies (10) up to any given error. `convolution_by_attention` applies the resulting layer,
 equation (4), to an image.
@@ -13,7 +13,7 @@ Error bounds: `softness_bound` bounds the error for a finite sharpness alpha of 
 `sufficient_alpha` returns an alpha for a given error, and `hard_alpha` returns an alpha for which
 floating-point attention satisfies (10) exactly.
 
-Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by shift as in `attention.convolution`,
+Letters: a kernel W is `(K_1, K_2, D_in, D_out)`, indexed by offset as in `attention.convolution`,
 N_h = K_1 K_2 heads, H x W pixels, T pixels of the padded image.
 """
 
@@ -26,14 +26,14 @@ from torch import Tensor
 
 from .attention import multi_head_self_attention
 from .encodings import quadratic_encoding, quadratic_target
-from .grid import relative_shifts, shift_set
+from .grid import offset_set, relative_offsets
 from .shapes import Float
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class HeadParameters(NamedTuple):
-    """The parameters of the layer in Theorem 1, which has one head per kernel shift."""
+    """The parameters of the layer in Theorem 1, which has one head per kernel offset."""
 
     centers: Tensor  # Delta^(h), (N_h, 2), in pixels
     v: Tensor  # v^(h) of equation (9), (N_h, 3)
@@ -42,11 +42,11 @@ class HeadParameters(NamedTuple):
 
 
 def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
-    """Return `W_val` and `W_out` for heads that each attend to one shift of the kernel.
+    """Return `W_val` and `W_out` for heads that each attend to one offset of the kernel.
 
     Under equation (10), the layer's output at q is the sum over heads of X_{q + Delta^(h)} W^(h),
     where W^(h) = W_val^(h) W_out^(h) (equation 11). This sum is the convolution if W^(h) is the
-    kernel's matrix at the shift Delta^(h). Here, W_val^(h) is that matrix and W_out^(h) is the
+    kernel's matrix at the offset Delta^(h). Here, W_val^(h) is that matrix and W_out^(h) is the
     identity, so `W_val` is `(N_h, D_in, D_out)` and `W_out` is `(N_h * D_out, D_out)`.
     """
     W_val = W.flatten(0, 1)
@@ -54,10 +54,11 @@ def lemma_1(W: Float[Tensor, "K_1 K_2 D_in D_out"]) -> tuple[Tensor, Tensor]:
 
 
 def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h 3"]:
-    """Return vectors v^(h) that make each head h attend to the shift Delta^(h). Equation (9).
+    """Return vectors v^(h) that make each head h attend to the offset Delta^(h). Equation (9).
 
-    The score of a shift delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a constant.
-    The larger alpha is, the closer the softmax is to the one-hot attention of equation (10).
+    The score of an offset delta, v^(h) . r_delta, is -alpha ||delta - Delta^(h)||^2 up to a
+    constant. The larger alpha is, the closer the softmax is to the one-hot attention of equation
+    (10).
     """
     return quadratic_target(centers, torch.full_like(centers[:, 0], alpha))
 
@@ -65,9 +66,9 @@ def lemma_2(centers: Float[Tensor, "N_h 2"], alpha: float) -> Float[Tensor, "N_h
 def heads_for(W: Float[Tensor, "K_1 K_2 D_in D_out"], alpha: float | None = None) -> HeadParameters:
     """Return parameters for which self-attention computes the convolution with kernel W.
 
-    There is one head per shift. The default `alpha` is `hard_alpha(W.dtype)`.
+    There is one head per offset. The default `alpha` is `hard_alpha(W.dtype)`.
     """
-    centers = shift_set(W.shape[:2]).to(W)
+    centers = offset_set(W.shape[:2]).to(W)
     v = lemma_2(centers, hard_alpha(W.dtype) if alpha is None else alpha)
     return HeadParameters(centers, v, *lemma_1(W))
 
@@ -80,7 +81,7 @@ def quadratic_scores(
     They are the last term of equation (8); W_qry = W_key = 0 removes the other terms. For integer
     centres and alpha, they are integers, exact in float32 up to 2^24 and in float64 up to 2^53.
     """
-    r = quadratic_encoding(relative_shifts(height, width).to(v))  # (H, W, H, W, 3)
+    r = quadratic_encoding(relative_offsets(height, width).to(v))  # (H, W, H, W, 3)
     return torch.einsum("hp,qkp->hqk", v, r.flatten(2, 3).flatten(0, 1))
 
 

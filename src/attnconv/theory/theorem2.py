@@ -17,7 +17,7 @@ def attention_by_convolution(
 ) -> Float[Tensor, "*B H W D"]:
     """Return the weighted averages softmax(A) X of one head with scores A_qk = s(k - q).
 
-    `scores` contains s for all shifts between pixels, in ascending order. With kappa = exp(s), the
+    `scores` contains s for all offsets between pixels, in ascending order. With kappa = exp(s), the
     result is (kappa * X) / (kappa * 1): the zero-padded convolution of the image with kappa,
     divided by that of an image of ones.
     """

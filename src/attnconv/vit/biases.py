@@ -157,13 +157,13 @@ def _why_not(holder: Any, norm: nn.Module | None) -> str | None:
 
 @torch.no_grad()
 def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Fill a table `(shifts, N_h)`, which lists the shifts q - k in ascending order.
+    """Fill a table `(offsets, N_h)`, which lists the offsets q - k in ascending order.
 
     If the table has three extra rows, they hold the biases of a class token: from its query to
     patches, from patch queries to it, and from its query to itself.
     """
     table = holder.relative_position_bias_table
-    scores = encoding.shift_scores(*holder.window_size).flip(1, 2).flatten(1).T
+    scores = encoding.offset_scores(*holder.window_size).flip(1, 2).flatten(1).T
     table[: len(scores)] = scores
     if len(table) > len(scores):
         table[len(scores) :] = 0
@@ -172,17 +172,17 @@ def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
 
 @torch.no_grad()
 def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists the shifts k - q in ascending order."""
-    holder.relative_position_bias_table.copy_(encoding.shift_scores(*holder.window_size))
+    """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists the offsets k - q in ascending order."""
+    holder.relative_position_bias_table.copy_(encoding.offset_scores(*holder.window_size))
 
 
 @torch.no_grad()
 def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
-    """Set a perceptron of log coordinates so that it outputs the score of every shift.
+    """Set a perceptron of log coordinates so that it outputs the score of every offset.
 
     Each score is a row term plus a column term. Along one axis, a piecewise linear function of the
-    coordinate can take any values at the integer shifts, and it is a sum of ReLUs that bend there.
-    The sums start at shift 0, where scores are small, so that no digits are lost to cancellation.
+    coordinate can take any values at the integer offsets, and it is a sum of ReLUs that bend there.
+    The sums start at offset 0, where scores are small, so that no digits are lost to cancellation.
     Every unit is needed, so the dropout of the hidden units is switched off.
     """
     first, last = holder.mlp.fc1, holder.mlp.fc2
@@ -191,10 +191,12 @@ def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
     last.weight.zero_()
     at_zero = 0.0
     for axis, size in enumerate(holder.window_size):
-        along = coordinates.select(1 - axis, 0)[size - 1 :, axis]  # of the shifts 0 ... size - 1
+        along = coordinates.select(1 - axis, 0)[size - 1 :, axis]  # of the offsets 0 ... size - 1
         for sign in (1, -1):
-            shifts = -sign * torch.arange(size, device=along.device)  # the coordinates are of q - k
-            values = encoding.axis_scores(axis, shifts).double()  # (N_h, size)
+            offsets = -sign * torch.arange(
+                size, device=along.device
+            )  # the coordinates are of q - k
+            values = encoding.axis_scores(axis, offsets).double()  # (N_h, size)
             slopes = values.diff(dim=1) / along.diff()
             bends = slopes.diff(dim=1, prepend=torch.zeros_like(slopes[:, :1]))
             units = slice(unit, unit + size - 1)

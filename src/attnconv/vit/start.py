@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layers.encodings import QuadraticEncoding
 from ..theory.attention import spatial_softmax
 from ..theory.expressivity import expresses_convolution
-from ..theory.grid import shift_set
+from ..theory.grid import offset_set
 from . import expect_timm
 from .absolute import Absolute, absolute_layers, expect_unstarted, start_absolute
 from .biases import Biased, biased_layers, query_norm
@@ -185,7 +185,7 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
     one stopped. K^2 heads therefore take each offset once, and additional heads repeat the first
     offsets. Consecutive layers with fewer heads share the kernel.
     """
-    offsets = shift_set((kernel_size, kernel_size))
+    offsets = offset_set((kernel_size, kernel_size))
     offsets = offsets[offsets.square().sum(dim=1).argsort(stable=True)]
     taken = offsets[torch.arange(sum(num_heads)) % len(offsets)]
     return list(taken.split(list(num_heads)))

@@ -50,7 +50,7 @@ def quadratic_encoding(records: Records, shown: RunRecord) -> Numbers:
     grid = "the heads of layer 4 attend to single pixels"
     residuals = lemma_3_residual_by_layer(shown)
     return {
-        "covered": ", ".join(str(heads.shifts_with_mass(3)) for heads in heads_of(shown)),
+        "covered": ", ".join(str(heads.offsets_with_mass(3)) for heads in heads_of(shown)),
         "residuals": f"{min(residuals):.2f} and {max(residuals):.2f}",
         "grid-short": answer(records, "small", grid),
         "grid-long": answer(records, "small-long", grid),
@@ -104,5 +104,5 @@ def local_heads(record: RunRecord) -> list[int]:
 
 def inside_kernel(heads: Heads) -> int:
     """Return how many heads put at least half of their mass on an offset of a 3 x 3 kernel."""
-    near = heads.shifts.abs().amax(dim=1) <= 1
+    near = heads.offsets.abs().amax(dim=1) <= 1
     return int(((heads.mass >= HALF) & near).sum())

@@ -174,7 +174,7 @@ def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], s
 
 def on_grid(heads: TrainedHeads, reach: int = REACH) -> Tensor:
     """Return, as `(N_h,)`, which heads have half of their mass on a near shift of their own."""
-    near = heads.shifts.abs().amax(dim=1) <= reach
+    near = heads.offsets.abs().amax(dim=1) <= reach
     return (heads.mass >= HALF) & heads.alone & near
 
 

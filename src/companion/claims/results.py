@@ -141,7 +141,7 @@ def kernel_positions(runs: Sequence[RunRecord]) -> list[float]:
 
     A position is covered if a head puts at least half of its attention there.
     """
-    return over_runs([heads.shifts_with_mass(3) for heads in heads_of(run)] for run in runs)
+    return over_runs([heads.offsets_with_mass(3) for heads in heads_of(run)] for run in runs)
 
 
 def trained_heads(records: Records) -> Note:

@@ -22,7 +22,7 @@ from attnconv.theory.attention import (
     relative_score_terms,
 )
 from attnconv.theory.expressivity import expresses_convolution
-from attnconv.theory.grid import pixels, relative_shifts, shift_set
+from attnconv.theory.grid import offset_set, pixels, relative_offsets
 from attnconv.theory.theorem1 import (
     DTYPES,
     convolution_by_attention,
@@ -187,7 +187,7 @@ def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple
     inside = pixels(size, size) + 1
     output = image.new_zeros(size**2, W.shape[-1])
     W_val, W_out = lemma_1(W)
-    for shift, value, out in zip(shift_set((3, 3)), W_val, W_out.split(W.shape[-1]), strict=True):
+    for shift, value, out in zip(offset_set((3, 3)), W_val, W_out.split(W.shape[-1]), strict=True):
         row, column = (inside + shift).unbind(-1)
         output = output + padded[row, column] @ value @ out
     return output.unflatten(0, (size, size)), _torch_convolution(image, W)
@@ -234,7 +234,7 @@ def _hard() -> Verdict:
     one_hot = []
     for dtype in DTYPES:
         alpha = hard_alpha(dtype)
-        encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).to(dtype), alpha)
+        encoding = QuadraticEncoding.from_alpha(offset_set((3, 3)).to(dtype), alpha)
         p = encoding.position_scores(8, 8)[:, 3, 3].flatten(1).softmax(dim=1)
         hard = bool((p.amax(dim=1) == 1).all()) and p.count_nonzero().item() == 9
         one_hot.append(hard and _is_one_hot(alpha, dtype) and not _is_one_hot(alpha - 1, dtype))
@@ -244,8 +244,8 @@ def _hard() -> Verdict:
 
 
 def _is_one_hot(alpha: int, dtype: torch.dtype) -> bool:
-    shifts = relative_shifts(8, 8).flatten(2, 3).flatten(0, 1)[27]  # of an interior query
-    away = (shifts - shift_set((3, 3)).unsqueeze(1)).square().sum(-1)  # (9, T)
+    shifts = relative_offsets(8, 8).flatten(2, 3).flatten(0, 1)[27]  # of an interior query
+    away = (shifts - offset_set((3, 3)).unsqueeze(1)).square().sum(-1)  # (9, T)
     exact = torch.exp(-alpha * away.double())  # rounded once, like a correctly rounded exp
     return bool(((exact.to(dtype) == 0) | (exact.to(dtype) == 1)).all())
 
@@ -385,7 +385,7 @@ def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float
 
 def _hard_maps(side: int) -> Tensor:
     """Return the maps of nine one-hot heads, one per shift, `(9, H, W, H, W)`."""
-    encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).double(), hard_alpha(torch.float64))
+    encoding = QuadraticEncoding.from_alpha(offset_set((3, 3)).double(), hard_alpha(torch.float64))
     return attention_probabilities(encoding, side, side).detach()
 
 
@@ -433,6 +433,6 @@ def _counterexample() -> Verdict:
 def _theorem_2(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     image, _ = _image_and_kernel(size, dtype, generator)
     scores = _random(2 * size - 1, 2 * size - 1, dtype=dtype, generator=generator)
-    row, column = (relative_shifts(size, size) + size - 1).flatten(2, 3).flatten(0, 1).unbind(-1)
+    row, column = (relative_offsets(size, size) + size - 1).flatten(2, 3).flatten(0, 1).unbind(-1)
     dense = scores[row, column].softmax(dim=-1) @ image.flatten(0, 1)
     return attention_by_convolution(image, scores), dense.unflatten(0, (size, size))

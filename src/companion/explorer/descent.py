@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 
 REACH = 6  # the window's offsets range from -6 to 6
 STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA = 1500, 3e-2, 1e-2, 1.0, 0.25
@@ -17,7 +17,7 @@ class Descent:
 
     `centers` `(steps + 1, 9, 2)` are in pixels, and `alphas` have the shape `(steps + 1, 9)`.
     `values` `(steps + 1, 9, 9)` are the weights of the heads (second axis) in each filter (third
-    axis). Filter t learns to return the pixel at offset t of `shift_set`.
+    axis). Filter t learns to return the pixel at offset t of `offset_set`.
     """
 
     centers: Tensor
@@ -26,7 +26,7 @@ class Descent:
 
     def found(self, step: int, radius: float = 0.2) -> int:
         """Count kernel positions within `radius` pixels of a head's centre after `step` steps."""
-        gaps = torch.cdist(shift_set((3, 3)).double(), self.centers[step])
+        gaps = torch.cdist(offset_set((3, 3)).double(), self.centers[step])
         return int((gaps.amin(dim=1) <= radius).sum())
 
 
@@ -37,7 +37,7 @@ def find_positions(centers: Tensor, steps: int = STEPS) -> Descent:
     which is a filter's expected squared error on white noise. The optimizer is AdamW with a cosine
     schedule to zero; weight decay applies only to the values, which start at zero.
     """
-    offsets, shifts = torch.arange(-REACH, REACH + 1).double(), shift_set((3, 3))
+    offsets, shifts = torch.arange(-REACH, REACH + 1).double(), offset_set((3, 3))
     asked = torch.zeros(9, len(offsets), len(offsets), dtype=torch.float64)
     asked[(torch.arange(9), *(shifts + REACH).unbind(dim=1))] = 1
     centers = centers.double().clone().requires_grad_()

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from attnconv.heads import Heads, mean_by_shift
+from attnconv.heads import Heads, mean_by_offset
 from attnconv.networks import SelfAttentionNet
 from attnconv.theory.expressivity import expect_probabilities
 from attnconv.theory.grid import pixels
@@ -92,12 +92,12 @@ class Payload:
         return name
 
 
-def best_shifts(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
+def best_offsets(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
     """Return each head's best shift and its mass, by layer, as defined in `Heads`."""
     return [
         [
             {"mass": mass, "shift": shift}
-            for mass, shift in zip(heads.mass.tolist(), heads.shifts.tolist(), strict=True)
+            for mass, shift in zip(heads.mass.tolist(), heads.offsets.tolist(), strict=True)
         ]
         for heads in layers
     ]
@@ -136,7 +136,7 @@ def _content_entry(
         "content": files,
         "images": list(files),
         "labels": labels,
-        "best": best_shifts(heads_of(record)),
+        "best": best_offsets(heads_of(record)),
     }
 
 
@@ -268,8 +268,8 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     expect_probabilities(maps)
     payload = Payload()
     middle = maps[:, :, shape[2] // 2, shape[3] // 2].double()
-    by_shift = map(mean_by_shift, maps.double())
-    heads = [Heads(*layer) for layer in zip(middle, by_shift, strict=True)]
+    by_offset = map(mean_by_offset, maps.double())
+    heads = [Heads(*layer) for layer in zip(middle, by_offset, strict=True)]
     entry = maps_entry(payload, list(maps), heads, image)
     payload.data["models"] = [{"id": "maps", "label": "attention maps", "source": ""} | entry]
     return payload
@@ -294,5 +294,5 @@ def maps_entry(
         "size": size,
         "content": {name: files},
         "images": [name],
-        "best": best_shifts(heads),
+        "best": best_offsets(heads),
     }

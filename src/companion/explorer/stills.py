@@ -9,7 +9,7 @@ from matplotlib.patches import Circle, Rectangle
 from torch import Tensor, nn
 
 from attnconv.layers.convert import conv_to_attention, convert_network
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from attnconv.theory.theorem1 import hard_alpha
 from attnconv.vit.capture import attention_of
 
@@ -42,7 +42,7 @@ def still() -> Figure:
     half and by attention in the right half. The centres start on a rotated and enlarged copy
     of the kernel's grid.
     """
-    grid = shift_set((3, 3)).double()
+    grid = offset_set((3, 3)).double()
     spread = grid @ torch.tensor([[1.7, -1.2], [1.2, 1.7]]).double()
     figure, axes = subplots(2, len(MOMENTS), 9, 4.7, height_ratios=[2, 2.4])
     for (title, (moved, alpha)), (top, below) in zip(MOMENTS.items(), axes.T, strict=True):
@@ -87,7 +87,7 @@ def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
     one standard deviation, `1 / sqrt(2 alpha)`.
     """
     for head, (pixel, center) in enumerate(
-        zip(shift_set((3, 3)).tolist(), centers.tolist(), strict=True)
+        zip(offset_set((3, 3)).tolist(), centers.tolist(), strict=True)
     ):
         color, (row, column) = head_color(head), center
         corner = pixel[1] - 0.45, pixel[0] - 0.45
@@ -134,7 +134,7 @@ def heads_at(descent: Descent, step: int) -> nn.Module:
 
 def draw_trails(ax: Axes, centers: Tensor) -> None:
     """Draw the kernel's pixels and the paths of the heads' centres, `(moments, 9, 2)`."""
-    for row, column in shift_set((3, 3)).tolist():
+    for row, column in offset_set((3, 3)).tolist():
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, color="black", lw=1.2))
     for head, trail in enumerate(centers.unbind(dim=1)):
         rows, columns = trail.unbind(dim=1)

@@ -15,8 +15,8 @@ from .chapters import (
     head_maps,
     image_grid,
     network,
+    offset_grid,
     score_maps,
-    shift_grid,
 )
 from .inspection import attention_report
 from .paper import FIGURE_2, FIGURE_13, figure_1, figure_2, figure_11, figure_13

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnconv.layers.convert import conv_to_attention
 from attnconv.networks import SelfAttentionNet
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 
 from ..colors import head_color
 from ..data import load_photograph
@@ -196,7 +196,7 @@ def claim() -> Figure:
     titles = ["one query, nine heads", "by convolution", f"by self-attention (difference: {size})"]
     figure = image_grid([image, by_conv, by_attention], titles, scale=scale)
     ax = figure.axes[0]
-    for head, (row, column) in enumerate((torch.tensor(query) + 6 * shift_set((3, 3))).tolist()):
+    for head, (row, column) in enumerate((torch.tensor(query) + 6 * offset_set((3, 3))).tolist()):
         ax.plot(column, row, "o", ms=6, mfc="none", mec=head_color(head), mew=1.8)
     mark_query(ax, query, size=4)
     return figure
@@ -248,7 +248,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
     return finish(figure)
 
 
-def shift_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
+def offset_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
     """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each shift.
 
     Each row has `columns` grids (0: all). All grids share a colour scale from 0 to the maximum.

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from attnconv.layers.attention import attention_probabilities
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.expressivity import shift_targets
-from attnconv.theory.grid import shift_set
+from attnconv.theory.expressivity import offset_targets
+from attnconv.theory.grid import offset_set
 
 from ..colors import head_color
 from ..data import load_photograph
@@ -45,7 +45,7 @@ def figure_1(
     height, width = image.shape[:2]
     query = query or (height // 2, width // 2)
     if probabilities is None:
-        encoding = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=2.0)
+        encoding = QuadraticEncoding.from_alpha(offset_set((3, 3)).float(), alpha=2.0)
         probabilities = attention_probabilities(encoding, height, width)
     heads = len(probabilities)
     ax, right = beside(8, 3.4)
@@ -182,7 +182,7 @@ def _factorisation() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     The heads blend attention to each of the four pixels of the kernel with uniform attention.
     """
     generator = torch.Generator().manual_seed(0)
-    queries, targets = shift_targets(4, 6, (2, 2))
+    queries, targets = offset_targets(4, 6, (2, 2))
     E_q = targets[queries.tolist().index([1, 2])]  # (4, T)
     W_conv = torch.randn(6, 4, generator=generator).double()
     basis = torch.cat([E_q, torch.full_like(E_q[:1], 1 / E_q.shape[1])])

@@ -9,9 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnconv import attention_probabilities, build_model, conv_to_attention
 from attnconv.layers.attention import ContentAttention, PositionAttention, attend, attend_and_mix
-from attnconv.layers.encodings import LearnedShiftEmbedding, softmax_without_tails
+from attnconv.layers.encodings import LearnedOffsetEmbedding, softmax_without_tails
 from attnconv.theory import attention
-from attnconv.theory.grid import relative_shifts
+from attnconv.theory.grid import relative_offsets
 from companion.gaps import largest_gap
 
 
@@ -43,9 +43,9 @@ def test_layer_equals_the_oracle_forward_and_backward(name, dtype, way, monkeypa
 def test_content_attention_equals_the_oracle_forward_and_backward(dtype):
     """The oracle: the first two terms of equation (8) with r_delta for each pair of pixels,
     softmax, equation (4)."""
-    layer = ContentAttention(LearnedShiftEmbedding(6, 7, dim=4), 3, 5, 2).to(dtype)
+    layer = ContentAttention(LearnedOffsetEmbedding(6, 7, dim=4), 3, 5, 2).to(dtype)
     X = torch.randn(2, 6, 7, 5, dtype=dtype, requires_grad=True)
-    r = layer.embedding(relative_shifts(6, 7)).flatten(2, 3).flatten(0, 1)  # (T, T, D_k)
+    r = layer.embedding(relative_offsets(6, 7)).flatten(2, 3).flatten(0, 1)  # (T, T, D_k)
     tokens = X.flatten(1, 2)
     queries, keys = (
         (tokens @ m.weight.T + m.bias).unflatten(-1, (3, 8)).transpose(1, 2)
@@ -105,7 +105,7 @@ def test_dropout_acts_in_training_only():
     X = torch.randn(1, 6, 7, 3)
     assert not torch.equal(layer(X), layer(X))
     assert torch.equal(layer.eval()(X), layer(X))
-    content = ContentAttention(LearnedShiftEmbedding(6, 7, dim=4), 3, 3, 2, dropout=0.5)
+    content = ContentAttention(LearnedOffsetEmbedding(6, 7, dim=4), 3, 3, 2, dropout=0.5)
     assert not torch.equal(content(X), content(X))
     assert torch.equal(content.eval()(X), content(X))
 
@@ -124,7 +124,9 @@ def test_wrong_shapes_and_modules_are_refused():
     with pytest.raises(TypeError, match="pass one of its layers"):
         attention_probabilities(build_model("sa-quadratic", num_layers=1), 4, 4)
     with pytest.raises(TypeError, match=r"use its method probabilities\(X\)"):
-        attention_probabilities(ContentAttention(LearnedShiftEmbedding(6, 7, dim=4), 3, 5, 2), 4, 4)
+        attention_probabilities(
+            ContentAttention(LearnedOffsetEmbedding(6, 7, dim=4), 3, 5, 2), 4, 4
+        )
     assert attention_probabilities(layer, 4, 5).shape == (4, 4, 5, 4, 5)
 
 

@@ -53,6 +53,6 @@ def test_position_attention_is_theorem_1(dim_out, way, dtype, alpha, monkeypatch
 def test_the_converse_of_a_layer_is_theorem_2(name):
     layer = PositionAttention(kinds()[name], 3, 5).double().requires_grad_(False)
     X = torch.randn(2, H, W, 3).double()
-    scores = layer.encoding.shift_scores(H, W)
+    scores = layer.encoding.offset_scores(H, W)
     averages = torch.cat([attention_by_convolution(X, of_head) for of_head in scores], dim=-1)
     assert largest_gap(attention_to_conv(layer, H, W)(X), layer.value(averages)) < 1e-12

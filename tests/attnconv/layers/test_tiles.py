@@ -21,7 +21,7 @@ def test_nothing_outside_of_the_support_has_a_weight(kind, alpha):
     encoding = sharp(alpha, torch.float64)[kind]
     nonzero = attention_probabilities(encoding, 9, 11).ne(0).any(dim=0)  # (H, W, H, W)
     rows, columns = nonzero.any(dim=(1, 3)), nonzero.any(dim=(0, 2))
-    support = support_of_scores(encoding.shift_scores(9, 11))
+    support = support_of_scores(encoding.offset_scores(9, 11))
     assert not (rows & ~support[0]).any() and not (columns & ~support[1]).any()
 
 
@@ -31,7 +31,7 @@ def test_the_support_of_a_sharp_head_is_small():
     assert rows[20].nonzero().flatten().tolist() == [19, 20, 21, 22, 23]  # 21 + 2 either way
     assert columns[20].nonzero().flatten().tolist() == [16, 17, 18, 19, 20]
     # from the scores of shifts: also the keys of a query at the border, whose centre is outside
-    at_most = support_of_scores(encoding.shift_scores(40, 40))
+    at_most = support_of_scores(encoding.offset_scores(40, 40))
     assert all(set(range(18, 21)) <= set(mask[20].nonzero().flatten().tolist()) for mask in at_most)
     assert all(mask.sum(dim=1).max() <= 9 for mask in at_most)
 

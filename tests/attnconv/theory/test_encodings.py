@@ -7,11 +7,11 @@ from helpers.encodings import H, W, kinds
 from attnconv import attention_probabilities
 from attnconv.layers.encodings import (
     LearnedAbsoluteEncoding,
-    LearnedShiftEmbedding,
+    LearnedOffsetEmbedding,
     QuadraticEncoding,
     RelativeBias,
     SeparableEncoding,
-    learned_shift_scores,
+    learned_offset_scores,
 )
 from attnconv.theory import attention
 from attnconv.theory.encodings import (
@@ -21,13 +21,13 @@ from attnconv.theory.encodings import (
     quadratic_target,
     sinusoidal_encoding,
 )
-from attnconv.theory.grid import relative_shifts
+from attnconv.theory.grid import relative_offsets
 from companion.gaps import largest_gap
 
 
 def test_quadratic_scores_are_equation_9():
     encoding = kinds()["quadratic"]
-    delta = relative_shifts(H, W).double()
+    delta = relative_offsets(H, W).double()
     v_r = torch.einsum(
         "hp,ijklp->hijkl",
         quadratic_target(encoding.centers, encoding.alpha),
@@ -42,7 +42,7 @@ def test_quadratic_scores_are_equation_9():
 
 def test_generalized_scores_are_equation_19():
     encoding = kinds()["generalized"]
-    delta = relative_shifts(H, W).double()
+    delta = relative_offsets(H, W).double()
     target = generalized_quadratic_target(encoding.centers, encoding.precision)
     v_r = torch.einsum("hp,ijklp->hijkl", target, generalized_quadratic_encoding(delta))
     assert (
@@ -64,13 +64,13 @@ def test_generalized_contains_the_isotropic():
     with torch.no_grad():
         general.centers.copy_(quadratic.centers)
         general.root.copy_(quadratic.spread.view(-1, 1, 1) * torch.eye(2))
-    delta = relative_shifts(H, W)
+    delta = relative_offsets(H, W)
     assert largest_gap(general.scores(delta).detach(), quadratic.scores(delta).detach()) < 1e-12
 
 
 def test_learned_scores_are_the_last_term_of_equation_8():
     encoding = kinds()["learned"]
-    r = encoding.embedding(relative_shifts(H, W))  # (H, W, H, W, 2 * dim)
+    r = encoding.embedding(relative_offsets(H, W))  # (H, W, H, W, 2 * dim)
     v = torch.cat([target.weight for target in encoding.targets], dim=1)
     assert (
         largest_gap(
@@ -82,10 +82,10 @@ def test_learned_scores_are_the_last_term_of_equation_8():
 
 def test_learned_shift_scores_match_the_dense_form():
     """The scores with content are tested with their layer, `ContentAttention`."""
-    embedding = LearnedShiftEmbedding(H, W, dim=3).double()
+    embedding = LearnedOffsetEmbedding(H, W, dim=3).double()
     queries = torch.randn(2, 4, H, W, 6).double()
-    dense = torch.einsum("bhijd,ijkld->bhijkl", queries, embedding(relative_shifts(H, W)))
-    rows, columns = learned_shift_scores(queries, embedding)
+    dense = torch.einsum("bhijd,ijkld->bhijkl", queries, embedding(relative_offsets(H, W)))
+    rows, columns = learned_offset_scores(queries, embedding)
     ours = rows.unsqueeze(-1) + columns.unsqueeze(-2)
     assert largest_gap(ours.detach(), dense.detach()) < 1e-12
 

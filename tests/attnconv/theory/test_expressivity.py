@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from attnconv import attention_probabilities, expresses_convolution, hard_alpha
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.expressivity import head_combination, shift_targets
-from attnconv.theory.grid import shift_set
+from attnconv.theory.expressivity import head_combination, offset_targets
+from attnconv.theory.grid import offset_set
 
 HARD = hard_alpha(torch.float64)
 
 
 def gaussian_heads(kernel_size=(3, 3), height=7, width=8, alpha=HARD):
-    encoding = QuadraticEncoding.from_alpha(shift_set(kernel_size).double(), alpha)
+    encoding = QuadraticEncoding.from_alpha(offset_set(kernel_size).double(), alpha)
     return attention_probabilities(encoding, height, width)
 
 
@@ -66,7 +66,7 @@ def test_the_counter_example():
 
 def test_residual_matches_a_projection_by_another_route():
     maps = random_maps(4, 4, 4)
-    queries, targets = shift_targets(4, 4, (3, 3))
+    queries, targets = offset_targets(4, 4, (3, 3))
     found = head_combination(maps, 3, shared=False)
     for number, (i, j) in enumerate(queries.tolist()):
         A = maps[:, i, j].flatten(1)  # (N_h, T)
@@ -82,7 +82,7 @@ def test_border_queries():
     assert not zero.expresses and zero.residual[1, 1] < 1e-10, (
         "hard heads replicate the border, they do not pad with zeros"
     )
-    queries, targets = shift_targets(7, 8, (3, 3), "zero")
+    queries, targets = offset_targets(7, 8, (3, 3), "zero")
     assert len(queries) == 56 and targets[0, 0].sum() == 0 and targets[0, -1, 9] == 1
 
 

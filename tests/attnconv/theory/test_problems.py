@@ -7,7 +7,7 @@ import torch
 
 from attnconv import conv_to_attention
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.grid import relative_shifts, shift_set
+from attnconv.theory.grid import offset_set, relative_offsets
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -31,7 +31,7 @@ def test_problem_1_the_alpha_for_one_axis_is_sufficient():
 
 def test_problem_2_two_components_select_any_offset_and_one_does_not():
     torch.manual_seed(0)
-    delta = relative_shifts(5, 5)[2, 2].reshape(-1, 2)  # the offsets seen by the middle query
+    delta = relative_offsets(5, 5)[2, 2].reshape(-1, 2)  # the offsets seen by the middle query
     number = torch.randperm(len(delta)).double()
     for target in number:
         scores = -20 * (number**2 - 2 * target * number)  # linear in (n^2, n)
@@ -49,7 +49,7 @@ def test_problem_3_the_gradient_is_a_covariance():
     encoding.centers.requires_grad_(True)
     p = encoding.position_scores(6, 7)[0, 2, 3].flatten().softmax(dim=0)
     (p @ image.flatten()).backward()
-    delta = relative_shifts(6, 7)[2, 3].reshape(-1, 2).double()
+    delta = relative_offsets(6, 7)[2, 3].reshape(-1, 2).double()
     p = p.detach()
     by_hand = 2 * alpha * (p * image.flatten()) @ (delta - p @ delta)
     torch.testing.assert_close(encoding.centers.grad[0], by_hand)
@@ -80,4 +80,4 @@ def test_problem_5_two_heads_compute_any_filter_with_one_channel():
     patches = image.unfold(2, 3, 1).unfold(3, 3, 1).reshape(3, 3, 9)
     averages = patches @ maps.T  # one per head
     torch.testing.assert_close(averages @ values, conv(image)[0, 0])
-    assert len(maps) < len(shift_set((3, 3)))
+    assert len(maps) < len(offset_set((3, 3)))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from attnconv import attention_probabilities, hard_alpha
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.attention import convolution
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from attnconv.theory.theorem1 import (
     DTYPES,
     convolution_by_attention,
@@ -58,10 +58,10 @@ def test_the_parameters_are_those_of_the_proof():
     the middle of an image all of its attention at that shift."""
     _, W, _ = example((3, 5))
     heads = heads_for(W)
-    assert torch.equal(heads.centers, shift_set((3, 5)).double())
+    assert torch.equal(heads.centers, offset_set((3, 5)).double())
     W_out = heads.W_out.unflatten(0, (15, -1))
     probabilities = quadratic_scores(heads.v, 5, 7).softmax(dim=-1)[:, 2 * 7 + 3].view(-1, 5, 7)
-    for h, (row, column) in enumerate(shift_set((3, 5)).tolist()):
+    for h, (row, column) in enumerate(offset_set((3, 5)).tolist()):
         assert torch.equal(heads.W_val[h] @ W_out[h], W[row + 1, column + 2])
         assert probabilities[h, 2 + row, 3 + column] == 1 and probabilities[h].sum() == 1
 

@@ -12,8 +12,8 @@ from companion.gaps import largest_gap
 @pytest.mark.parametrize("name", list(kinds()))
 def test_position_only_attention_is_a_normalised_convolution(name):
     encoding, X = kinds()[name], torch.randn(2, H, W, 3).double()
-    for dense, by_shift in zip(
-        encoding.position_scores(H, W), encoding.shift_scores(H, W), strict=True
+    for dense, by_offset in zip(
+        encoding.position_scores(H, W), encoding.offset_scores(H, W), strict=True
     ):
         averages = image_self_attention(dense.expand(2, -1, -1, -1, -1), X, torch.eye(3).double())
-        assert largest_gap(attention_by_convolution(X, by_shift), averages) < 1e-12
+        assert largest_gap(attention_by_convolution(X, by_offset), averages) < 1e-12

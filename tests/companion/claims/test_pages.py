@@ -64,7 +64,7 @@ def masses(runs):
 
 
 def offsets(heads, chosen):
-    return {tuple(offset) for offset in heads.shifts[chosen].tolist()}
+    return {tuple(offset) for offset in heads.offsets[chosen].tolist()}
 
 
 def test_the_paper_tier_has_not_been_run(records):
@@ -80,7 +80,7 @@ def test_home_some_heads_move_to_the_pixels_but_no_layer_becomes_a_convolution(q
 
 
 def test_home_before_training_the_heads_are_too_wide_to_cover_any_position(quadratic):
-    assert not any(heads.shifts_with_mass(3) for run in quadratic for heads in heads_of(run, 0))
+    assert not any(heads.offsets_with_mass(3) for run in quadratic for heads in heads_of(run, 0))
 
 
 def test_home_after_60_epochs_they_cover_the_four_direct_neighbours_and_no_other(longer):
@@ -224,7 +224,7 @@ def test_chapter_10_counting_every_product_adds_nothing_for_resnet18():
 def test_chapter_11_no_layer_covers_the_whole_kernel(quadratic, sixteen):
     """The captions of Figures 4 and 14."""
     for run in (quadratic[0], sixteen[0]):
-        assert all(heads.shifts_with_mass(3) < 9 for heads in heads_of(run))
+        assert all(heads.offsets_with_mass(3) < 9 for heads in heads_of(run))
 
 
 def test_chapter_11_few_heads_have_most_of_their_mass_at_one_offset(quadratic):
@@ -240,7 +240,7 @@ def test_chapter_11_of_16_heads_some_attend_to_single_pixels_and_many_are_nearly
 def test_chapter_11_no_two_sharp_heads_of_a_layer_share_an_offset(sixteen):
     for run in sixteen:
         for heads in heads_of(run):
-            shifts = heads.shifts[heads.mass >= 0.5]
+            shifts = heads.offsets[heads.mass >= 0.5]
             assert len(shifts.unique(dim=0)) == len(shifts)
 
 
@@ -265,7 +265,7 @@ def test_chapter_11_no_difference_between_the_sizes_of_tokens_is_shown(records, 
 def test_chapter_11_with_16_tokens_five_heads_of_layer_1_attend_to_one_pixel_each(records):
     """The caption of the figure; "in layers 4 to 6, most heads are wide"."""
     layers = heads_of(records.at("small-tokens").of("sa-quadratic")[0])
-    near = layers[0].shifts.abs().amax(dim=1) <= 1
+    near = layers[0].offsets.abs().amax(dim=1) <= 1
     assert int(((layers[0].mass > 0.97) & near).sum()) == 5
     wide = torch.cat([heads.mass for heads in layers[3:]]) < 0.5
     assert wide.double().mean() > 0.5

@@ -54,7 +54,7 @@ def test_what_trained_heads_became(paper_records):
     )
     covered, close, layers, *ends = re.search(pattern, text).groups()
     record = load_run(paper_records / "sa-quadratic--cifar10--seed0")
-    by_hand = [heads.shifts_with_mass(3) for heads in heads_of(record)]
+    by_hand = [heads.offsets_with_mass(3) for heads in heads_of(record)]
     assert [float(number) for number in covered.split(", ")] == by_hand
     assert results.kernel_positions([record]) == by_hand and int(layers) == len(by_hand)
     residuals = [

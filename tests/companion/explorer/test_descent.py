@@ -8,11 +8,11 @@ import torch
 from helpers.javascript import run_node
 
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.grid import pixels, shift_set
+from attnconv.theory.grid import offset_set, pixels
 from companion.explorer.descent import ALPHA, CENTER_RATE, DECAY, STEPS, VALUE_RATE, find_positions
 
 REACH = 6
-SHIFTS = shift_set((3, 3))
+SHIFTS = offset_set((3, 3))
 DOUBLE = {"dtype": torch.float64}
 KERNELS = torch.tensor(
     [[-1, 0, 1, -2, 0, 2, -1, 0, 1], [1, 2, 1, 2, 4, 2, 1, 2, 1], [-2, -1, 0, -1, 1, 1, 0, 1, 2]],

@@ -42,7 +42,7 @@ def test_the_file_holds_every_layer(report, tmp_path):
             maps = load(base64.b64decode(file["base64"]))["probabilities"]
             assert torch.equal(maps, layer.maps.flatten(1, 2).half())
             assert [head["mass"] for head in best] == layer.heads.mass.tolist()
-            assert [head["shift"] for head in best] == layer.heads.shifts.tolist()
+            assert [head["shift"] for head in best] == layer.heads.offsets.tolist()
 
 
 def test_the_image_is_shown_behind_all_sizes(report):

@@ -14,7 +14,7 @@ from helpers.synthetic import attention_of, write_record
 from attnconv import attention_probabilities, build_model, figures, inspect_attention, load_model
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.networks import PUBLISHED_HEADS_LEFT
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.data import load_dataset, load_photograph
 from companion.explorer import source
 from companion.figures.paper import FIGURE_2, FIGURE_13
@@ -23,7 +23,7 @@ from companion.runs.record import load_run
 from companion.runs.select import Records
 from companion.studies.cost import Measured
 
-HEADS = QuadraticEncoding.from_alpha(shift_set((3, 3)).float(), alpha=1.5)
+HEADS = QuadraticEncoding.from_alpha(offset_set((3, 3)).float(), alpha=1.5)
 MAPS = attention_probabilities(HEADS, 7, 8)
 
 
@@ -81,7 +81,7 @@ DRAWINGS = {
         }
     ),
     "head_maps": lambda: figures.head_maps(torch.rand(5, 7, 8), "kernels", columns=3),
-    "shift_grid": lambda: figures.shift_grid([torch.rand(3, 3)], ["a"]),
+    "offset_grid": lambda: figures.offset_grid([torch.rand(3, 3)], ["a"]),
 }
 
 
@@ -137,7 +137,7 @@ def test_the_attention_report_marks_the_best_offset_of_each_head():
         (column,), (row,) = ax.lines[0].get_data()
         assert image[int(row), int(column)] == image.max() == float(layer.heads.mass[head])
         middle = [int(row) - image.shape[0] // 2, int(column) - image.shape[1] // 2]
-        assert middle == shift_set((3, 3))[head].tolist()
+        assert middle == offset_set((3, 3))[head].tolist()
         assert ax.get_title() == f"{head + 1}: {float(layer.heads.mass[head]):.2f}"
     with pytest.raises(ValueError, match="report without layers"):
         figures.attention_report(inspect_attention([]))

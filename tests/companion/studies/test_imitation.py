@@ -3,7 +3,7 @@ from torch import nn
 
 from attnconv.layers.attention import PositionAttention
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.data import load_photograph, whitened
 from companion.studies.imitation import (
     ImitationParameters,
@@ -18,7 +18,7 @@ def test_imitation_moves_towards_the_grid():
     learned = imitate_convolution(conv, picture, ImitationParameters(steps=400))
     assert learned.centers.shape == (401, 9, 2) and learned.errors.shape == (400,)
     assert learned.errors[-20:].mean() < 0.2 < learned.errors[0]
-    offsets = shift_set((3, 3)).float()
+    offsets = offset_set((3, 3)).float()
     start, end = (
         torch.cdist(learned.centers[at], offsets).amin(dim=0).mean() for at in (0, -1)
     )  # from each offset to the nearest centre

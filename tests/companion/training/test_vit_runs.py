@@ -43,19 +43,19 @@ def test_two_steps_leave_a_record(model, noise, tmp_path):
     record = train(two_steps(tmp_path, model), noise).record
     check_record(record, model, epochs=1)
     assert record.tier == "vit-10k" and not Records.read(tmp_path / "runs", "vit-10k").of(model)
-    by_shift = record.attention[SHIFTS].float()
-    assert by_shift.shape == (6, 9, 15, 15)
+    by_offset = record.attention[SHIFTS].float()
+    assert by_offset.shape == (6, 9, 15, 15)
     if model == "vit-mimetic":
         return  # it has no relative position bias
     start, end = (heads_of(record, moment) for moment in (0, -1))
     assert share_that_stayed(record) > 0.7, "two steps move little"
     if model == "vit-frozen":
-        assert all(torch.equal(a.by_shift, b.by_shift) for a, b in zip(start, end, strict=True))
+        assert all(torch.equal(a.by_offset, b.by_offset) for a, b in zip(start, end, strict=True))
         # queries and keys are still zero: attention with content is that of the position alone
-        position = torch.stack([layer.by_shift for layer in end]).float()
-        torch.testing.assert_close(by_shift, position, atol=2e-3, rtol=0)
+        position = torch.stack([layer.by_offset for layer in end]).float()
+        torch.testing.assert_close(by_offset, position, atol=2e-3, rtol=0)
     else:
-        assert not torch.equal(start[0].by_shift, end[0].by_shift)
+        assert not torch.equal(start[0].by_offset, end[0].by_offset)
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(noise, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnconv.layers.conv_as_attention import ConvAsAttention
-from attnconv.theory.grid import all_shifts, shift_set
+from attnconv.theory.grid import all_offsets, offset_set
 
 from ...heads import lemma_3_residual
 from ...runs.record import RunRecord
@@ -40,9 +40,9 @@ def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
     """Count the pixels of a K x K kernel that are nearest to the centre of at least one head.
 
-    `centers` has the shape `(N_h, 2)`, and the kernel's pixels are those of `grid.shift_set`.
+    `centers` has the shape `(N_h, 2)`, and the kernel's pixels are those of `grid.offset_set`.
     """
-    kernel = {tuple(shift) for shift in shift_set((kernel_size, kernel_size)).tolist()}
+    kernel = {tuple(shift) for shift in offset_set((kernel_size, kernel_size)).tolist()}
     return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
 
 
@@ -124,7 +124,7 @@ def effective_kernel(layer: ConvAsAttention) -> Tensor:
     result `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, in float64, covers shifts of up to `REACH`
     pixels.
     """
-    delta = all_shifts(REACH + 1, REACH + 1).to(layer.weight.device)
+    delta = all_offsets(REACH + 1, REACH + 1).to(layer.weight.device)
     scores = copy.deepcopy(layer.encoding).double().scores(delta)
     probabilities = scores.flatten(1).softmax(dim=1).view_as(scores)
     return torch.einsum("hij,hco->ijco", probabilities, layer.value_matrices().double())

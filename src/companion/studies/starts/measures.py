@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnconv.heads import mean_by_shift
+from attnconv.heads import mean_by_offset
 from attnconv.vit.capture import attention_of
 
 from ...contrasts import Accuracies, Contrast, contrast
@@ -62,7 +62,7 @@ def compare_gains(found: Accuracies, first: str, last: str) -> Contrast:
 def share_that_stayed(record: RunRecord) -> float:
     """Return the share of heads whose position bias alone still favours their initial offset."""
     same = [
-        (now.shifts == then.shifts).all(dim=1)
+        (now.offsets == then.offsets).all(dim=1)
         for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)
     ]
     return float(np.mean([float(layer.float().mean()) for layer in same]))
@@ -72,10 +72,10 @@ def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) 
     """Return the mean attention on each shift: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
     The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift
-    stays inside the image; see `mean_by_shift`. Attention scores include content.
+    stays inside the image; see `mean_by_offset`. Attention scores include content.
     """
     total: list[Tensor] = []
     for batch in images.split(batch_size):
         sums = [layer.maps.sum(dim=0) for layer in attention_of(model, batch)]
         total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-    return torch.stack([mean_by_shift(maps / len(images)).half().cpu() for maps in total])
+    return torch.stack([mean_by_offset(maps / len(images)).half().cpu() for maps in total])

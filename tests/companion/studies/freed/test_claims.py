@@ -7,7 +7,7 @@ from helpers.synthetic import write_record
 
 from attnconv import attention_probabilities, expresses_convolution, figures
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.runs.select import Records
 from companion.studies.freed import tables
 from companion.studies.freed.arms import STARTS
@@ -21,12 +21,12 @@ from companion.studies.freed.measures import (
     pixels_occupied_by_layer,
 )
 
-GRID = shift_set((3, 3)).float()
+GRID = offset_set((3, 3)).float()
 
 
 def attention(ends=GRID, start=GRID, alpha=4.0):
     """A layer of 2 x 2 and two of 3 x 3, whose heads go from `start` to `ends`, of one or each."""
-    first = torch.stack([shift_set((2, 2)).float()] * 2)
+    first = torch.stack([offset_set((2, 2)).float()] * 2)
     tensors = {"epochs": torch.tensor([0, 5]), "layer1.centers": first}
     tensors["layer1.alpha"] = torch.full((2, 4), alpha)
     for layer, end in zip((2, 3), ends.expand(2, 9, 2), strict=True):

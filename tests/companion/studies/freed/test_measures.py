@@ -8,7 +8,7 @@ from torch import nn
 from attnconv import attention_probabilities, convert_network
 from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.layers.encodings import QuadraticEncoding
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.studies.freed.measures import (
     as_convolutions,
     distance_moved,
@@ -84,10 +84,10 @@ def test_other_layers_are_refused(options):
 
 
 def test_how_far_and_how_many_pixels():
-    grid = shift_set((3, 3)).double()
+    grid = offset_set((3, 3)).double()
     assert pixels_occupied(grid, 3) == 9 and pixels_occupied(grid + 0.4, 3) == 9
     assert pixels_occupied(torch.zeros(9, 2), 3) == 1 and pixels_occupied(grid + 2, 3) == 1
-    assert pixels_occupied(shift_set((2, 2)).double(), 2) == 4
+    assert pixels_occupied(offset_set((2, 2)).double(), 2) == 4
     step = torch.tensor([3.0, -4.0])
     assert torch.equal(
         distance_moved(grid + step, grid), torch.full((9,), 5.0, dtype=torch.float64)
@@ -95,7 +95,7 @@ def test_how_far_and_how_many_pixels():
 
 
 def test_growth_is_the_least_squares_factor():
-    grid = shift_set((3, 3)).double()
+    grid = offset_set((3, 3)).double()
     centers = 1.3 * grid + 0.2 * torch.randn(5, 9, 2, dtype=torch.float64)
     factors, shares = growth(centers, grid)
     for factor, share, ours in zip(factors, shares, centers, strict=True):

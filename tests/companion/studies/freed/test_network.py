@@ -8,7 +8,7 @@ from helpers.models import small_cnn
 from torch import nn
 
 from attnconv import hard_alpha
-from attnconv.theory.grid import shift_set
+from attnconv.theory.grid import offset_set
 from companion.runs.history import snapshot
 from companion.specs import ARMS
 from companion.studies.freed.arms import STARTS
@@ -88,11 +88,11 @@ def test_random_places_are_those_of_the_seed_within_the_kernel(cnn):
     )
     whitening, *layers = zip(*map(attention_layers, (one, same, other)), strict=True)
     for layer in whitening:  # its values are not trained, and whiten on their own pixels alone
-        assert torch.equal(layer.encoding.centers, shift_set(layer.kernel_size).double())
+        assert torch.equal(layer.encoding.centers, offset_set(layer.kernel_size).double())
     for a, b, c in layers:
         assert torch.equal(a.encoding.centers, b.encoding.centers)
         assert not torch.equal(a.encoding.centers, c.encoding.centers)
-        pixels = shift_set(a.kernel_size).double()
+        pixels = offset_set(a.kernel_size).double()
         assert (a.encoding.centers >= pixels.amin(dim=0) - 0.5).all()
         assert (a.encoding.centers <= pixels.amax(dim=0) + 0.5).all()
         assert gap(a.value_matrices(), c.value_matrices()) == 0

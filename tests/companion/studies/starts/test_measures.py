@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import ROOT
 
-from attnconv.heads import mean_by_shift
+from attnconv.heads import mean_by_offset
 from attnconv.vit.capture import attention_of
 from companion.runs.record import load_run
 from companion.specs import SPECS, recipe
@@ -44,7 +44,7 @@ def test_gains_are_compared_with_the_errors_of_four_means():
 def test_the_share_that_stayed_counts_heads(monkeypatch):
     class Layer:
         def __init__(self, shifts):
-            self.shifts = torch.tensor(shifts)
+            self.offsets = torch.tensor(shifts)
 
     moments = {0: [Layer([[0, 0], [0, 1]]), Layer([[1, 0], [1, 1]])]}
     moments[-1] = [Layer([[0, 0], [0, 2]]), Layer([[1, 0], [1, 1]])]
@@ -61,7 +61,7 @@ def test_shift_probabilities_are_means_over_images():
     found = shift_probabilities(model, images, batch_size=2)
     assert found.shape == (2, 9, 15, 15)
     for layer, expected in zip(found, attention_of(model, images), strict=True):
-        by_image = torch.stack([mean_by_shift(maps) for maps in expected.maps]).mean(dim=0)
+        by_image = torch.stack([mean_by_offset(maps) for maps in expected.maps]).mean(dim=0)
         torch.testing.assert_close(layer.float(), by_image.float(), atol=1e-3, rtol=1e-3)
 
 

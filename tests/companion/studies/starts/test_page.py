@@ -172,7 +172,7 @@ def test_attention_is_softest_in_the_last_two_layers(ours):
 @states(PAGE, "each layer's nine heads still attend most to the nine kernel positions")
 def test_the_best_offsets_on_photographs_are_the_kernel_positions(inside):
     grid = [[i, j] for i in (-1, 0, 1) for j in (-1, 0, 1)]
-    assert all(sorted(layer.heads.shifts.tolist()) == grid for layer in inside)
+    assert all(sorted(layer.heads.offsets.tolist()) == grid for layer in inside)
 
 
 @pytest.mark.slow
