@@ -53,7 +53,15 @@ def test_page(path, visit):
     assert not (found := wrong(visited)), "\n".join(found)
 
 
-@pytest.mark.parametrize("path", MOVED)
+@pytest.mark.parametrize("path", [path for path in MOVED if path.startswith("notebooks/")])
+def test_an_old_address_of_a_chapter_leads_to_it(path, visit):
+    new = CONFIG["sphinx"]["config"]["redirects"][path.removesuffix(".html")]
+    visited = visit(f"{path}?x=1#some-place")
+    expect(visited.page).to_have_url(re.compile(rf"/{new}\.html.*#some-place"))
+    assert not visited.problems
+
+
+@pytest.mark.parametrize("path", [path for path in MOVED if path.startswith("book/explorer-")])
 def test_an_old_address_leads_to_the_stage(path, visit):
     visited = visit(f"{path}#alpha=2")
     expect(visited.page).to_have_url(re.compile(r"/book/explore\.html#(.*&)?alpha=2"))
