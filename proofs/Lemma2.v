@@ -1,6 +1,6 @@
 (** Lemma 2: three numbers place the attention.
 
-    Equations (9) and (14); book/theorem.md; attnconv.theory.encodings.QuadraticEncoding. *)
+    Equations (9) and (14); book/theorem.md; attnconv.layers.encodings.QuadraticEncoding. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import boolp classical_sets reals topology normedtype sequences exp.

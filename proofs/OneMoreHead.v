@@ -1,7 +1,7 @@
 (** One more head: K^2 softmaxes at finite scores are not exact for every kernel, K^2 + 1 can be.
 
     book/spans.md, "One more head"; attnconv.theory.expressivity.expresses_convolution and
-    attnconv.theory.encodings.RelativeBias (free scores). *)
+    attnconv.layers.encodings.RelativeBias (free scores). *)
 
 From mathcomp Require Import all_ssreflect all_algebra fingroup perm reals sequences exp.
 From AttnConv Require Import Attention Lemma1 Lemma3.

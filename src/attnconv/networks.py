@@ -140,7 +140,7 @@ def self_attention_net(
     The defaults are those of Table 2. Where the paper's text and the published code differ, the
     defaults follow the code, which produced the paper's numbers. `num_heads` may differ between
     layers, as after pruning. For `center_std` and `alpha_form`, see `QuadraticEncoding`.
-    `learned_dim` is the size of the learned vector for each row shift and each column shift. Its
+    `learned_dim` is the size of the learned vector for each row offset and each column offset. Its
     default is `hidden` = 400 without content (200 in the paper's text) and `hidden // 2` = 200 with
     content, so that D_k = 400. `share_encoding` gives all layers the same r_delta, as in section
     2.3.

@@ -63,7 +63,7 @@ class ModelSpec:
     `build` returns a freshly initialised network, given its sizes by name. `curve` is the model's
     colour and line style in figures. `attention` says what a record contains of the model's
     attention: nothing (""), the parameters of its "heads" after several epochs, these "heads and
-    shifts" (the mean attention on each shift), or "maps" for test images. `grid` is the input size
+    shifts" (the mean attention on each offset), or "maps" for test images. `grid` is the input size
     in pixels of its attention layers, if it does not follow from the pooling. `tiers` lists the
     tiers in which the model may be trained (empty: all), and `keeps_weights` says whether the tiers
     that keep weights keep this model's. `recipes` contains the model's deviations from the recipe

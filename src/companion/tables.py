@@ -18,9 +18,9 @@ from attnconv.theory.encodings import quadratic_encoding, sinusoidal_encoding
 from attnconv.theory.grid import axis_offsets, relative_offsets
 
 from .accuracy import Accuracy
+from .build import build_network
 from .display import Table
 from .heads import heads_of, lemma_3_residual
-from .models import build_network
 from .runs.parameters import MOMENTUM, Network, RunParameters
 from .runs.record import RunRecord, find_runs
 from .runs.select import Records
@@ -305,8 +305,8 @@ ENCODING_USERS: dict[str, tuple[str, ...]] = {
     "Vaswani et al. (2017)": ("text", "x---", "sinusoidal_encoding"),
     "Radford et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
     "Devlin et al. (2018)": ("text", "-x--", "LearnedAbsoluteEncoding"),
-    "Dai et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
-    "Yang et al. (2019)": ("text", "x--x", "sinusoidal_encoding of shifts"),
+    "Dai et al. (2019)": ("text", "x--x", "sinusoidal_encoding of offsets"),
+    "Yang et al. (2019)": ("text", "x--x", "sinusoidal_encoding of offsets"),
     "Bello et al. (2019)": ("images", "-x-x", "LearnedOffsetEmbedding"),
     "Ramachandran et al. (2019)": ("images", "-x-x", "LearnedOffsetEmbedding"),
     "the paper": ("images", "-xxx", "LearnedOffsetEmbedding", "quadratic_encoding"),
@@ -318,8 +318,8 @@ def table_3() -> Table:
     shifts = relative_offsets(4, 4)
     made = {
         "sinusoidal_encoding": sinusoidal_encoding(6, dim=8),
-        # r_delta: the vector of the shift, not of the position
-        "sinusoidal_encoding of shifts": sinusoidal_encoding(11, dim=8)[axis_offsets(6) + 5],
+        # r_delta: the vector of the offset, not of the position
+        "sinusoidal_encoding of offsets": sinusoidal_encoding(11, dim=8)[axis_offsets(6) + 5],
         "LearnedAbsoluteEncoding": LearnedAbsoluteEncoding(6, dim=8)(),
         "LearnedOffsetEmbedding": LearnedOffsetEmbedding(4, 4, 4)(shifts),
         "quadratic_encoding": quadratic_encoding(shifts.float()),
@@ -343,7 +343,7 @@ def table_3() -> Table:
 
 
 def lemma_1_table(record: RunRecord) -> Table:
-    """Return a table of how close each layer's heads are to attending to a single shift (Lemma 1).
+    """Return a table of how close each layer's heads are to attending to a single offset (Lemma 1).
 
     It also gives each layer's residual of Lemma 3, except for models with content, because the
     residual is defined only for attention that does not depend on the image.

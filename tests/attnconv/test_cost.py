@@ -17,7 +17,7 @@ PAPER = {
     "sa-learned": "6.2",
     "sa-learned-content": "15",
 }
-# ... and exactly. For the learned encoding the two maps 400 -> 9 act on the 16 x 16 shifts of each
+# ... and exactly. For the learned encoding the two maps 400 -> 9 act on the 16 x 16 offsets of each
 # axis.
 EXACT = {
     "resnet18": 1_110_845_440,

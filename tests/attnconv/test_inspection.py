@@ -65,7 +65,7 @@ def test_mean_distance_against_a_loop():
 
 @pytest.mark.parametrize(("height", "width", "kernel_size"), [(5, 4, 3), (4, 5, 2), (3, 3, 1)])
 def test_the_nearest_convolution_by_least_squares(height, width, kernel_size):
-    """The columns of a design matrix say which entries share a shift; no other C is nearer."""
+    """The columns of a design matrix say which entries share an offset; no other C is nearer."""
     maps = random_maps(2, 3, height, width)
     queries = offset_targets(height, width, (kernel_size, kernel_size))[0].tolist()
     pairs = [(q, k) for q in queries for k in tokens(height, width)]

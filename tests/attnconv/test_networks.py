@@ -69,7 +69,7 @@ def test_snapshots():
     scores = learned.attentions[0].encoding.position_scores(4, 4)  # (N_h, H, W, H, W)
     rows = snapshot(learned)["layer1.row_scores"]
     columns = snapshot(learned)["layer1.column_scores"]
-    # shift (-3, 1)
+    # offset (-3, 1)
     assert torch.allclose(scores[:, 3, 1, 0, 2], rows[:, 0] + columns[:, 4], atol=1e-6)
 
 

@@ -61,7 +61,7 @@ def test_hard_heads_meet_lemma_1():
     assert torch.allclose(heads.distance, shifts.double().norm(dim=1))
 
 
-def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
+def test_heads_on_one_offset_cover_it_once_and_soft_ones_do_not_count():
     centers = torch.tensor([[0.0, 1.0], [0.0, 1.0], [3.0, 3.0], [-1.0, 0.0]]).double()
     heads = of(
         from_snapshot(
@@ -79,9 +79,9 @@ def test_heads_on_one_shift_cover_it_once_and_soft_ones_do_not_count():
     )
 
 
-def test_a_head_that_looks_out_of_the_image_is_at_no_shift():
+def test_a_head_that_looks_out_of_the_image_is_at_no_offset():
     """Its map from the middle has all mass on one pixel of the border: from other queries that is
-    another shift."""
+    another offset."""
     outside = of(QuadraticEncoding.from_alpha(torch.tensor([[20.0, 20.0]]).double(), 0.5), 16)
     assert outside.maps.max() > 0.99 and outside.mass < 0.1
     corner = torch.zeros(1, 16, 16, 16, 16).double()
@@ -144,7 +144,7 @@ def test_heads_without_attention_are_refused(paper_records):
         heads_of(load_run(paper_records / "resnet18--cifar10--seed0"))
 
 
-def test_lemma_3_of_a_hard_and_of_a_missing_shift():
+def test_lemma_3_of_a_hard_and_of_a_missing_offset():
     shifts = offset_set((3, 3)).double()
     hard = QuadraticEncoding.from_alpha(shifts, 50.0)
     assert lemma_3_residual(hard, 7, 7).max() < 1e-10

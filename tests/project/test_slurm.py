@@ -1,4 +1,4 @@
-"""The workflow on a real Slurm cluster, of one node that is started for the test."""
+"""The sweep on a real Slurm cluster, of one node that is started for the test."""
 
 import re
 import subprocess

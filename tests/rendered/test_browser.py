@@ -82,7 +82,7 @@ def test_search(visit):
     assert not (found := wrong(visited)), "\n".join(found)
 
 
-@pytest.mark.parametrize(("chapter", "name"), [("03-lemma-1", "shift"), ("04-lemma-2", "alpha")])
+@pytest.mark.parametrize(("chapter", "name"), [("03-lemma-1", "offset"), ("04-lemma-2", "alpha")])
 def test_a_slider_turns_without_a_kernel(chapter, name, visit):
     page = visit(f"notebooks/{chapter}.html").page
     picture = page.locator(f'.widget-html img[alt^="{name} "]')

@@ -43,7 +43,7 @@ def javascript(browser):
 def random_snapshot(kind, heads, height, width):
     """Return random heads of one layer at two moments, of which the second is tested."""
     centers = 2 * torch.randn(2, heads, 2)
-    # the farthest shift that can be the best
+    # the farthest offset that can be the best
     centers[1, 0] = torch.tensor([height // 2, width // 2])
     root = torch.randn(2, heads, 2, 2)
     return {
@@ -198,7 +198,7 @@ def test_constants(javascript):
 
 
 def test_a_head_far_outside_a_small_image(javascript):
-    """Its weights all but vanish in most windows: the mean by shift is still that of softmaxes."""
+    """Its weights all but vanish in most windows: the mean by offset is still that of softmaxes."""
     encoding = QuadraticEncoding.from_alpha(torch.tensor([[-9.0, 30.0]], dtype=torch.float64), 46.0)
     layer = {"heads": 1, "centers": [-9, 30], "alpha": [46]}
     found = javascript(

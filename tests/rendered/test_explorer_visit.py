@@ -84,7 +84,7 @@ def test_the_keys_move_the_query_and_read_the_map(at):
     expect(reading(page)).to_contain_text("Query (2, 3)")
     page.locator(".explorer-map").focus()
     page.keyboard.press("ArrowDown")
-    expect(reading(page)).to_contain_text("Key pixel (3, 3), shift (1, 0): probability")
+    expect(reading(page)).to_contain_text("Key pixel (3, 3), offset (1, 0): probability")
 
 
 def test_a_finger_moves_the_query(at):
@@ -100,7 +100,7 @@ def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
         for column in range(8):
             page.mouse.move(*spot(page, ".explorer-map", row, column))
             text = reading(page).inner_text()
-            assert f"({row}, {column}), shift" in text
+            assert f"({row}, {column}), offset" in text
             total += float(re.search(r"probability ([^,]+),", text)[1].replace("−", "-"))
     assert total == pytest.approx(1, abs=0.02)
 

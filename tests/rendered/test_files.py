@@ -11,7 +11,7 @@ from helpers import HTML
 from sphinx.util.inventory import InventoryFile
 
 import attnconv
-from companion import data, figures, models
+from companion import build, data, figures
 
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
 LOADED = {
@@ -250,7 +250,7 @@ def test_every_name_that_is_given_out_is_documented():
             if "py:" in kind
             for name in names
         }
-    for package in (attnconv, data, models, figures):
+    for package in (attnconv, data, build, figures):
         for name in getattr(package, "__all__", None) or public_names(package):
             found = [
                 full

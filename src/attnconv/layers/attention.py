@@ -106,9 +106,9 @@ def maps_of_tiles(
         of_tile = scores
         for axis, tile, size in zip((1, 2), tiles, (height, width), strict=True):
             queries, keys = tile.counts
-            first = tile.keys.start - tile.queries.stop + size  # the shift to the last query
+            first = tile.keys.start - tile.queries.stop + size  # the offset to the last query
             of_tile = of_tile.narrow(axis, first, queries + keys - 1).unfold(axis, keys, 1)
-        of_tile = of_tile.flip(1, 2)  # (N_h, Q_1, Q_2, H, W): shifts decrease with the query
+        of_tile = of_tile.flip(1, 2)  # (N_h, Q_1, Q_2, H, W): offsets decrease with the query
         probabilities = softmax_without_tails(of_tile.flatten(-2), height * width)
         return probabilities.view(of_tile.shape)
 
@@ -116,7 +116,7 @@ def maps_of_tiles(
 
 
 class PositionAttention(nn.Module):
-    """Multi-head self-attention whose scores depend only on the shift from query to key.
+    """Multi-head self-attention whose scores depend only on the offset from query to key.
 
     The layer maps `(B, H, W, D_in)` to `(B, H, W, D_out)`. The weight of the linear map `value`,
     `(D_out, N_h * D_in)`, holds the matrices W^(h) = W_val^(h) W_out^(h) of equation (11) side by

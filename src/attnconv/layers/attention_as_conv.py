@@ -24,7 +24,7 @@ class AttentionAsConv(nn.Module):
     exponentials of the head's scores, up to a constant factor that cancels in the division. The
     border factor, `border_factor[h]` `(H, W)`, is an image of ones convolved with the same kernel.
     `value` mixes the heads, as in the attention layer. The argument `scores`
-    `(N_h, 2H - 1, 2W - 1)` contains the heads' scores for all shifts in ascending order.
+    `(N_h, 2H - 1, 2W - 1)` contains the heads' scores for all offsets in ascending order.
     """
 
     kernels: Tensor
@@ -104,7 +104,7 @@ class HeadsAsConv(nn.Module):
 def _along_axis(layer: ConvAsAttention, axis: int, pixels: int) -> nn.Conv1d | nn.Conv2d:
     """Return the convolution along one axis of the padded image, with one kernel per head."""
     queries = layer.queries(axis, pixels)
-    # all shifts, from (last query, first pixel) to (first query, last pixel)
+    # all offsets, from (last query, first pixel) to (first query, last pixel)
     shifts = torch.arange(-queries[-1], pixels - queries[0], device=layer.weight.device)
     scores = layer.encoding.axis_scores(axis, shifts)
 

@@ -2,7 +2,7 @@
 
 This is the fast counterpart of `theory.theorem1`.
 
-Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel shift), G groups. The
+Letters: B batch, C channels, n spatial dimensions, N_h heads (one per kernel offset), G groups. The
 layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
@@ -27,14 +27,14 @@ class ConvAsAttention(nn.Module):
     """A convolution computed by self-attention with the quadratic encoding. Theorem 1.
 
     Input and output are `(B, C, ...)`. As in torch, the output is channels-last if the input or the
-    convolution's weight is. Head h attends to the pixel at the shift Delta^(h) of the kernel and
-    applies the matrix W^(h) of that shift. The paper's constructions cover every hyper-parameter of
-    torch's convolutions: the image is padded first and the border queries are cropped (padding),
-    only every s-th query is kept (stride), the shifts are spread out (dilation), and W^(h) is block
-    diagonal (groups). The softmax is taken along one axis at a time, which is exact for this
-    encoding. Heads with a common alpha and integer centres are shifts of one another, so the image
-    is averaged only once. If the heads are one-hot in the dtype, the image is shifted without
-    averaging. Products with zero probabilities are skipped.
+    convolution's weight is. Head h attends to the pixel at the offset Delta^(h) of the kernel and
+    applies its matrix W^(h). The paper's constructions cover every hyper-parameter of torch's
+    convolutions: the image is padded first and the border queries are cropped (padding), only every
+    s-th query is kept (stride), the offsets are spread out (dilation), and W^(h) is block diagonal
+    (groups). The softmax is taken along one axis at a time, which is exact for this encoding. Heads
+    with a common alpha and integer centres are shifts of one another, so the image is averaged only
+    once. If the heads are one-hot in the dtype, the image is shifted without averaging. Products
+    with zero probabilities are skipped.
 
     `encoding` contains the centres and alpha, which are not trained unless
     `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the

@@ -4,7 +4,7 @@ The attention layer and the convolution can load each other's state_dict with `s
 attention layer can also load a state_dict that contains the weights by head and the encoding.
 The state_dict of soft heads contains the encoding, so a convolution refuses it with `strict=True`.
 
-Letters: C channels, N_h heads (one per kernel shift), G groups, O = C_out / G output channels per
+Letters: C channels, N_h heads (one per kernel offset), G groups, O = C_out / G output channels per
 group.
 """
 

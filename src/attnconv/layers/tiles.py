@@ -32,7 +32,7 @@ def support_of_factors(
 
 @torch.no_grad()
 def support_of_scores(offset_scores: Float[Tensor, "N_h rows columns"]) -> Support:
-    """Return a superset of the heads' support, given their scores for all shifts.
+    """Return a superset of the heads' support, given their scores for all offsets.
 
     Outside this superset, `softmax_without_tails` sets every probability to zero. The scores are
     `(N_h, 2H - 1, 2W - 1)`.
@@ -47,7 +47,7 @@ def support_of_scores(offset_scores: Float[Tensor, "N_h rows columns"]) -> Suppo
 
 
 def _largest_per_query(offset_scores: Tensor, axis: int) -> Tensor:
-    """Return the largest score of each query along an axis with n queries and 2n - 1 shifts."""
+    """Return the largest score of each query along an axis with n queries and 2n - 1 offsets."""
     n = (offset_scores.shape[axis] + 1) // 2
     before = offset_scores.narrow(axis, 0, n).flip(axis).cummax(axis).values  # keys up to the query
     after = offset_scores.narrow(axis, n - 1, n).cummax(axis).values.flip(axis)

@@ -25,8 +25,8 @@ CLAIMS = Claims("9e4217c", "small", "paper")
 ABSOLUTE = "the claim is about the accuracy of the paper's network"
 SIZE = "the claim is about the size of the paper's networks and needs no run"
 TOLERANCE = 0.005  # for accuracies: half a percentage point
-HALF = 0.5  # share of a head's mass on one shift
-REACH = 3  # largest shift of a grid around the query, in pixels
+HALF = 0.5  # share of a head's mass on one offset
+REACH = 3  # largest offset of a grid around the query, in pixels
 
 # --- Table 4 and section 4.1: accuracies and sizes ------------------------------------------------
 
@@ -166,14 +166,14 @@ def start_and_end(
 
 
 def on_one_pixel(runs: Runs, model: str, over: str = "") -> tuple[list[float], str]:
-    """Return how many heads per layer put half of their mass on one shift, with a description."""
+    """Return how many heads per layer put half of their mass on one offset, with a description."""
     counts = by_layer(runs, model, lambda heads: int((heads.mass >= HALF).sum()))
     words = f"heads with a mean probability of at least {HALF} on one shift{over}, by layer"
     return counts, f"{words}: {listed(counts)}"
 
 
 def on_grid(heads: TrainedHeads, reach: int = REACH) -> Tensor:
-    """Return, as `(N_h,)`, which heads have half of their mass on a near shift of their own."""
+    """Return, as `(N_h,)`, which heads have half of their mass on a near offset of their own."""
     near = heads.offsets.abs().amax(dim=1) <= reach
     return (heads.mass >= HALF) & heads.alone & near
 

@@ -213,7 +213,7 @@ def _lemma_2() -> Verdict:
 
 
 def _off_centre(alpha: float, size: int) -> float:
-    """Return the largest mass, over all queries, that a head at shift (0, 0) puts elsewhere.
+    """Return the largest mass, over all queries, that a head at offset (0, 0) puts elsewhere.
 
     The mass on the other pixels is summed directly, because 1 - p would be rounded.
     """
@@ -384,7 +384,7 @@ def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float
 
 
 def _hard_maps(side: int) -> Tensor:
-    """Return the maps of nine one-hot heads, one per shift, `(9, H, W, H, W)`."""
+    """Return the maps of nine one-hot heads, one per offset, `(9, H, W, H, W)`."""
     encoding = QuadraticEncoding.from_alpha(offset_set((3, 3)).double(), hard_alpha(torch.float64))
     return attention_probabilities(encoding, side, side).detach()
 

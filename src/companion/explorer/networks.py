@@ -18,10 +18,10 @@ from attnconv.layers.encodings import (
 )
 from attnconv.networks import Block, SelfAttentionNet
 
+from ..build import build_network
 from ..data import PICTURES, load_photograph, middle_square
 from ..data.cifar10 import CIFAR10_CLASSES, CIFAR10_NORMALISATION
 from ..data.dataset import DATASETS
-from ..models import build_network
 from ..runs.record import RunRecord
 from ..runs.weights import WEIGHTS_FILE
 from ..specs import SPECS

@@ -93,7 +93,7 @@ class Payload:
 
 
 def best_offsets(layers: Iterable[Heads]) -> list[list[dict[str, Any]]]:
-    """Return each head's best shift and its mass, by layer, as defined in `Heads`."""
+    """Return each head's best offset and its mass, by layer, as defined in `Heads`."""
     return [
         [
             {"mass": mass, "shift": shift}

@@ -45,7 +45,7 @@ DTYPE_STYLES = {
 def head_locality(record: RunRecord) -> Figure:
     """Show how close each head of each layer comes to attending to a single pixel.
 
-    The panels show the mean probability of a head's best shift, its effective number of
+    The panels show the mean probability of a head's best offset, its effective number of
     pixels, and, for heads with centres, the distance of the centre from the nearest pixel. A grey
     bar marks the median of the layer.
     """
@@ -233,7 +233,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
     """Draw one map per head, such as a kernel or border factors, each on its own scale.
 
     `maps` has the shape `(N_h, rows, columns)`. With `mark_zero`, a cross marks the middle, which
-    is the zero shift of a kernel.
+    is the zero offset of a kernel.
     """
     options = {"cell": (1.5, 2.0), "margin": (0.0, 0.3), "limits": (None, None)}
     figure, images = map_grid(maps, None, columns, **options)
@@ -249,7 +249,7 @@ def head_maps(maps: Tensor, title: str, mark_zero: bool = False, columns: int = 
 
 
 def offset_grid(values: Sequence[Tensor], titles: Sequence[str], columns: int = 0) -> Figure:
-    """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each shift.
+    """Draw grids `(K_1, K_2)` with a nonnegative number in the cell of each offset.
 
     Each row has `columns` grids (0: all). All grids share a colour scale from 0 to the maximum.
     """

@@ -38,7 +38,7 @@ def figure_1(
 
     The maps show only the pixels inside the dashed frame around the query pixel.
     `probabilities` has the shape `(N_h, H, W, H, W)`; the default comes from nine quadratic
-    heads centred on the shifts of a 3 x 3 kernel. The default image is a photograph, and the
+    heads centred on the offsets of a 3 x 3 kernel. The default image is a photograph, and the
     default query is its centre.
     """
     image = load_photograph("flower", (12, 16)) if image is None else image

@@ -1,4 +1,4 @@
-"""Figures of trained heads: the paper's figures, and the movable heads of a converted CNN."""
+"""The paper's figures of trained heads."""
 
 from collections.abc import Sequence, Sized
 from typing import cast
@@ -111,9 +111,9 @@ def _head_panels(
     ]
     figure.legend(handles=marks, loc="outside upper center", ncols=5, fontsize=8, frameon=False)
     for ax in axes[:, 0]:
-        ax.set_ylabel(r"row shift $\delta_1$", fontsize=8)
+        ax.set_ylabel(r"row offset $\delta_1$", fontsize=8)
     for ax in axes.flat[max(0, len(encodings) - columns) : len(encodings)]:
-        ax.set_xlabel(r"column shift $\delta_2$", fontsize=8)
+        ax.set_xlabel(r"column offset $\delta_2$", fontsize=8)
         ax.tick_params(labelbottom=True)
     return finish(figure, source)
 
@@ -182,7 +182,7 @@ def figure_5(record: RunRecord) -> Figure:
     """Draw Figure 5: maps of learned position-only attention, with the most local heads first.
 
     Each row is a layer. The title of each map gives the number of the head and the mean probability
-    of its best shift. The maps, each on its own scale, show the 7 x 7 pixels around the middle
+    of its best offset. The maps, each on its own scale, show the 7 x 7 pixels around the middle
     query pixel, or the whole image if it has at most 9 x 9 pixels.
     """
     layers = heads_of(record)

@@ -50,7 +50,7 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
 
 
 def bias_tables(model: nn.Module) -> list[Tensor]:
-    """Return each layer's relative position bias for all shifts k - q: `(N_h, 2H - 1, 2W - 1)`.
+    """Return each layer's relative position bias for all offsets k - q: `(N_h, 2H - 1, 2W - 1)`.
 
     The tables are returned as records store them: detached, on the CPU, in half precision. The
     result is empty for a model without such biases.
@@ -62,7 +62,7 @@ def bias_tables(model: nn.Module) -> list[Tensor]:
             continue
         extents = [2 * size - 1 for size in holder.window_size]
         table = holder.relative_position_bias_table.detach().T.unflatten(1, extents)
-        found.append(table.flip(1, 2).half().cpu())  # timm lists the shifts q - k
+        found.append(table.flip(1, 2).half().cpu())  # timm lists the offsets q - k
     return found
 
 
@@ -172,8 +172,8 @@ class ContentMaps:
     """The attention of a trained content-based model at the query pixels `queries` `(Q, 2)`.
 
     `mean_maps` `(L, N_h, Q, H, W)` are averaged over test images. `shift_probabilities`
-    `(L, N_h, 2H - 1, 2W - 1)` give the mean probability of each shift, over the images and the
-    queries for which the shift stays inside the image. `single` holds the scores
+    `(L, N_h, 2H - 1, 2W - 1)` give the mean probability of each offset, over the images and the
+    queries for which the offset stays inside the image. `single` holds the scores
     `(B, L, N_h, Q, ...)` of single images, by kind: "image" (the first test images) and, for models
     of colour images, "photograph".
     """

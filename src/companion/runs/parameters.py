@@ -202,7 +202,7 @@ class Network(Parameters):
     alpha_form: Literal["square", "direct"] = "square"
     """square: alpha = spread^2 / 2; direct: alpha itself is trained"""
     learned_dim: int | None = Field(None, ge=1)
-    """size of the vector for each row and column shift; None: hidden, or half of it with content"""
+    """size of each row or column offset's vector; None: hidden, or half of it with content"""
     share_encoding: bool = False
     """share one r_delta among all layers, as in section 2.3"""
 

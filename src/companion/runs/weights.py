@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..build import build_network
 from ..data import DATASETS
 from ..data.cifar10 import CIFAR10_NORMALISATION
-from ..models import build_network
 from ..store import DamagedFile, read_tensors, write_tensors
 from .parameters import RunParameters
 from .record import MEND, RunRecord, load_run

@@ -10,13 +10,13 @@ from attnconv.cost import cost_of
 from attnconv.layers.encodings import GeneralizedQuadraticEncoding
 from attnconv.networks import NUM_HEADS, PAPER_CRITERION, degenerate_heads
 
+from ..build import build_network
 from ..claims.paper import TOLERANCE
 from ..claims.results import answer as judged_answer
 from ..claims.rules import minus
 from ..data import DATASETS
 from ..display import Numbers, Table
 from ..heads import heads_of, median_axis_ratios
-from ..models import build_network
 from ..runs.record import RunRecord
 from ..runs.select import Records
 from ..specs import SPECS

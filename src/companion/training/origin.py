@@ -15,8 +15,8 @@ from torch import nn
 from attnconv.cnn import SmallCNN
 
 from ..accuracy import evaluate
+from ..build import build_network
 from ..data import Batches, Split
-from ..models import build_network
 from ..runs.parameters import Network, Place, RunParameters, Task
 from ..runs.record import RunRecord, load_run
 from ..runs.select import command

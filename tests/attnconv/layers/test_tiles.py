@@ -30,7 +30,7 @@ def test_the_support_of_a_sharp_head_is_small():
     rows, columns = maps_of_tiles(encoding, 40, 40)[0]
     assert rows[20].nonzero().flatten().tolist() == [19, 20, 21, 22, 23]  # 21 + 2 either way
     assert columns[20].nonzero().flatten().tolist() == [16, 17, 18, 19, 20]
-    # from the scores of shifts: also the keys of a query at the border, whose centre is outside
+    # from the scores of offsets: also the keys of a query at the border, whose centre is outside
     at_most = support_of_scores(encoding.offset_scores(40, 40))
     assert all(set(range(18, 21)) <= set(mask[20].nonzero().flatten().tolist()) for mask in at_most)
     assert all(mask.sum(dim=1).max() <= 9 for mask in at_most)

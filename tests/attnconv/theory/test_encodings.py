@@ -80,7 +80,7 @@ def test_learned_scores_are_the_last_term_of_equation_8():
     )
 
 
-def test_learned_shift_scores_match_the_dense_form():
+def test_learned_offset_scores_match_the_dense_form():
     """The scores with content are tested with their layer, `ContentAttention`."""
     embedding = LearnedOffsetEmbedding(H, W, dim=3).double()
     queries = torch.randn(2, 4, H, W, 6).double()

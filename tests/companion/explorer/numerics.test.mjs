@@ -20,7 +20,7 @@ test("a softmax does not see a constant", () => {
   numbers.softmax([1, 2, 4]).forEach((value, n) => close(value, shifted[n]));
 });
 
-test("a convolution is a sum over the shifts, zero outside", () => {
+test("a convolution is a sum over the offsets, zero outside", () => {
   const kernel = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const ours = numbers.convolve(image, 4, 5, kernel);
   for (let i = 0; i < 4; i++)

@@ -178,10 +178,10 @@ test("the words name the head, its centre and the pixel that is read", async () 
   assert.match(state.caption(map), /^Layer 2, head 2: probabilities, whole score; entropy .* nats, centre \(1, −1\)\.$/);
   assert.match(
     state.reading(map),
-    /^Query \(2, 3\)\. Most attended key pixel \(3, 2\), shift \(1, −1\): probability 1, score 0\.$/,
+    /^Query \(2, 3\)\. Most attended key pixel \(3, 2\), offset \(1, −1\): probability 1, score 0\.$/,
   );
   state.key = [0, 0];
-  assert.match(state.reading(map), /Key pixel \(0, 0\), shift \(−2, −3\)/);
+  assert.match(state.reading(map), /Key pixel \(0, 0\), offset \(−2, −3\)/);
   assert.equal(state.bestShift(1, 1).shift, "(1, −1)");
   assert.match(state.instruction(false), /^The query is fixed; click to release it/);
 });

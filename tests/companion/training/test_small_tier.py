@@ -9,9 +9,9 @@ from helpers.runs import check_record, command_line, results, stop_after, untime
 
 from attnconv import build_model
 from companion.accuracy import evaluate
+from companion.build import build_network
 from companion.data import Batches, Dataset, load_dataset
 from companion.data.cifar10 import CIFAR10_CLASSES
-from companion.models import build_network
 from companion.runs.parameters import RunParameters
 from companion.runs.record import load_run
 from companion.runs.select import Records

@@ -14,10 +14,10 @@ from torch import nn
 
 from attnconv import load_dataset
 from companion.accuracy import evaluate, logits_by_batch
+from companion.build import build_network
 from companion.cli import main
 from companion.data import CIFAR10_FINGERPRINT, Batches
 from companion.heads import content_probabilities, query_pixels, score_parts
-from companion.models import build_network
 from companion.runs.parameters import RunParameters
 from companion.runs.record import LARGEST_RECORD, load_run
 from companion.specs import MODELS

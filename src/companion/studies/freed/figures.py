@@ -23,7 +23,7 @@ from .measures import KERNEL, distance_moved_by_layer, kernel_layers, mass_on_ne
 
 
 def head_paths(centers: Tensor) -> Figure:
-    """Draw the paths of the heads' centres `(steps, N_h, 2)` over the grid of pixel shifts.
+    """Draw the paths of the heads' centres `(steps, N_h, 2)` over the grid of pixel offsets.
 
     Each path starts at a ring with the number of the head, and ends at a disc.
     """
@@ -32,7 +32,7 @@ def head_paths(centers: Tensor) -> Figure:
     for head, (row, column) in enumerate(centers[0].tolist()):
         place = {"xytext": (5, 4), "textcoords": "offset points"}
         ax.annotate(str(head + 1), (column, row), fontsize=8, color=head_color(head), **place)
-    ax.set(xlabel=r"column shift $\Delta_2$", ylabel=r"row shift $\Delta_1$")
+    ax.set(xlabel=r"column offset $\Delta_2$", ylabel=r"row offset $\Delta_1$")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MultipleLocator(1))
     ax.grid(color="0.88")

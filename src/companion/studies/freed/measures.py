@@ -118,11 +118,11 @@ def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
 
 @torch.no_grad()
 def effective_kernel(layer: ConvAsAttention) -> Tensor:
-    """Return the weights that a layer applies at each shift, away from borders.
+    """Return the weights that a layer applies at each offset, away from borders.
 
-    The weight of a shift is the sum over heads h of the probability of the shift times W^(h). The
-    result `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, in float64, covers shifts of up to `REACH`
-    pixels.
+    The weight of an offset is the sum over heads h of the probability of the offset times W^(h).
+    The result `(2 REACH + 1, 2 REACH + 1, C_in, C_out)`, in float64, covers offsets of up to
+    `REACH` pixels.
     """
     delta = all_offsets(REACH + 1, REACH + 1).to(layer.weight.device)
     scores = copy.deepcopy(layer.encoding).double().scores(delta)

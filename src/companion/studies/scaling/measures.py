@@ -16,9 +16,9 @@ import numpy as np
 
 from attnconv.cost import cost_of
 
+from ...build import build_network
 from ...contrasts import Accuracies, Contrast, contrast
 from ...data import CIFAR10_COUNTS, DATASETS
-from ...models import build_network
 from ...runs.parameters import RunParameters
 from ...runs.record import RunRecord
 from ...runs.select import Records

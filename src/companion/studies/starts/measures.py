@@ -69,9 +69,9 @@ def share_that_stayed(record: RunRecord) -> float:
 
 
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
-    """Return the mean attention on each shift: `(L, N_h, 2H - 1, 2W - 1)`, float16.
+    """Return the mean attention on each offset: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
-    The mean is over the normalised images `(B, C, H', W')` and the queries for which the shift
+    The mean is over the normalised images `(B, C, H', W')` and the queries for which the offset
     stays inside the image; see `mean_by_offset`. Attention scores include content.
     """
     total: list[Tensor] = []

@@ -41,7 +41,7 @@ def test_the_effective_kernel_is_what_the_layer_weighs(cnn):
     impulse = torch.zeros(layer.in_channels, layer.in_channels, size, size, dtype=torch.float64)
     for channel in range(layer.in_channels):
         impulse[channel, channel, size // 2, size // 2] = 1
-    seen = layer(impulse) - layer(torch.zeros_like(impulse))  # at q: the weight of shift 9 - q
+    seen = layer(impulse) - layer(torch.zeros_like(impulse))  # at q: the weight of offset 9 - q
     kernel = effective_kernel(layer)
     expected = kernel.flip(0, 1).permute(2, 3, 0, 1)
     assert gap(seen[:, :, 1:-1, 1:-1], expected) < 1e-9

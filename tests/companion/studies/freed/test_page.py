@@ -5,6 +5,7 @@ from helpers.pages import states
 
 from companion.specs import ARMS
 from companion.studies.freed import numbers
+from companion.studies.freed.arms import STARTS
 from companion.studies.freed.measures import distinct_pixels_by_layer
 
 PAGE = "notebooks/15-set-free.ipynb"
@@ -34,7 +35,7 @@ def test_arms_that_start_from_the_trained_cnn_are_the_most_accurate(committed):
         runs = numbers.runs_of(committed, arm)
         return sum(run.accuracy for run in runs) / len(runs)
 
-    late = {arm for arm, spec in ARMS.items() if spec.start.share == 1}
+    late = {arm for arm, start in STARTS.items() if start.share == 1}
     assert min(map(accuracy, late)) > max(map(accuracy, ARMS.keys() - late))
 
 

@@ -6,7 +6,7 @@ import torch
 from attnconv.theory.encodings import sinusoidal_encoding
 from attnconv.vit.capture import attention_of
 from attnconv.vit.start import mass_on_offsets
-from companion.models import build_network
+from companion.build import build_network
 from companion.runs.history import from_snapshot, snapshot
 from companion.runs.parameters import RunParameters
 from companion.specs import FACTORIAL, SPECS, VITS

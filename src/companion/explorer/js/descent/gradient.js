@@ -13,7 +13,7 @@ export const RECIPE = { steps: 1500, centerRate: 3e-2, valueRate: 1e-2, decay: 1
 export const ONE_KERNEL = { decay: 0.1 };
 const [BETA, BETA_SQUARES, TINY] = [0.9, 0.999, 1e-8];
 
-/** The targets of scene 2: nine filters, each of which takes the pixel at one shift of the kernel. A single kernel is one row of nine. */
+/** The targets of scene 2: nine filters, each of which takes the pixel at one offset of the kernel. A single kernel is one row of nine. */
 const ONE_PIXEL_FILTERS = SHIFTS.map((_, t) => SHIFTS.map((_, n) => (n === t ? 1 : 0)));
 
 /** A generator of numbers from 0 to 1: mulberry32. */
@@ -54,7 +54,7 @@ function throughSoftmax(slopes, weights, center, alpha) {
 }
 
 /** The loss, sum_r |sum_h v_hr p_h - K_r|^2 / |K|^2, and its gradient. `centers`: `(9, 2)`, `spreads`: `(9)`, `values`: `(9, R)`, one
- *  number after the other; `targets` K: R rows of nine. With G_gh = p_g . p_h, M = V V^T and P_h = p_h at the shifts of the kernel it is
+ *  number after the other; `targets` K: R rows of nine. With G_gh = p_g . p_h, M = V V^T and P_h = p_h at the offsets of the kernel it is
  *  (sum M G - 2 sum (V K) P) / |K|^2 + 1, where p_g . p_h is the product of one sum along the rows and one along the columns. */
 export function lossAndGradient({ centers, spreads, values }, targets) {
   const count = targets.length,

@@ -43,7 +43,7 @@ function averaged(image, alpha) {
   return { X: Y, size, channels };
 }
 
-/** A convolution; with an `alpha`, as one quadratic head for each shift of its kernel, on the image in a frame of zeros
+/** A convolution; with an `alpha`, as one quadratic head for each offset of its kernel, on the image in a frame of zeros
  *  (Theorem 1). Heads on pixels with one alpha are shifts of one another (Lemma 1): one average of the image serves all. */
 function convolution(tensors, { name, kernel, padding }) {
   const { weight, bias, outputs, inputs } = linearOf(tensors, name),

@@ -74,7 +74,7 @@ function contentMaps(tensors, name, { heads }, size) {
   const [queries, keys] = ["query", "key"].map((part) => partsOf(linearOf(tensors, `${name}.${part}`), heads));
   const keySize = queries[0].outputs,
     half = keySize / 2;
-  // The vectors of row shifts, then those of column shifts, each beside zeros: so both are products with whole queries.
+  // The vectors of row offsets, then those of column offsets, each beside zeros: so both are products with whole queries.
   const vectors = new Float32Array(2 * shifts * keySize);
   [0, 1].forEach((axis) => {
     const { data } = tensors[`${name}.embedding.axes.${axis}.weight`];

@@ -14,7 +14,7 @@ export function layerAt(tensors, number, moment) {
   return layer;
 }
 
-/** A head's score as a function of the shift (i, j): equation (14), equation (19), or learned, section 4.3. */
+/** A head's score as a function of the offset (i, j): equation (14), equation (19), or learned, section 4.3. */
 export function scoreOf(layer, head) {
   if (layer.row_scores) {
     const size = layer.row_scores.length / layer.heads,
@@ -36,7 +36,7 @@ export function scoreOf(layer, head) {
   };
 }
 
-/** A head's scores for all shifts of an H x W image, (2H - 1) x (2W - 1) numbers from the most negative shift. */
+/** A head's scores for all offsets of an H x W image, (2H - 1) x (2W - 1) numbers from the most negative offset. */
 export function scoresByShift(layer, head, height, width) {
   const table = new Float64Array((2 * height - 1) * (2 * width - 1));
   const score = scoreOf(layer, head);
@@ -45,7 +45,7 @@ export function scoresByShift(layer, head, height, width) {
   return table;
 }
 
-/** The scores of all key pixels for one query: the window of a table by shift that the image leaves. */
+/** The scores of all key pixels for one query: the window of a table by offset that the image leaves. */
 export function scoresFrom(table, [row, column], height, width) {
   const scores = new Float64Array(height * width),
     columns = 2 * width - 1;
@@ -73,7 +73,7 @@ export function entropy(probabilities) {
   return sum;
 }
 
-/** The mean probability of each shift, over the queries that have it inside the image: `mean_by_shift` of the package. */
+/** The mean probability of each offset, over the queries that have it inside the image: `mean_by_offset` of the package. */
 export function meanByShift(table, height, width) {
   const columns = 2 * width - 1,
     sum = new Float64Array(table.length),
@@ -95,7 +95,7 @@ export function meanByShift(table, height, width) {
   return sum.map((value, shift) => value / count[shift]);
 }
 
-/** The largest mean probability of a shift up to half the image, and that shift: `Heads.mass` and `.shifts` of the package. */
+/** The largest mean probability of an offset up to half the image, and that offset: `Heads.mass` and `.offsets` of the package. */
 export function bestShift(byShift, height, width) {
   const up = height >> 1,
     left = width >> 1;
@@ -110,10 +110,10 @@ export function bestShift(byShift, height, width) {
 
 // --- convolution ------------------------------------------------------------------------------------------------------
 
-/** The shifts of a 3 x 3 kernel, row by row: Delta_K. */
+/** The offsets of a 3 x 3 kernel, row by row: Delta_K. */
 export const SHIFTS = [-1, 0, 1].flatMap((i) => [-1, 0, 1].map((j) => [i, j]));
 
-/** Equation (5) for one channel: the sum over the shifts of kernel[shift] * X[q + shift], zero outside the image. */
+/** Equation (5) for one channel: the sum over the offsets of kernel[delta] * X[q + delta], zero outside the image. */
 export function convolve(image, height, width, kernel) {
   const output = new Float64Array(height * width);
   for (let row = 0; row < height; row++)

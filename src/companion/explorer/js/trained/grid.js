@@ -64,7 +64,7 @@ export class HeadGrid {
     );
   }
 
-  /** Add each head's mass at its best shift. `bestShift(layer, head)`: in words, from 0, or nothing. */
+  /** Add each head's mass at its best offset. `bestShift(layer, head)`: in words, from 0, or nothing. */
   tell(bestShift) {
     this.cells.forEach((cells, layer) =>
       cells.forEach(({ text, button }, head) => {
@@ -72,7 +72,7 @@ export class HeadGrid {
         if (!best) return;
         const [H] = text.textContent.split("\n");
         setText(text, [H, `m ${best.mass}`, best.shift ?? "none"].join("\n"));
-        button.title = `entropy ${H.slice(2)} nats; mass ${best.mass}, ${best.shift ? `at the shift ${best.shift}` : "no best shift"}`;
+        button.title = `entropy ${H.slice(2)} nats; mass ${best.mass}, ${best.shift ? `at the offset ${best.shift}` : "no best offset"}`;
       }),
     );
   }

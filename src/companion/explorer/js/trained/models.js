@@ -1,7 +1,7 @@
 /** Models: scores for a query, from a few numbers or from maps. */
 import { bestShift, layerAt, meanByShift, scoresByShift, scoresFrom } from "../numerics/numbers.js";
 
-/** A model whose attention depends on the shift alone: computed here, at any moment of its training. */
+/** A model whose attention depends on the offset alone: computed here, at any moment of its training. */
 export class PositionModel {
   parts = ["score"]; // which is the position part
   queries = null; // every pixel may be the query
@@ -33,7 +33,7 @@ export class PositionModel {
     return scoresFrom(this.tables[layer][head], query, this.height, this.width);
   }
 
-  /** Where a head's centre is, as a shift; undefined for encodings without centres. */
+  /** Where a head's centre is, as an offset; undefined for encodings without centres. */
   center(layer, head) {
     return this.layers[layer].centers?.subarray(2 * head, 2 * head + 2);
   }

@@ -132,7 +132,7 @@ export class AttentionState {
     return (this.model.epochs?.length ?? 1) - 1;
   }
 
-  /** The layer and head with the largest mass at one shift: what to look at first. */
+  /** The layer and head with the largest mass at one offset: what to look at first. */
   sharpest() {
     const { model } = this,
       mass = ({ layer, head }) => model.bestShift(layer - 1, head - 1, "score")?.mass ?? 0;
@@ -231,12 +231,12 @@ export class AttentionState {
     return maps;
   }
 
-  /** A head's mass at its best shift, and that shift, in words; nothing where they are not known. */
+  /** A head's mass at its best offset, and that offset, in words; nothing where they are not known. */
   bestShift(layer, head) {
     const { model, selection } = this,
       best = model.bestShift(layer, head, selection.part);
     if (!best) return null;
-    const flat = best.mass * model.height * model.width < 1.1; // every shift alike: rounding would choose
+    const flat = best.mass * model.height * model.width < 1.1; // every offset alike: rounding would choose
     return { mass: best.mass.toFixed(2), shift: flat ? null : pair(best.shift) };
   }
 
@@ -249,7 +249,7 @@ export class AttentionState {
     const shift = [i - selection.query[0], j - selection.query[1]],
       what = this.key ? "Key pixel" : "Most attended key pixel";
     const numbers = `probability ${show(probabilities[k])}, ${model.logarithms ? "its logarithm" : "score"} ${show(scores[k])}`;
-    return `Query ${pair(selection.query)}. ${what} ${pair([i, j])}, shift ${pair(shift)}: ${numbers}.`;
+    return `Query ${pair(selection.query)}. ${what} ${pair([i, j])}, offset ${pair(shift)}: ${numbers}.`;
   }
 
   /** Of given and averaged maps there are no scores; their logarithms are the same up to a constant per query. */

@@ -30,9 +30,10 @@ const CONTROLS = {
   scale: "Colours",
 };
 const LEGEND = [
-  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best shift, over the query pixels",
-  "for which the shift stays in the image (with content: of the whole score, over test images); and that shift, or none if all are nearly equal. Pixels and shifts are",
-  "(row, column), down and right. On its own scale, a map runs from 0 to its largest value, so a head that attends uniformly is all yellow.",
+  "Under each head: H, the entropy of this map in nats; m, the head's mean probability at its best offset, over the query pixels",
+  "for which the offset stays in the image (with content: of the whole score, over test images); and that offset, or none",
+  "if all are nearly equal. Pixels and offsets are (row, column), down and right. On its own scale, a map runs",
+  "from 0 to its largest value, so a head that attends uniformly is all yellow.",
 ].join(" ");
 
 export class AttentionView extends View {
@@ -234,7 +235,7 @@ export class AttentionView extends View {
     }
   }
 
-  /** The centres of the layer's heads, as shifts from the query; the chosen one last, so on top. */
+  /** The centres of the layer's heads, as offsets from the query; the chosen one last, so on top. */
   drawCenters(context, cell) {
     const { selection, model } = this.state,
       layer = selection.layer - 1,
@@ -274,7 +275,7 @@ export class AttentionView extends View {
     }
   }
 
-  /** What may wait until the pointer rests: each head's mass at its best shift, the address, the notebook. */
+  /** What may wait until the pointer rests: each head's mass at its best offset, the address, the notebook. */
   rest() {
     this.grid.tell((layer, head) => this.state.bestShift(layer, head));
     this.stale = false;
