@@ -127,10 +127,8 @@ class SeparableEncoding(PositionEncoding):
 
     def axis_probabilities(self, *sizes: int) -> list[Tensor]:
         """Return each axis's factor of p(k | q): `(N_h, size, size)`, queries before keys."""
-        offsets = [axis_offsets(size, self.device) for size in sizes]
-        return [
-            softmax_without_tails(self.axis_scores(n, along)) for n, along in enumerate(offsets)
-        ]
+        deltas = [axis_offsets(size, self.device) for size in sizes]
+        return [softmax_without_tails(self.axis_scores(n, delta)) for n, delta in enumerate(deltas)]
 
 
 class RelativeBias(PositionEncoding):
@@ -324,10 +322,9 @@ class LearnedRelativeEncoding(SeparableEncoding):
     @torch.no_grad()
     def snapshot(self) -> dict[str, Tensor]:
         """Return the `row_scores` `(N_h, 2H - 1)` and `column_scores` `(N_h, 2W - 1)` by offset."""
-        offsets = (
-            torch.arange(1 - size, size, device=self.device) for size in self.embedding.sizes
-        )
-        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(offsets))
+        sizes = self.embedding.sizes
+        deltas = (torch.arange(1 - size, size, device=self.device) for size in sizes)
+        rows, columns = (self.axis_scores(axis, delta) for axis, delta in enumerate(deltas))
         return {"row_scores": rows.clone(), "column_scores": columns.clone()}
 
 

@@ -193,9 +193,8 @@ def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
     for axis, size in enumerate(holder.window_size):
         along = coordinates.select(1 - axis, 0)[size - 1 :, axis]  # of the offsets 0 ... size - 1
         for sign in (1, -1):
-            offsets = -sign * torch.arange(
-                size, device=along.device
-            )  # the coordinates are of q - k
+            # the coordinates are of q - k
+            offsets = -sign * torch.arange(size, device=along.device)
             values = encoding.axis_scores(axis, offsets).double()  # (N_h, size)
             slopes = values.diff(dim=1) / along.diff()
             bends = slopes.diff(dim=1, prepend=torch.zeros_like(slopes[:, :1]))
