@@ -2,10 +2,11 @@
 
 import copy
 import io
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from attnconv.vit.start import init_as_convolution
 
 from ..gaps import largest_gap
 from ..runs.weights import load_model
+from ..store import REPOSITORY
 
 
 @dataclass(frozen=True)
@@ -214,3 +216,12 @@ def deployment_rows(
         | {title: str(try_route(example, route)) for title, route in routes.items()}
         for name, example in networks.items()
     ]
+
+
+#: The outcomes that the page shows, written by benchmarks/deployment.py.
+STORED = REPOSITORY / "benchmarks" / "results" / "deployment.json"
+
+
+def stored_outcomes() -> dict[str, Any]:
+    """Return the stored outcomes: `rows` as in `deployment_rows`, with date and `versions`."""
+    return json.loads(STORED.read_text(encoding="utf-8"))
