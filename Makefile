@@ -84,6 +84,7 @@ readme: $(READY) ## write the README's table, from the run records, its picture,
 
 benchmark: $(READY) ## time and memory: converted networks, vision transformers, training, chapters (over an hour on a CPU)
 	@$(BIN)/python benchmarks/conversion.py
+	@$(BIN)/python benchmarks/deployment.py
 	@$(BIN)/python benchmarks/vit.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/memory.py

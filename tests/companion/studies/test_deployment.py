@@ -11,20 +11,47 @@ from companion.studies.deployment import (
     Example,
     Route,
     deployment_rows,
+    stored_outcomes,
     try_route,
 )
 
-# The page "Use it on your network" executes the whole table and stops the build where one fails.
+# The whole table takes minutes; benchmarks/deployment.py runs it and stores what the page shows.
 QUICK = ("converted layer", "sa-quadratic")
 SLOW = ("torch.compile", "ONNX")
 CELLS = [(network, route) for network in QUICK for route in ROUTES if route not in SLOW]
 CELLS += [("converted ResNet18", "state_dict"), ("sa-learned-content", "float16")]
 
 
+SLOW_CELLS = [(network, route) for network in QUICK for route in SLOW]
+SLOW_CELLS += [
+    (network, "torch.export")
+    for network in ("converted CNN", "sa-generalized-pruned", "started vision transformer")
+]
+
+
 @pytest.mark.parametrize(("network", "route"), CELLS)
 def test_cells_work(network, route):
     outcome = try_route(NETWORKS[network], ROUTES[route])
     assert outcome.works, outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "route"), SLOW_CELLS)
+def test_slow_cells_work(network, route):
+    test_cells_work(network, route)
+
+
+def test_the_stored_outcomes_are_those_of_the_whole_table_and_all_work():
+    stored = stored_outcomes()
+    assert stored["date"] and stored["versions"]["torch"]
+    rows = {row["Network"]: row for row in stored["rows"]}
+    assert list(rows) == list(NETWORKS)
+    for name, row in rows.items():
+        assert list(row) == ["Network", "Image sides", *ROUTES]
+        assert row["Image sides"] == NETWORKS[name].sides
+        gaps = [0.0 if row[route] == "exact" else float(row[route]) for route in ROUTES]
+        bounds = [route.bound for route in ROUTES.values()]
+        assert all(gap <= bound for gap, bound in zip(gaps, bounds, strict=True)), row
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def two_steps(folder, model):
     return RunParameters.check(about | brief | places)
 
 
-@pytest.mark.parametrize("model", sorted(VITS))
+@pytest.mark.parametrize("model", [*sorted(VITS), "vit-wide-mimetic-values"])
 def test_two_steps_leave_a_record(model, noise, tmp_path):
     record = train(two_steps(tmp_path, model), noise).record
     check_record(record, model, epochs=1)
