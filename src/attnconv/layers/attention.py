@@ -265,9 +265,11 @@ class ContentAttention(nn.Module):
     def _positions(self, keys: Tensor) -> Tensor:
         """Return the row and column of each key pixel as one-hot vectors: `(T, H + W)`."""
         height, width = keys.shape[2:4]
-        row = torch.eye(height, dtype=keys.dtype, device=keys.device)
+        # expanded rather than repeated: ONNX Runtime fixes the number of repetitions
+        row = torch.eye(height, dtype=keys.dtype, device=keys.device).unsqueeze(1)
         column = torch.eye(width, dtype=keys.dtype, device=keys.device)
-        return torch.cat([row.repeat_interleave(width, dim=0), column.repeat(height, 1)], dim=-1)
+        one_hot = [row.expand(-1, width, -1), column.expand(height, -1, -1)]
+        return torch.cat(one_hot, dim=-1).flatten(0, 1)
 
 
 def _expect_images(X: Tensor, dim_in: int) -> None:

@@ -23,6 +23,7 @@ CELLS += [("converted ResNet18", "state_dict"), ("sa-learned-content", "float16"
 
 
 SLOW_CELLS = [(network, route) for network in QUICK for route in SLOW]
+SLOW_CELLS += [("sa-learned-content", "ONNX")]
 SLOW_CELLS += [
     (network, "torch.export")
     for network in ("converted CNN", "sa-generalized-pruned", "started vision transformer")
