@@ -14,7 +14,7 @@ from .claims.claim import VERDICTS
 from .runs.record import RunRecord
 from .runs.select import Records, command_of
 
-#: The numbers that a page quotes, by the names under which its text refers to them.
+# the numbers that a page quotes, by the names under which its text refers to them.
 Numbers = dict[str, float | str]
 
 
