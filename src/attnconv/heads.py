@@ -1,4 +1,4 @@
-"""Where the heads of a layer attend, measured from attention maps."""
+"""Measure where the heads of a layer attend, from their attention maps."""
 
 from dataclasses import dataclass
 

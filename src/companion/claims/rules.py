@@ -1,4 +1,4 @@
-"""What the rules that judge claims have in common: means over runs, differences and verdicts."""
+"""Shared parts of the rules that judge claims: means over runs, differences and verdicts."""
 
 from collections.abc import Iterable, Sequence
 from statistics import mean

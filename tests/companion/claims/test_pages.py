@@ -213,7 +213,7 @@ def test_results_in_both_networks_the_same_five_offsets_of_the_grid_are_covered(
 
 
 def test_chapter_10_counting_every_product_adds_nothing_for_resnet18():
-    """The errata list says so, too."""
+    """The errata list states this, too."""
     cost = cost_of(build_model("resnet18"))
     assert round(cost.flops / cost.flops_paper - 1, 3) == 0
 

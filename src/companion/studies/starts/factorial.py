@@ -1,4 +1,4 @@
-"""What about a convolutional start helps? The factorial experiment of chapter 17.
+"""The factorial experiment of chapter 17: which property of a convolutional start helps.
 
 The factors are the offsets to which heads attend at first and the start of values and projections.
 All runs are in the tier vit-10k. The questions, their contrasts and the rule were committed before
