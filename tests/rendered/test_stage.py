@@ -285,7 +285,7 @@ def test_moving_a_head_of_weight_0_says_that_it_adds_nothing(stage):
         expect(hint).to_have_text(words)
     for _ in drag(page, disc(page, 2.4, 2.4), disc(page, 0, 0)):
         pass
-    page.get_by_label("Filter").select_option("blur")
+    page.get_by_label("Filter", exact=True).select_option("blur")
     expect(hint).to_have_text("drag a head")
 
 
