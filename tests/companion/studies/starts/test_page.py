@@ -9,7 +9,7 @@ from helpers.pages import states
 from attnconv import inspect_attention, load_model
 from companion.data import load_photograph
 from companion.studies.starts import numbers
-from companion.studies.starts.claims import answers
+from companion.studies.starts.claims import START_CLAIMS, answers
 from companion.studies.starts.measures import (
     SHIFTS,
     VIT_TIERS,
@@ -61,6 +61,21 @@ def inside():
 # --- accuracies ---
 
 
+@states(PAGE, "Starting as a convolution helps", "we have therefore not shown that the gain depends")
+def test_the_rules_give_the_answers_that_the_page_states(committed):
+    verdicts = {
+        (claim.name, verdict.where): verdict.verdict
+        for claim in START_CLAIMS
+        for verdict in claim.judge(committed)
+    }
+    assert verdicts == {("start-helps", tier): "helps" for tier in VIT_TIERS} | {
+        ("start-grid", "records"): "not shown to be the grid",
+        ("start-data", "records"): "no change shown",
+        ("start-lasts", "records"): "grows",
+        ("start-stays", "records"): "stay",
+    }
+
+
 @states(PAGE, "Starting as a convolution helps")
 def test_the_convolution_is_more_accurate_than_timms_start(accuracies):
     assert compare_starts(accuracies, OURS, "vit-default", "vit-10k").sign == 1
@@ -76,13 +91,13 @@ def test_random_offsets_are_more_accurate_than_the_convolution(accuracies):
     assert compare_starts(accuracies, OURS, "vit-random", "vit-10k").sign == -1
 
 
-@states(PAGE, "This is higher than with the convolution for every seed")
+@states(PAGE, "The accuracy is higher than with the convolution for every seed")
 def test_random_offsets_are_more_accurate_for_every_seed(accuracies):
     by_seed = zip(accuracies["vit-random"]["vit-10k"], accuracies[OURS]["vit-10k"], strict=True)
     assert all(random > grid for random, grid in by_seed)
 
 
-@states(PAGE, "Each of these accuracies is a mean over")
+@states(PAGE, "Each accuracy given in the answer is a mean over")
 def test_each_accuracy_is_a_mean_over_several_seeds(accuracies):
     assert all(len(accuracies[f"vit-{s}"]["vit-10k"]) > 1 for s in ("default", "center", "random"))
 
@@ -92,7 +107,7 @@ def test_the_convolution_and_timms_start_have_equally_many_seeds(accuracies):
     assert len(accuracies[OURS]["vit-10k"]) == len(accuracies["vit-default"]["vit-10k"])
 
 
-@states(PAGE, "That is hardly more than with timm's start")
+@states(PAGE, "The accuracy is hardly higher than with timm's start")
 def test_starting_on_the_own_token_is_hardly_more_accurate_than_timms_start(means):
     assert abs(means["vit-center"] - means["vit-default"]) < 0.02
 
