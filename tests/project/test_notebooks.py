@@ -18,6 +18,8 @@ TOC = (ROOT / "_toc.yml").read_text()
 CHECKED = "nbval-check-output"
 HIDING = {"remove-cell", "remove-input", "hide-cell", "hide-input"}
 MOST_HIDDEN = 0.15  # of a chapter's lines of code
+MOST_SENTENCES = 3  # of an answer
+MOST_WORDS = 90
 
 
 def code_cells(path):
@@ -43,6 +45,17 @@ def test_chapters_show_their_code(path):
         lines[is_hidden] += sum(bool(line.strip()) for line in cell.source.splitlines())
     share = lines[True] / sum(lines.values())
     assert share <= MOST_HIDDEN, f"{path.stem} hides {share:.0%} of its code"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_chapters_answer_in_at_most_three_sentences(path):
+    """Evidence follows in further paragraphs. A number from a cell counts as one word."""
+    paragraphs = nbformat.read(path, 4).cells[0].source.split("\n\n")
+    [answer] = [text for text in paragraphs if text.startswith("**Answer.**")]
+    text = re.sub(r"\{[\w:]+\}`[^`]*`", "1", answer.removeprefix("**Answer.**"))
+    sentences = re.findall(r"[^.!?]+(?:[.!?](?=\S)[^.!?]+)*[.!?](?=\s|$)", text)
+    assert sentences and len(sentences) <= MOST_SENTENCES, sentences
+    assert len(text.split()) <= MOST_WORDS
 
 
 def papermill(notebook, output, *parameters):
