@@ -19,6 +19,7 @@ import { leadBeams } from "../shell/beams.js";
 
 const JOURNEY_STEPS = [0, 1.6, 2.7, 3.6, JOURNEY_SECONDS]; // moments of the journey, for readers who ask for less motion
 const HEAL_SECONDS = 0.5;
+const REST_SECONDS = 3; // after the journey within a text, before it starts again
 const HINT = "drag a head";
 const KEYS_OF_THE_PLANE = [
   "The offsets around the output pixel, with nine discs where the heads look.",
@@ -59,6 +60,17 @@ export class HeadsScene {
     this.buildBar();
     this.side = [this.meter];
     this.below = [this.list, this.sum];
+    this.repeatUntilTouched();
+  }
+
+  /** Within a text the journey starts again and again, until the reader does something on the stage or stops it. */
+  repeatUntilTouched() {
+    const { root, data, life, still } = this.stage;
+    this.repeats = Boolean(data.scene) && !still.matches;
+    const stop = ({ target }) => {
+      if (!this.play.contains(target)) this.repeats = false;
+    };
+    for (const kind of ["pointerdown", "keydown"]) root.addEventListener(kind, stop, { signal: life.signal, capture: true });
   }
 
   buildTerms() {
@@ -96,7 +108,7 @@ export class HeadsScene {
   }
 
   buildBar() {
-    this.play = button("Replay", () => this.replay());
+    this.play = button("Replay", () => (this.repeats ? this.stop() : this.replay()));
     this.home = button("Discs back", () => this.displaced && this.heal(SHIFTS));
     this.kernel = choice("kernel", (name) => FILTERS[name] && this.change({ kernel: FILTERS[name] }));
     this.picture = choice("picture", (picture) => this.change({ picture }));
@@ -163,6 +175,12 @@ export class HeadsScene {
     this.stage.redraw();
   }
 
+  stop() {
+    this.repeats = false;
+    this.settle();
+    this.stage.redraw();
+  }
+
   /** Whether a disc is not on its pixel of the kernel, or on its way. */
   get displaced() {
     return Boolean(this.motion) || this.state.moved();
@@ -180,12 +198,14 @@ export class HeadsScene {
   leave() {
     const { journey, to } = this.motion ?? {};
     this.interrupted = Boolean(journey);
+    clearTimeout(this.again);
     if (to) this.state.change({ centers: to });
     Object.assign(this, { motion: null, hover: null });
   }
 
   /** Something that the reader does ends the movement. */
   halt() {
+    clearTimeout(this.again);
     this.motion = null;
     this.step = undefined;
   }
@@ -206,7 +226,8 @@ export class HeadsScene {
     else this.state.change({ centers: share < 1 ? from.map((c, n) => c.map((x, axis) => x + share * (to[n][axis] - x))) : to });
     if (seconds < (journey ? JOURNEY_SECONDS : HEAL_SECONDS)) return true;
     this.motion = null;
-    this.changed(this.state.sentence());
+    if (journey && this.repeats) this.again = setTimeout(() => this.repeats && this.replay(), 1000 * REST_SECONDS);
+    else this.changed(this.state.sentence());
     return false;
   }
 
@@ -294,7 +315,8 @@ export class HeadsScene {
     this.level.style.scale = `${shareOf(difference)} 1`;
     this.slider.showAlpha(state.alpha);
     const step = (this.step ?? JOURNEY_STEPS.length - 1) + 1;
-    setText(this.play, this.stage.still.matches ? stepText(step, JOURNEY_STEPS.length) : "Replay");
+    const next = this.repeats ? "Stop" : "Replay";
+    setText(this.play, this.stage.still.matches ? stepText(step, JOURNEY_STEPS.length) : next);
     this.home.setAttribute("aria-disabled", String(!this.displaced)); // not `disabled`, which would take the focus away
     offerFilterAndPicture(this.kernel, this.picture, state);
   }

@@ -31,8 +31,9 @@ export class Stage {
       sight = new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting) && this.redraw(), {
         threshold: 0.3,
       });
+    sizes.observe(this.set);
+    sight.observe(this.data.scene ? this.plane.node : this.set); // within a text, the heads are to be seen from the start
     for (const watch of [sizes, sight]) {
-      watch.observe(this.set);
       this.life.signal.addEventListener("abort", () => watch.disconnect());
     }
     this.still.addEventListener("change", () => this.redraw(), { signal: this.life.signal });
