@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from companion.runs.parameters import RunParameters
-from companion.specs import MODELS, recipe
+from companion.specs import MODELS, SPECS, recipe
+from companion.tiers import TIERS
 
 
 def test_parameters_name_what_was_wrong():
@@ -101,6 +102,18 @@ def test_recipes_are_the_papers_and_the_published_codes():
     ).parent()
     assert parent == RunParameters(model="sa-generalized", dataset="cifar10", hidden=48, seed=3)
     assert RunParameters(model="sa-generalized-pruned", epochs=2).parent().epochs == 6
+
+
+@pytest.mark.parametrize("model", [name for name, spec in SPECS.items() if spec.parent])
+def test_a_parent_follows_the_recipe_of_every_tier(model):
+    """In a fixed tier, the parent's parameters are those of its own run in that tier."""
+    for tier in SPECS[model].tiers or [name for name in TIERS if not TIERS[name].models]:
+        about = {"dataset": TIERS[tier].dataset, "tier": tier}
+        parent = RunParameters.check({"model": model} | about).parent()
+        expected = RunParameters.check({"model": SPECS[model].parent} | about)
+        if TIERS[tier].fixed:
+            assert parent == expected
+        assert parent.epochs == expected.epochs or tier == "quick"
 
 
 def rates(steps, **values):
