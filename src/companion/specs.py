@@ -262,7 +262,7 @@ def recipe(model: str, tier: str) -> dict[str, Any]:
     chosen = TIERS[tier]
     recipes = SPECS[model].recipes
     common = {**chosen.recipe, **recipes.get(chosen.variant_of, {}), **chosen.changes}
-    found = common | recipes.get(tier, {})
+    found = {**common, **recipes.get(tier, {})}
     return found | {"learning_rate": round(found["learning_rate"] * chosen.rate_factor, 6)}
 
 
