@@ -249,7 +249,7 @@ def _read_info(path: Path) -> RunInfo:
         where = ".".join(map(str, first["loc"]))
         raise DamagedFile(f"{path} is damaged: {where} {first['msg']}") from None
     if info.version != VERSION:
-        newer = "; use a newer attnconv" if info.version > VERSION else ""
+        newer = " (a newer attnconv reads it)" if info.version > VERSION else ""
         raise DamagedFile(
             f"{path} has version {info.version} of the format, expected {VERSION}{newer}"
         )
