@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from companion.runs.parameters import RunParameters
-from companion.specs import ARMS, MODELS, SPECS
+from companion.specs import MODELS, SPECS
 from companion.tiers import TIERS
 
 SETTINGS = {"models", "seeds", "results"}
@@ -94,8 +94,6 @@ class Sweep:
 
 def models_of(tier: str | None) -> list[str]:
     """Return the models that a sweep trains unless it names others."""
-    if tier == "small-free":
-        return list(ARMS)
     return list((tier in TIERS and TIERS[tier].models) or MODELS)
 
 

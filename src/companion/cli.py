@@ -13,9 +13,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status, which is 2 for invalid arguments or files."""
     given, unknown = _parser().parse_known_args(arguments)
     try:
-        if unknown and given.command != "train":
+        if given.command == "train":
+            return _train(vars(given), unknown)
+        if unknown:
             raise ValueError(f"unknown argument {unknown[0]}")
-        return COMMANDS[given.command](given, unknown)
+        return COMMANDS[given.command](given)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -36,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     data = commands.add_parser("data", help=text)
     data.add_argument("--dataset", default="cifar10")
     text = "default: the folder in ATTNCONV_DATA, or else the repository's data"
-    data.add_argument("--root", default=None, help=text)
+    data.add_argument("--root", help=text)
     runs = commands.add_parser("runs", help="print a table of the run records")
     text = "write the README's table and picture from the run records"
     readme = commands.add_parser("readme", help=text)
@@ -44,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     convert = commands.add_parser("convert", help=text)
     convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
     convert.add_argument("--tier", default="small")
+    convert.add_argument("--data_root", help="see --root of data")
     text = "list the claims of the book, or judge some again and compare the recorded verdicts"
     check = commands.add_parser("check", help=text)
     check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
@@ -52,13 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--write", action="store_true", help=text)
     for command in (runs, readme, convert, check):
         command.add_argument("--runs", default="", help="default: the repository's data/runs")
-    convert.add_argument("--data_root", default=None, help="see --root of data")
     return parser
 
 
-def _train(given: argparse.Namespace, unknown: list[str]) -> int:
-    texts = {name: value for name, value in vars(given).items() if name != "command"}
-    parameters = RunParameters.from_texts(texts | _unknown(unknown))
+def _train(given: dict[str, str], unknown: list[str]) -> int:
+    del given["command"]
+    parameters = RunParameters.from_texts(given | _unknown(unknown))
     # imported only after the parameters have been checked, because this takes seconds
     from .training.loop import train
     from .training.machine import Interrupted
@@ -84,19 +86,21 @@ def _train(given: argparse.Namespace, unknown: list[str]) -> int:
 
 def _unknown(words: list[str]) -> dict[str, str]:
     """Map the name of each unknown argument, such as `--name=value`, to its value."""
-    found, name = {}, ""
+    found: dict[str, str] = {}
+    before = ""  # an argument that still lacks its value
     for word in words:
         if word.startswith("--"):
             name, equals, found[name] = word[2:].partition("=")
-            name = "" if equals else name
-        elif name:  # the value of the argument before it
-            found[name], name = word, ""
+            before = "" if equals else name
+        elif before:
+            found[before] = word
+            before = ""
         else:
             raise ValueError(f"got the argument {word!r}, expected --name value")
     return found
 
 
-def _data(given: argparse.Namespace, unknown: list[str]) -> int:
+def _data(given: argparse.Namespace) -> int:
     from .data import load_dataset
 
     dataset = load_dataset(given.dataset, given.root)
@@ -107,7 +111,7 @@ def _data(given: argparse.Namespace, unknown: list[str]) -> int:
     return 0
 
 
-def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
+def _runs(given: argparse.Namespace) -> int:
     from .runs.record import find_runs
     from .tables import records_table
 
@@ -118,7 +122,7 @@ def _runs(given: argparse.Namespace, unknown: list[str]) -> int:
     return 1 if problems else 0
 
 
-def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
+def _readme(given: argparse.Namespace) -> int:
     from .readme import update_picture, update_readme
     from .runs.select import Records
 
@@ -128,7 +132,7 @@ def _readme(given: argparse.Namespace, unknown: list[str]) -> int:
     return 0
 
 
-def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
+def _convert(given: argparse.Namespace) -> int:
     from .data import load_dataset
     from .runs.weights import load_model
     from .studies.conversion import CONVERSION_FILE, compare
@@ -146,7 +150,7 @@ def _convert(given: argparse.Namespace, unknown: list[str]) -> int:
     return 0
 
 
-def _check(given: argparse.Namespace, unknown: list[str]) -> int:
+def _check(given: argparse.Namespace) -> int:
     from .claims import registry
     from .runs.select import Records
 
@@ -163,11 +167,5 @@ def _check(given: argparse.Namespace, unknown: list[str]) -> int:
     return 0
 
 
-COMMANDS = {
-    "train": _train,
-    "data": _data,
-    "runs": _runs,
-    "readme": _readme,
-    "convert": _convert,
-    "check": _check,
-}
+#: The commands other than `train`, by name.
+COMMANDS = {command.__name__[1:]: command for command in (_data, _runs, _readme, _convert, _check)}

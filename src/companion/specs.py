@@ -100,6 +100,7 @@ TRAINED_FURTHER = {
     "quick": {"epochs": 4, "learning_rate": 3e-4},
     "brief": {"epochs": 2, "learning_rate": 3e-4, "parent_epochs": BRIEF_RECIPE["epochs"]},
     "small": {"epochs": 7, "learning_rate": 2e-4, "parent_epochs": SMALL_RECIPE["epochs"]},
+    "small-long": {"epochs": 20, "parent_epochs": TIERS["small-long"].changes["epochs"]},
 }
 
 
@@ -259,9 +260,16 @@ SPECS = MODELS | BEYOND
 def recipe(model: str, tier: str) -> dict[str, Any]:
     """Return the default parameters of a run, given its model and tier."""
     chosen = TIERS[tier]
-    own = SPECS[model].recipes.get(chosen.variant_of or tier, {})
-    found = {**chosen.recipe, **own, **chosen.changes}
+    recipes = SPECS[model].recipes
+    common = {**chosen.recipe, **recipes.get(chosen.variant_of, {}), **chosen.changes}
+    found = {**common, **recipes.get(tier, {})}
     return found | {"learning_rate": round(found["learning_rate"] * chosen.rate_factor, 6)}
+
+
+def deviations(model: str, tier: str) -> set[str]:
+    """Return the names of the parameters in which a model deviates from a tier's recipe."""
+    recipes = SPECS[model].recipes
+    return {*recipes.get(tier, {}), *recipes.get(TIERS[tier].variant_of, {})}
 
 
 # --- the tables of the paper, in its order ---

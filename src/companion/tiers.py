@@ -7,6 +7,7 @@ from typing import Any
 
 from attnconv.networks import PAPER_SIZES
 
+from .studies.freed.arms import STARTS
 from .studies.starts.arms import FACTORIAL_STARTS, VIT_STARTS
 
 # The paper's experiment: Table 2, completed from the published code.
@@ -178,7 +179,9 @@ TIERS = {
         changes={"epochs": 60},  # heads may need more time to settle
         keeps_weights=True,
     ),
-    "small-free": Tier("cifar10", FREE_RECIPE, fixed=True, keeps_weights=True),
+    "small-free": Tier(
+        "cifar10", FREE_RECIPE, fixed=True, models=("cnn", *STARTS), keeps_weights=True
+    ),
     # 0.3, because a quarter of the ResNet's 10 channels is not an integer
     "small-third": _scaled(0.3),
     "small-half": _scaled(0.5),

@@ -24,10 +24,8 @@ def test_the_readme_equals_the_records():
 
 def test_the_readme_opens_with_claim_picture_and_table():
     text = (ROOT / "README.md").read_text()
-    places = [
-        text.index(part)
-        for part in ("An executable companion", "book/claim.png", readme.MARKS[0], "## ")
-    ]
+    parts = ("An executable companion", "book/claim.png", readme.MARKS[0], "## ")
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
 
@@ -50,21 +48,17 @@ def test_the_readme_s_table_follows_the_records(tmp_path, monkeypatch):
     write_records(tmp_path / "runs")
     monkeypatch.setattr(readme, "README", path)
     records = Records.read(tmp_path / "runs")
-    assert readme.update_readme(records, path) and not readme.update_readme(records, path), (
-        "the second time nothing changes"
-    )
+    assert readme.update_readme(records, path)
+    assert not readme.update_readme(records, path), "the second time nothing changes"
     text = path.read_text()
     for model in TABLE_4:
-        pattern = (
-            rf"\| {re.escape(MODELS[model].label)} \| [0-9.-]+ \| ([0-9.]+) \(n = 1, "
-            rf"{records.of(model)[0].parent['epochs'] + 3 if MODELS[model].parent else 3} epochs\)"
-            r" \| not run \|"
-        )
-        assert float(re.search(pattern, text)[1]) == records.of(model)[0].info.final_test_accuracy
-    assert (
-        f"Paper tier: {len(MODELS)} of {len(MODELS)} models run" in text
-        and text.count(readme.MARKS[1]) == 1
-    )
+        record = records.of(model)[0]
+        epochs = record.parent["epochs"] + 3 if MODELS[model].parent else 3
+        pattern = rf" [0-9.-]+ \| ([0-9.]+) \(n = 1, {epochs} epochs\) \| not run \|"
+        row = re.search(rf"\| {re.escape(MODELS[model].label)} \|{pattern}", text)
+        assert float(row[1]) == record.accuracy
+    assert f"Paper tier: {len(MODELS)} of {len(MODELS)} models run" in text
+    assert text.count(readme.MARKS[1]) == 1
     path.write_text(text.replace(readme.MARKS[1], ""))
     with pytest.raises(ValueError, match="lacks the marks"):
         readme.update_readme(records, path)
@@ -76,8 +70,6 @@ def test_the_command_writes_the_readme(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(readme, "PICTURE", tmp_path / "claim.png")
     write_record(tmp_path / "runs", "resnet18", tier="small")
     assert main(["readme", "--runs", str(tmp_path / "runs")]) == 0
-    assert (
-        "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text()
-        and (tmp_path / "claim.png").exists()
-    )
+    assert "| not run | 0.9000 (n = 1, 3 epochs) |" in path.read_text()
+    assert (tmp_path / "claim.png").exists()
     assert "written anew" in capsys.readouterr().out

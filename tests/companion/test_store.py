@@ -7,12 +7,8 @@ import torch
 from companion.store import DamagedFile, read_tensors, write_file, write_tensors
 from companion.training.checkpoint import Checkpoint, Checkpoints, Progress
 
-TENSORS = {
-    "a": torch.arange(6.0).view(2, 3),
-    "b": torch.tensor(7),
-    "c": torch.zeros(0, 2),
-    "d": torch.ones(3).bfloat16(),
-}
+TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7)}
+TENSORS |= {"c": torch.zeros(0, 2), "d": torch.ones(3).bfloat16()}
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -20,10 +16,8 @@ def test_what_was_written_is_read(tmp_path):
     write_tensors(path, TENSORS, {"epoch": 3, "metrics": [{"x": 0.1}]})
     tensors, metadata = read_tensors(path)
     assert metadata == {"epoch": 3, "metrics": [{"x": 0.1}]} and tensors.keys() == TENSORS.keys()
-    assert all(
-        torch.equal(tensors[name], TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype
-        for name in TENSORS
-    )
+    for name, value in TENSORS.items():
+        torch.testing.assert_close(tensors[name], value, atol=0, rtol=0)  # compares types, too
 
 
 def test_the_same_content_gives_the_same_file(tmp_path):
@@ -44,12 +38,10 @@ def test_every_damaged_byte_is_found(tmp_path):
     path = tmp_path / "x.safetensors"
     write_tensors(path, TENSORS, {"epoch": 3})
     good = path.read_bytes()
-    for position in range(len(good)):
-        path.write_bytes(good[:position] + bytes([good[position] ^ 4]) + good[position + 1 :])
-        with pytest.raises(DamagedFile, match="is damaged"):
-            read_tensors(path)
-    for length in range(0, len(good), 7):
-        path.write_bytes(good[:length])
+    damaged = [good[:n] + bytes([good[n] ^ 4]) + good[n + 1 :] for n in range(len(good))]
+    damaged += [good[:length] for length in range(0, len(good), 7)]
+    for content in damaged:
+        path.write_bytes(content)
         with pytest.raises(DamagedFile, match="is damaged"):
             read_tensors(path)
 
@@ -76,14 +68,12 @@ def checkpoint(size, step=0):
 
 def test_a_full_disk_loses_the_new_checkpoint_never_the_old_one(tmp_path, small_files):
     checkpoints = Checkpoints(tmp_path)
-    with pytest.warns(
-        UserWarning, match=r"step-000000001.*could not be written \(.*\); there is no earlier one"
-    ):
+    text = r"step-000000001.*could not be written \(.*\); there is no earlier one"
+    with pytest.warns(UserWarning, match=text):
         assert not checkpoints.write(checkpoint(1000, step=1))
     assert checkpoints.write(checkpoint(2, step=2))
-    with pytest.warns(
-        UserWarning, match=r"could not be written .*; the previous one remains: .*step-000000002"
-    ):
+    text = r"could not be written .*; the previous one remains: .*step-000000002"
+    with pytest.warns(UserWarning, match=text):
         assert not checkpoints.write(checkpoint(1000, step=3))
     assert len(checkpoints.read().weights["w"]) == 2 and len(list(tmp_path.iterdir())) == 1
 
@@ -93,16 +83,12 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_falls_back(tmp_path):
     assert checkpoints.read() is None
     for step in (9, 10, 11):
         checkpoints.write(checkpoint(2, step))
-    assert [path.name for path in checkpoints.paths()] == [
-        "step-000000011.safetensors",
-        "step-000000010.safetensors",
-    ]
+    names = [path.name for path in checkpoints.paths()]
+    assert names == [f"step-0000000{step}.safetensors" for step in (11, 10)]
     newest = checkpoints.paths()[0]
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(
-        UserWarning,
-        match="step-000000011.safetensors is damaged.*; using the previous checkpoint instead",
-    ):
+    text = "step-000000011.safetensors is damaged.*; using the previous checkpoint instead"
+    with pytest.warns(UserWarning, match=text):
         found = checkpoints.read()
     assert found.progress.step == 10 and found.weights["w"].tolist() == [10.0, 10.0]
     checkpoints.clear()

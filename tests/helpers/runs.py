@@ -8,8 +8,42 @@ from itertools import count
 
 import torch
 
+from companion.runs.parameters import RunParameters
 from companion.runs.record import LARGEST_RECORD
 from companion.specs import SPECS
+from companion.tiers import TIERS
+
+#: The start of a command that runs in two processes.
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def places(folder):
+    """Return the folders of a run as parameters."""
+    return {name: str(folder / name) for name in ("runs", "checkpoints")}
+
+
+def small(folder, **values):
+    """A run on digits of a second, with everything that is random: dropout, crops, mirroring."""
+    network = {"num_layers": 2, "hidden": 8, "intermediate": 8}
+    network |= {"dropout": 0.1, "attention_dropout": 0.1}
+    data = {"train_images": 330, "test_images": 60, "batch_size": 50, "augment": True}
+    about = {"resume": True, "checkpoint_every": 1, "epochs": 2, "device": "cpu"}
+    return RunParameters.check(network | data | about | places(folder) | values)
+
+
+def two_steps(folder, model="sa-quadratic", tier="small", **values):
+    """A tier's own recipe and network for images of CIFAR-10's shape, for two batches."""
+    brief = {"epochs": 1, "batch_size": 100, "parent_epochs": 1, "override": True}
+    about = {"model": model, "dataset": "cifar10", "tier": tier, "device": "cpu"}
+    if "train_images" in TIERS[tier].recipe:
+        about["train_images"] = 200
+    return RunParameters.check(about | brief | places(folder) | values)
+
+
+def as_words(parameters):
+    """Return the arguments of the command that trains with these parameters."""
+    given = {name: value for name, value in parameters.model_dump().items() if value != ""}
+    return ["train", *(str(word) for name in given for word in (f"--{name}", given[name]))]
 
 
 def check_record(record, model, epochs):

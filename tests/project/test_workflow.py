@@ -32,7 +32,7 @@ def planned_by(run):
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_planned_folder_is_the_one_that_training_writes(tier):
     sweep = Sweep({"tier": tier, "seeds": [0, 3], "results": "out"})
-    models = ARMS if tier == "small-free" else TIERS[tier].models or MODELS
+    models = TIERS[tier].models or MODELS
     assert len(sweep.runs) == 2 * len(models)
     for name in sweep.runs:
         words = {key: str(value) for key, value in sweep.parameters(name).items()}

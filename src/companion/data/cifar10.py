@@ -43,7 +43,7 @@ def read_cifar10(root: Path) -> Dataset:
             dataset = kept_cifar10(root)
             if dataset.fingerprint == CIFAR10_FINGERPRINT:
                 return dataset
-            warnings.warn(f"{cache} does not contain CIFAR-10; creating it again", stacklevel=3)
+            raise DamagedFile(f"{cache} does not contain CIFAR-10")
         except (DamagedFile, OSError) as error:
             warnings.warn(f"{error}; creating it again", stacklevel=3)
     dataset = find_cifar10(root)
@@ -67,11 +67,9 @@ def kept_cifar10(root: Path) -> Dataset:
         raise DamagedFile(
             f"{root / KEPT} contains {', '.join(sorted(tensors)) or 'nothing'}, not CIFAR-10"
         )
-    images = {
-        name: tensors.pop(name).permute(0, 2, 3, 1).contiguous()
-        for name in ("train_images", "test_images")
-    }
-    return _as_cifar10(tensors | images)
+    for name in ("train_images", "test_images"):
+        tensors[name] = tensors[name].permute(0, 2, 3, 1).contiguous()
+    return _as_cifar10(tensors)
 
 
 def _as_cifar10(tensors: dict[str, Tensor]) -> Dataset:
@@ -87,22 +85,17 @@ def find_cifar10(root: Path) -> Dataset:
     ValueError if the data are damaged or are not CIFAR-10, and FileNotFoundError if they are absent
     and cannot be downloaded.
     """
-    if (root / "cifar-10-batches-py").exists():
-        splits, source = read_archive(root), root / "cifar-10-batches-py"
-    elif (root / "cifar10").exists():
-        source = root / "cifar10"
-        splits = {
-            split: _read_folder(source / split, count) for split, count in CIFAR10_COUNTS.items()
-        }
+    if (source := root / "cifar-10-batches-py").exists():
+        splits = read_archive(root)
+    elif (source := root / "cifar10").exists():
+        splits = {split: _read_folder(source / split, n) for split, n in CIFAR10_COUNTS.items()}
     else:
-        splits, source = _download(root), "the download"
+        source = "the download"
+        splits = _download(root)
     tensors = {}
     for split, (images, labels) in splits.items():
-        digests = [
-            hashlib.sha256(image.tobytes() + bytes([label])).digest()
-            for image, label in zip(images, labels, strict=True)
-        ]
-        order = np.argsort(digests)
+        pairs = zip(images, labels, strict=True)
+        order = np.argsort([hashlib.sha256(i.tobytes() + bytes([n])).digest() for i, n in pairs])
         tensors[f"{split}_images"] = torch.from_numpy(images[order])
         tensors[f"{split}_labels"] = torch.from_numpy(labels[order])
     dataset = _as_cifar10(tensors)
@@ -124,11 +117,9 @@ def read_archive(root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """
     import torchvision
 
+    read = torchvision.datasets.CIFAR10
     try:
-        parts = {
-            split: torchvision.datasets.CIFAR10(root, train=split == "train")
-            for split in CIFAR10_COUNTS
-        }
+        parts = {split: read(root, train=split == "train") for split in CIFAR10_COUNTS}
     except RuntimeError as error:
         raise ValueError(
             f"{root / 'cifar-10-batches-py'} is incomplete or damaged (a file's MD5 is not the"

@@ -38,7 +38,8 @@ class Normaliser:
         self, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
     ):
         center, width = (torch.tensor(values, device=device) for values in (mean, std))
-        self.scale, self.offset = 1 / (255 * width), center / width
+        self.scale = 1 / (255 * width)
+        self.offset = center / width
 
     def __call__(self, images: Tensor) -> Tensor:
         return (images * self.scale - self.offset).movedim(-1, -3)
@@ -71,13 +72,11 @@ class Dataset:
         `train` and `test` are the numbers of images to keep; None keeps all. Raises ValueError if a
         split has fewer images.
         """
-        for count, labels, name in (
-            (train, self.train_labels, "train"),
-            (test, self.test_labels, "test"),
-        ):
-            if count is not None and not 1 <= count <= len(labels):
+        for split, count in {"train": train, "test": test}.items():
+            size = len(getattr(self, f"{split}_labels"))
+            if count is not None and not 1 <= count <= size:
                 raise ValueError(
-                    f"{name}_images = {count}: expected 1 to {len(labels)}, the size of {self.name}"
+                    f"{split}_images = {count}: expected 1 to {size}, the size of {self.name}"
                 )
         return replace(
             self,
@@ -101,8 +100,11 @@ class Dataset:
                 f"held_out = {count}: expected less than the {len(self.train_labels)} training"
                 f" images of {self.name}"
             )
-        images, labels = self.train_images[rest:], self.train_labels[rest:]
-        return replace(self.subset(train=rest), test_images=images, test_labels=labels)
+        return replace(
+            self.subset(train=rest),
+            test_images=self.train_images[rest:],
+            test_labels=self.train_labels[rest:],
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -111,11 +113,12 @@ class Dataset:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to be stored, by name: images `(N, C, H, W)` and labels `(N,)`."""
-        images = {
-            name: getattr(self, name).permute(0, 3, 1, 2).contiguous()
-            for name in ("train_images", "test_images")
+        return {
+            "train_images": self.train_images.permute(0, 3, 1, 2).contiguous(),
+            "test_images": self.test_images.permute(0, 3, 1, 2).contiguous(),
+            "train_labels": self.train_labels,
+            "test_labels": self.test_labels,
         }
-        return images | {"train_labels": self.train_labels, "test_labels": self.test_labels}
 
 
 class Batches:
@@ -134,9 +137,10 @@ class Batches:
         device: torch.device | str = "cpu",
         padding: int = 0,
     ):
-        self.size, self.padding = images.shape[1:3], padding
-        padded = torch.nn.functional.pad(images, (0, 0, *(padding,) * 4))
-        self.images, self.labels = padded.to(device), labels.to(device)
+        self.size = images.shape[1:3]
+        self.padding = padding
+        self.images = torch.nn.functional.pad(images, (0, 0, *(padding,) * 4)).to(device)
+        self.labels = labels.to(device)
         self.normalise = Normaliser(dataset.mean, dataset.std, device)
 
     def __len__(self) -> int:
@@ -173,9 +177,8 @@ class Batches:
         """
         order = torch.randperm(len(self), generator=generator)
         corner, mirrored = self.random_windows(len(self), generator)
-        if not augment:
-            corner, mirrored = torch.zeros_like(corner), torch.zeros_like(mirrored)
-        return [part.to(self.labels.device) for part in (order, corner, mirrored)]
+        windows = (corner, mirrored) if augment else map(torch.zeros_like, (corner, mirrored))
+        return [part.to(self.labels.device) for part in (order, *windows)]
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,20 @@ def load_photograph(name: str = "china", size: tuple[int, int] | None = None) ->
         known = ", ".join(PHOTOGRAPHS + PICTURES)
         raise ValueError(f"unknown photograph {name!r}, expected one of {known}")
     image = torch.as_tensor(_pixels_of(name).copy()).float() / 255
-    if size is None:
-        return image
-    reduced = torch.nn.functional.interpolate(image.permute(2, 0, 1)[None], size=size, mode="area")
-    return reduced[0].permute(1, 2, 0)
+    return image if size is None else _reduced(image, size)
 
 
 def middle_square(image: Tensor, side: int) -> Tensor:
     """Return the middle square of an image `(H, W, C)`, averaged down to `(side, side, C)`."""
     whole = min(image.shape[:2])
     top, left = ((length - whole) // 2 for length in image.shape[:2])
-    square = image[top : top + whole, left : left + whole].permute(2, 0, 1)
-    reduced = torch.nn.functional.interpolate(square[None], size=side, mode="area")
-    return reduced[0].permute(1, 2, 0)
+    return _reduced(image[top : top + whole, left : left + whole], (side, side))
+
+
+def _reduced(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return an image `(H, W, C)` averaged down to a height and width."""
+    first = image.permute(2, 0, 1)[None]
+    return torch.nn.functional.interpolate(first, size=size, mode="area")[0].permute(1, 2, 0)
 
 
 def _pixels_of(name: str) -> np.ndarray:

@@ -56,10 +56,9 @@ def bias_tables(model: nn.Module) -> list[Tensor]:
     result is empty for a model without such biases.
     """
     attentions = [getattr(block, "attn", None) for block in getattr(model, "blocks", [])]
+    holders = [getattr(attention, "rel_pos", None) for attention in attentions]
     found = []
-    for attention in attentions:
-        if (holder := getattr(attention, "rel_pos", None)) is None:
-            continue
+    for holder in filter(None, holders):
         extents = [2 * size - 1 for size in holder.window_size]
         table = holder.relative_position_bias_table.detach().T.unflatten(1, extents)
         found.append(table.flip(1, 2).half().cpu())  # timm lists the offsets q - k
@@ -81,11 +80,10 @@ class PositionHistory:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "PositionHistory":
         """Read a history from the tensors returned by `stack_snapshots`."""
-        layers = {
-            name: values for name, values in by_prefix(tensors).items() if name.startswith("layer")
-        }
-        in_order = [layers[f"layer{number}"] for number in range(1, len(layers) + 1)]
-        return cls(tensors["epochs"] if layers else torch.empty(0, dtype=torch.int64), in_order)
+        parts = by_prefix(tensors)
+        count = sum(name.startswith("layer") for name in parts)
+        layers = [parts[f"layer{number}"] for number in range(1, count + 1)]
+        return cls(tensors["epochs"] if layers else torch.empty(0, dtype=torch.int64), layers)
 
     def encodings(self, moment: int = -1) -> list[PositionEncoding]:
         """Return the encoding of each layer at the saved step with index `moment`."""
@@ -105,8 +103,8 @@ def stack_snapshots(snapshots: Mapping[int, Mapping[str, Tensor]]) -> dict[str, 
     Returns `epochs` `(n,)`, `layer1.centers` `(n, N_h, 2)` and so on, or an empty dictionary if the
     snapshots are empty.
     """
-    names = next(iter(snapshots.values()))
-    stacked = {name: torch.stack([moment[name] for moment in snapshots.values()]) for name in names}
+    moments = list(snapshots.values())
+    stacked = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
     return {"epochs": torch.tensor(list(snapshots))} | stacked if stacked else {}
 
 
@@ -120,9 +118,8 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
     names = set(snapshot)
     if names == {"centers", "alpha"}:
         encoding = QuadraticEncoding(0, alpha_form="direct")
-        encoding.centers, encoding.spread = (
-            nn.Parameter(snapshot[name].clone()) for name in ("centers", "alpha")
-        )
+        encoding.centers = nn.Parameter(snapshot["centers"].clone())
+        encoding.spread = nn.Parameter(snapshot["alpha"].clone())
     elif names == {"centers", "precision"}:
         encoding = GeneralizedQuadraticEncoding(0)
         # the precision of a degenerate head has no Cholesky factor
@@ -132,9 +129,8 @@ def from_snapshot(snapshot: Mapping[str, Tensor]) -> PositionEncoding:
     elif names == {"table"}:
         encoding = RelativeBias(snapshot["table"].float())
     elif names == {"row_scores", "column_scores"}:
-        encoding = RelativeBias(
-            snapshot["row_scores"].unsqueeze(2) + snapshot["column_scores"].unsqueeze(1)
-        )
+        rows = snapshot["row_scores"].unsqueeze(2)
+        encoding = RelativeBias(rows + snapshot["column_scores"].unsqueeze(1))
     else:
         raise ValueError(
             f"got a snapshot of {', '.join(sorted(names)) or 'nothing'}, expected the tensors of an"
@@ -192,15 +188,14 @@ class ContentMaps:
             kind: ScoreParts(*(tensors[f"{kind}_{part}_scores"] for part in _PARTS))
             for kind in kinds
         }
-        return cls(tensors["queries"], tensors["mean_maps"], tensors["shift_probabilities"], single)
+        queries, maps, shifts = (tensors[name] for name in _WHOLE)
+        return cls(queries, maps, shifts, single)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to be stored in a record, by name."""
-        tensors = {
-            name: getattr(self, name) for name in ("queries", "mean_maps", "shift_probabilities")
-        }
+        tensors = {name: getattr(self, name) for name in _WHOLE}
         for kind, scores in self.single.items():
-            parts = zip(_PARTS, (scores.content, scores.rows, scores.columns), strict=True)
+            parts = zip(_PARTS, vars(scores).values(), strict=True)
             tensors |= {f"{kind}_{part}_scores": values for part, values in parts}
         return tensors
 
@@ -209,4 +204,6 @@ class ContentMaps:
         return int((self.queries == torch.tensor([row, column])).all(dim=1).nonzero())
 
 
-_PARTS = ("content", "row", "column")  # as in the names of a file's tensors
+# as in the names of a file's tensors, in the order of the fields
+_WHOLE = ("queries", "mean_maps", "shift_probabilities")
+_PARTS = ("content", "row", "column")

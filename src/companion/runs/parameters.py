@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from attnconv.cnn import WIDTH, SmallCNN
 
 from ..data import DATASETS
-from ..specs import SPECS, recipe
+from ..specs import SPECS, deviations, recipe
 from ..store import REPOSITORY
 from ..studies.freed.network import START_ALPHA
 from ..tiers import TIERS, tiers_of
@@ -357,7 +357,7 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
     def parent(self) -> Self:
         """Return the parameters of the parent run, from whose model this run starts."""
         epochs = self.parent_epochs or 3 * self.epochs
-        apart = Parent.names() | SPECS[self.model].recipes.get(self.tier, {}).keys()
+        apart = Parent.names() | deviations(self.model, self.tier)
         changed = {
             "model": SPECS[self.model].parent,
             "epochs": epochs,

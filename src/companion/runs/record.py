@@ -14,6 +14,7 @@ import io
 import math
 import os
 import platform
+import re
 import subprocess
 import warnings
 from dataclasses import dataclass, field
@@ -225,50 +226,47 @@ def load_run(folder: str | Path) -> RunRecord:
     is not what was written.
     """
     folder = Path(folder)
-    path = folder / "run.json"
-    if not path.exists():
+    if not (folder / "run.json").exists():
         raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
     try:
-        info = _read_info(path)
-        content = (folder / "metrics.csv").read_bytes()
-        if hashlib.sha256(content).hexdigest() != info.metrics_sha256:
-            raise DamagedFile(f"{folder / 'metrics.csv'} does not match run.json; {MEND}")
-        rows = csv.DictReader(io.StringIO(content.decode()))
-        metrics = [
-            {name: int(row[name]) if name == "epoch" else float(row[name]) for name in METRICS}
-            for row in rows
-        ]
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {MEND}") from None
-    except (OSError, KeyError, UnicodeDecodeError) as error:
-        raise DamagedFile(f"{folder} is incomplete or damaged ({error!r}); {MEND}") from None
-    finished = info.status == "finished"
-    attention = _read_attention(folder / "attention.safetensors") if finished else {}
+        info = _read_info(folder / "run.json")
+        metrics = _read_metrics(folder / "metrics.csv", info.metrics_sha256)
+        finished = info.status == "finished"
+        attention = read_tensors(folder / "attention.safetensors")[0] if finished else {}
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; {MEND}") from None
+    except OSError as error:
+        raise DamagedFile(f"{folder} is incomplete or damaged ({error}); {MEND}") from None
     return RunRecord(folder, info, metrics, attention)
 
 
 def _read_info(path: Path) -> RunInfo:
     content = path.read_bytes()
-    info = RunInfo.model_validate_json(content)
+    try:
+        info = RunInfo.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}") from None
     if info.version != VERSION:
-        newer = "use a newer attnconv, or " if info.version > VERSION else ""
+        newer = " (a newer attnconv reads it)" if info.version > VERSION else ""
         raise DamagedFile(
-            f"{path} has version {info.version} of the format, expected {VERSION}; {newer}{MEND}"
+            f"{path} has version {info.version} of the format, expected {VERSION}{newer}"
         )
     if info.sealed().as_file() != content:
-        raise DamagedFile(f"{path} is damaged: its content does not match its digest; {MEND}")
+        raise DamagedFile(f"{path} is damaged: its content does not match its digest")
     return info
 
 
-def _read_attention(path: Path) -> dict[str, Tensor]:
-    if not path.exists():
-        raise DamagedFile(f"{path} is missing; {MEND}")
-    try:
-        return read_tensors(path)[0]
-    except DamagedFile as error:
-        raise DamagedFile(f"{error}; {MEND}") from None
+def _read_metrics(path: Path, digest: str) -> list[dict[str, float]]:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DamagedFile(f"{path} does not match run.json")
+    rows = csv.DictReader(io.StringIO(content.decode()))
+    return [
+        {name: int(text) if name == "epoch" else float(text) for name, text in row.items()}
+        for row in rows
+    ]
 
 
 def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[str, str]]:
@@ -298,20 +296,19 @@ def provenance(device: torch.device, processes: int) -> dict[str, Any]:
     Preloaded libraries (book/train.md) are included, because they may round differently.
     """
     packages = "attnconv", "torch", "torchvision", "numpy", "accelerate", "safetensors", "pydantic"
-    paths = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    preloaded = ":".join(Path(path).name for path in paths)
+    versions = {"python": platform.python_version()}
+    hardware = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if paths := os.environ.get("LD_PRELOAD", "").replace(":", " ").split():
+        hardware["preloaded"] = ":".join(Path(path).name for path in paths)
     return {
         "git_commit": os.environ.get("ATTNCONV_COMMIT") or _git_commit(),
-        "versions": (
-            {"python": platform.python_version()} | {name: _version(name) for name in packages}
-        ),
-        "hardware": {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
-            "processes": processes,
-            "threads": torch.get_num_threads(),
-            "system": f"{platform.system()} {platform.machine()}",
-        }
-        | ({"preloaded": preloaded} if preloaded else {}),
+        "versions": versions | {name: _version(name) for name in packages},
+        "hardware": hardware,
     }
 
 
@@ -323,24 +320,16 @@ def _version(package: str) -> str:
 
 
 def _git_commit() -> str | None:
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
+    describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        changes = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "HEAD") + "+" * bool(changes)
+        run = subprocess.run(describe, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def processor() -> str:
     """Return the name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "CPU"
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU"
-    )
+    file = Path("/proc/cpuinfo")  # only Linux has it
+    found = re.search(r"model name\s*:\s*(.+)", file.read_text() if file.exists() else "")
+    return found[1].strip() if found else platform.processor() or "CPU"

@@ -13,13 +13,14 @@ ON_AMD = "mkl-on-amd.so"  # built as described in book/train.md; other libraries
 
 def other_than_the_recipe(record: RunRecord) -> dict[str, Any]:
     """Return the parameters of a run that differ from the recipe for its model, data and tier."""
-    given = {
-        name: value for name, value in record.info.parameters.items() if name not in Place.names()
+    given = record.info.parameters
+    chosen = {name: given[name] for name in ("model", "dataset", "tier")}
+    usual = RunParameters.check(chosen).identity()
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in Place.names() and value != usual.get(name)
     }
-    usual = RunParameters.check(
-        {name: given[name] for name in ("model", "dataset", "tier")}
-    ).identity()
-    return {name: value for name, value in given.items() if value != usual.get(name)}
 
 
 def command_of(record: RunRecord) -> str:
@@ -29,7 +30,8 @@ def command_of(record: RunRecord) -> str:
     For a run on a CPU, it also sets the number of threads and the preloaded libraries, so that the
     results agree. For a run on digits, it sets a separate folder for the new record.
     """
-    parameters, other = record.info.parameters, other_than_the_recipe(record)
+    parameters = record.info.parameters
+    other = other_than_the_recipe(record)
     named = {name: parameters[name] for name in ("model", "dataset")}
     if parameters["tier"] != tiers_of(parameters["dataset"])[0]:
         named |= {"tier": parameters["tier"]}
@@ -38,8 +40,9 @@ def command_of(record: RunRecord) -> str:
     named |= other
     if parameters["dataset"] == "digits":
         named |= {"runs": "repeated"}
-    hardware, environment = record.info.hardware, ""
+    environment = ""
     if parameters["device"] == "cpu":
+        hardware = record.info.hardware
         environment = f"OMP_NUM_THREADS={hardware['threads']} "
         if "preloaded" in hardware:
             preloaded = hardware["preloaded"].replace(ON_AMD, f"data/cache/{ON_AMD}")
@@ -100,9 +103,8 @@ class Records:
     def state(self, model: str) -> str:
         """Return why a model's records are excluded, "not run" if it has no records, or else ""."""
         data = "cifar10" if self.tier == "paper" else f"cifar10-{self.tier}"
-        reasons = [
-            why for name, why in self.left_out.items() if name.startswith(f"{model}--{data}--")
-        ]
+        mine = f"{model}--{data}--"
+        reasons = [why for name, why in self.left_out.items() if name.startswith(mine)]
         return "; ".join(reasons) or ("" if self.of(model) else "not run")
 
     @property
@@ -132,9 +134,7 @@ def _why_left_out(record: RunRecord) -> str:
         other = other_than_the_recipe(record)
     except ValueError as error:  # its model or tier does not exist here
         return f"left out: {error}"
-    listed = [
-        f"{name} = {value}"
-        for name, value in other.items()
-        if name not in TIERS[record.tier].may_differ
-    ]
-    return f"left out: another recipe, {', '.join(listed)}" if listed else ""
+    for name in TIERS[record.tier].may_differ:
+        other.pop(name, None)
+    listed = ", ".join(f"{name} = {value}" for name, value in other.items())
+    return f"left out: another recipe, {listed}" if listed else ""

@@ -37,10 +37,9 @@ def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     )
     names = sorted(expected.keys() | found.keys())
     if other := [name for name in names if expected.get(name) != found.get(name)]:
-        listed = ", ".join(
-            f"{name} {found.get(name)} (expected {expected.get(name)})" for name in other[:3]
-        )
-        raise ValueError(f"got the weights of another model: {listed}" + ", ..." * (len(other) > 3))
+        listed = [f"{name} {found.get(name)} (expected {expected.get(name)})" for name in other]
+        more = ["..."] * (len(other) > 3)
+        raise ValueError(f"got the weights of another model: {', '.join(listed[:3] + more)}")
     for name, target in targets.items():
         target.copy_(values[name])
 
@@ -112,7 +111,8 @@ def model_of(record: RunRecord, file: str = WEIGHTS_FILE) -> TrainedModel:
         set_weights(model, values)
     except ValueError as error:
         raise DamagedFile(f"{path} cannot be used: {error}; {MEND}") from None
-    model.record, model.transform = record, picture_transform
+    model.record = record
+    model.transform = picture_transform
     return model.eval()
 
 

@@ -59,35 +59,31 @@ class Checkpoint:
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the contents of the checkpoint file: tensors by name, and JSON metadata."""
+        snapshots = self.progress.snapshots
         parts = {"model": self.weights, "epoch": {"losses": self.losses, "hits": self.hits}}
         parts |= {f"optimizer.{number}": entry for number, entry in self.optimizer.items()}
-        parts |= {f"snapshot.{epoch}": entry for epoch, entry in self.progress.snapshots.items()}
+        parts |= {f"snapshot.{epoch}": entry for epoch, entry in snapshots.items()}
         tensors = {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
-        metadata = vars(self.progress) | {"snapshots": list(self.progress.snapshots)}
+        metadata = vars(self.progress) | {"snapshots": list(snapshots)}
         return tensors, metadata | {"parameters": self.parameters, "heads": self.heads}
 
     @classmethod
     def read(cls, path: Path) -> "Checkpoint":
         """Read a checkpoint file; raise DamagedFile if it is damaged or not a checkpoint."""
-        tensors, metadata = read_tensors(path)
-        try:
-            return cls._from_file(tensors, metadata, path)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedFile(f"{path} is not a checkpoint of this version: {error!r}") from None
-
-    @classmethod
-    def _from_file(
-        cls, tensors: dict[str, Tensor], metadata: dict[str, Any], path: Path
-    ) -> "Checkpoint":
+        tensors, about = read_tensors(path)
         parts = by_prefix(tensors)
-        snapshots = by_prefix(parts.get("snapshot", {}))
         optimizer = by_prefix(parts.get("optimizer", {}))
-        parameters, heads = metadata.pop("parameters"), metadata.pop("heads")
         # the snapshots of some models are empty, and empty snapshots are not stored
-        metadata["snapshots"] = {n: snapshots.get(str(n), {}) for n in metadata["snapshots"]}
-        numbered = {int(number): entry for number, entry in optimizer.items()}
-        progress, epoch = Progress(**metadata), parts["epoch"]
-        return cls(parameters, progress, parts["model"], numbered, **epoch, heads=heads, path=path)
+        stored = by_prefix(parts.get("snapshot", {}))
+        try:
+            heads = about.pop("heads")
+            parameters = about.pop("parameters")
+            about["snapshots"] = {n: stored.get(str(n), {}) for n in about["snapshots"]}
+            state = {int(number): entry for number, entry in optimizer.items()}
+            run = parameters, Progress(**about), parts["model"], state
+            return cls(*run, **parts["epoch"], heads=heads, path=path)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} is not a checkpoint of this version: {error!r}") from None
 
 
 class Checkpoints:

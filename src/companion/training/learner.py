@@ -51,7 +51,9 @@ class Learner:
     def __init__(
         self, parameters: RunParameters, data: Split, processes: Processes, origin: Origin
     ):
-        self.parameters, self.data, self.processes = parameters, data, processes
+        self.parameters = parameters
+        self.data = data
+        self.processes = processes
         self.device = processes.device
         self.steps = math.ceil(len(data.train) / parameters.batch_size)  # per epoch
         # one for each step of this epoch, summed over the step's images
@@ -79,20 +81,21 @@ class Learner:
 
     def train_step(self, batch: Batch) -> None:
         """Perform one training step on this process's share of a batch."""
-        epoch, step = self.progress.epoch, self.progress.step
+        epoch = self.progress.epoch
+        step = self.progress.step
         torch.manual_seed(self._seed("step", epoch, step, self.processes.index))
         torch.compiler.cudagraph_mark_step_begin()
         set_rate(self.optimizer, self.parameters.learning_rate_at(epoch, step, self.steps))
         self.network.train()
+        smoothing = self.parameters.label_smoothing
         share = batch.index, batch.corner, batch.mirrored
-        parts = [values.split(self.micro_batch) for values in share]
-        for number, part in enumerate(zip(*parts, strict=True), start=1):
+        parts = list(zip(*(values.split(self.micro_batch) for values in share), strict=True))
+        for part in parts:
             images, labels = self.data.train.windows(*part)
             # processes exchange their gradients only after the last part
-            with nullcontext() if number == len(parts[0]) else self.without_exchange():
+            with nullcontext() if part is parts[-1] else self.without_exchange():
                 with autocast(self.device, self.parameters.precision):
                     logits = self.network(images).float()
-                smoothing = self.parameters.label_smoothing
                 loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
                 # averaged over the processes, this gives the mean over the whole batch
                 (loss * (self.processes.count / batch.size)).backward()
@@ -130,18 +133,17 @@ class Learner:
 
         Raises `NotFinite` if the cross-entropy is not finite.
         """
-        precision, processes = self.parameters.precision, self.processes
-        test = self.data.test
-        loss, accuracy = evaluate(
-            self.forward, test, precision, share=processes.share, total=processes.total
-        )
+        shared = {"share": self.processes.share, "total": self.processes.total}
+        precision = self.parameters.precision
+        loss, accuracy = evaluate(self.forward, self.data.test, precision, **shared)
         if not math.isfinite(loss):
             raise NotFinite(f"the test loss is {loss} after epoch {self.progress.epoch + 1}")
         return loss, accuracy
 
     def finish_epoch(self, test_loss: float, test_accuracy: float) -> None:
         """Add the metrics of an epoch to the progress and begin the next epoch."""
-        progress, count = self.progress, len(self.data.train)
+        progress = self.progress
+        count = len(self.data.train)
         losses, hits = self._totals()
         entry = {
             "epoch": progress.epoch + 1,
@@ -192,8 +194,9 @@ class Learner:
     @property
     def images_done(self) -> int:
         """The number of images processed since the start of the run."""
-        count, progress = len(self.data.train), self.progress
-        return progress.epoch * count + min(progress.step * self.parameters.batch_size, count)
+        count = len(self.data.train)
+        in_epoch = min(self.progress.step * self.parameters.batch_size, count)
+        return self.progress.epoch * count + in_epoch
 
     def _expect_one_position(self) -> None:
         """Raise ValueError if processes with separate folders continue from different steps."""
@@ -218,7 +221,8 @@ class Learner:
         if (mode := self.parameters.compile) != "off":
             torch.compiler.reset()  # code compiled for other models counts towards a limit
             self.forward = cast(nn.Module, torch.compile(self.model, mode=mode, dynamic=False))
-        self.network, self.without_exchange = self.forward, nullcontext
+        self.network = self.forward
+        self.without_exchange = nullcontext
         if self.processes.count > 1:
             self.network = DistributedDataParallel(self.forward)
             self.without_exchange = self.network.no_sync
@@ -238,7 +242,8 @@ def make_optimizer(model: nn.Module, parameters: RunParameters) -> torch.optim.O
     apart = norms if parameters.norm_rate != 1 else []
     chosen = {id(parameter) for parameter in position + apart}
     weights = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    decay, rate = parameters.weight_decay, parameters.norm_rate
+    decay = parameters.weight_decay
+    rate = parameters.norm_rate
     groups = [{"params": weights, "weight_decay": decay, "factor": 1.0}]
     if position:
         groups.append({"params": position, "weight_decay": 0.0, "factor": parameters.position_rate})
@@ -277,7 +282,8 @@ def micro_batch(model: nn.Module, parameters: RunParameters, processes: Processe
     devices, and also on a CPU if its images share random numbers (attention dropout) or statistics
     (batch normalisation).
     """
-    whole, heads = math.ceil(parameters.batch_size / processes.count), heads_per_layer(model)
+    whole = math.ceil(parameters.batch_size / processes.count)
+    heads = heads_per_layer(model)
     if processes.device.type != "cpu" or parameters.attention_dropout or not heads:
         return whole
     pixels = (DATASETS[parameters.dataset].image_size // parameters.pooling) ** 2

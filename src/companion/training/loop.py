@@ -88,7 +88,8 @@ def train(parameters: RunParameters, dataset: Dataset | None = None) -> Run:
 
 def train_epochs(learner: Learner, recorder: Recorder, bar: tqdm, received: list[int]) -> None:
     """Train to the last epoch and write checkpoints; stop early once a signal is `received`."""
-    progress, parameters = learner.progress, learner.parameters
+    progress = learner.progress
+    parameters = learner.parameters
     if not progress.snapshots:  # a new run
         recorder.keep_state()
     if progress.epoch < parameters.epochs:
@@ -124,11 +125,10 @@ def stop(learner: Learner, recorder: Recorder, received: list[int]) -> None:
     learner.check_losses()
     written = "checkpoints are off"
     if learner.parameters.checkpoint_every:
-        is_written = recorder.write_checkpoint()
-        what = "a checkpoint was" if is_written else "no checkpoint could be"
-        how = "the same command continues from the last one"
-        how = how if learner.parameters.resume else "resume = True continues from it"
-        written = f"{what} written; {how}"
+        what = "a checkpoint was" if recorder.write_checkpoint() else "no checkpoint could be"
+        resumes = learner.parameters.resume
+        command = "the same command continues from the last one"
+        written = f"{what} written; {command if resumes else 'resume = True continues from it'}"
     recorder.write_partial("stopped")
     learner.processes.wait()  # else an early exit would look like a failure and end the rest
     number = received[0] if received else signal.SIGTERM

@@ -52,7 +52,7 @@ def earlier_run(parameters: RunParameters) -> tuple[RunRecord | None, Checkpoint
     Either is None if it does not exist, and both are None if `resume` is false. Damaged files cause
     a warning. Raises ValueError for files from a different run.
     """
-    record, checkpoints = None, Checkpoints(parameters.checkpoint_folder)
+    record = None
     if not parameters.resume:
         return None, None
     try:
@@ -62,7 +62,7 @@ def earlier_run(parameters: RunParameters) -> tuple[RunRecord | None, Checkpoint
         pass
     except DamagedFile as error:  # such as a file still being written when the run was killed
         warnings.warn(f"{error}; it will be rewritten", stacklevel=2)
-    if checkpoint := checkpoints.read():
+    if checkpoint := Checkpoints(parameters.checkpoint_folder).read():
         _expect_same_run(parameters, checkpoint.parameters, checkpoint.path)
     finished = record and record.info.status == "finished"
     return record if finished and (not checkpoint or checkpoint.is_finished) else None, checkpoint
@@ -71,11 +71,10 @@ def earlier_run(parameters: RunParameters) -> tuple[RunRecord | None, Checkpoint
 def _expect_same_run(parameters: RunParameters, other: dict[str, Any], where: Path | None) -> None:
     ours = parameters.identity()
     # parameters added after the file was written have their defaults
-    given = RunParameters.defaults() | other
-    theirs = {name: value for name, value in given.items() if name not in Place.names()}
+    theirs = RunParameters.defaults() | other
     differences = ", ".join(
         f"{name} = {theirs.get(name)!r} (requested: {ours.get(name)!r})"
-        for name in sorted(ours.keys() | theirs.keys())
+        for name in sorted(ours.keys() | theirs.keys() - Place.names())
         if ours.get(name) != theirs.get(name)
     )
     if differences:
@@ -151,9 +150,10 @@ def _from_parent(
 def missing_parent(parameters: RunParameters) -> RunParameters | None:
     """Return the parameters of the parent if it must be trained first, else None."""
     warm_start = SPECS[parameters.model].warm_start
-    if not warm_start or warm_start.share is not None or _last_checkpoint(parameters.parent()):
+    if not warm_start or warm_start.share is not None:
         return None
-    return parameters.parent()
+    parent = parameters.parent()
+    return None if _last_checkpoint(parent) else parent
 
 
 def _last_checkpoint(parent: RunParameters) -> Checkpoint | None:
@@ -178,13 +178,10 @@ def _expect_last_checkpoint(parent: RunParameters) -> Checkpoint:
 
 def epochs_to_keep(parameters: RunParameters) -> set[int]:
     """Return the epochs after which a run stores its weights for other runs to start from."""
-    starts = [spec.warm_start for spec in SPECS.values()]
-    return {
-        round(start.share * parameters.epochs)
-        for start in starts
-        if start and start.share is not None and start.parent == parameters.model
-        if parameters.checkpoint_every
-    }
+    if not parameters.checkpoint_every:
+        return set()
+    starts = [spec.warm_start for spec in SPECS.values() if spec.parent == parameters.model]
+    return {round(s.share * parameters.epochs) for s in starts if s and s.share is not None}
 
 
 def _load_kept_weights(

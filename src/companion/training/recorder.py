@@ -37,12 +37,14 @@ class Recorder:
     """
 
     def __init__(self, learner: Learner):
+        parameters = learner.parameters
         self.learner = learner
-        self.parameters, self.data = learner.parameters, learner.data
-        self.model, self.progress = learner.model, learner.progress
-        parameters, processes = learner.parameters, learner.processes
-        self.writes = processes.is_main
-        self.provenance = provenance(processes.device, processes.count)
+        self.parameters = parameters
+        self.data = learner.data
+        self.model = learner.model
+        self.progress = learner.progress
+        self.writes = learner.processes.is_main
+        self.provenance = provenance(learner.device, learner.processes.count)
         self.checkpoints = Checkpoints(parameters.checkpoint_folder)
         self.snapshot_every = snapshot_interval(learner.model, parameters.epochs)
         self.keep_after = epochs_to_keep(parameters)
@@ -65,7 +67,8 @@ class Recorder:
 
     def is_checkpoint_due(self) -> bool:
         """Return whether a checkpoint is to be written after the last completed epoch."""
-        epoch, every = self.progress.epoch, self.parameters.checkpoint_every
+        epoch = self.progress.epoch
+        every = self.parameters.checkpoint_every
         return every > 0 and (epoch % every == 0 or epoch == self.parameters.epochs)
 
     def write_checkpoint(self) -> bool:
@@ -115,7 +118,8 @@ class Recorder:
 
     def _attention(self) -> dict[str, Tensor]:
         """Return what the record contains of the model's attention; see `ModelSpec`."""
-        test, kind = self.data.test, SPECS[self.parameters.model].attention
+        test = self.data.test
+        kind = SPECS[self.parameters.model].attention
         first = torch.arange(min(MEAN_IMAGES, len(test)), device=test.labels.device)
         images, _ = test.plain(first)
         if kind == "maps":
@@ -135,8 +139,10 @@ class Recorder:
         return content_maps(cast(SelfAttentionNet, self.model), images, single).to_tensors()
 
     def _write_record(self, status: str, attention: dict[str, Tensor] | None) -> RunRecord:
-        progress, dataset = self.progress, self.data.dataset
-        done, seconds = len(progress.metrics) * len(self.data.train), progress.training_seconds
+        progress = self.progress
+        dataset = self.data.dataset
+        done = len(progress.metrics) * len(self.data.train)
+        seconds = progress.training_seconds
         info = {
             "status": status,
             "parameters": self.parameters.model_dump(exclude=Folders.names()),

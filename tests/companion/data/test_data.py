@@ -30,18 +30,13 @@ from companion.runs.parameters import RunParameters
 
 def test_digits():
     digits = load_dataset("digits")
-    assert digits.train_images.shape == (1437, 8, 8, 1) and digits.test_images.shape == (
-        360,
-        8,
-        8,
-        1,
-    )
+    assert digits.train_images.shape == (1437, 8, 8, 1)
+    assert digits.test_images.shape == (360, 8, 8, 1)
     assert digits.train_images.dtype == torch.uint8 and digits.train_images.unique().numel() == 17
     assert digits.test_labels.bincount().tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
     images = digits.normalise(digits.train_images)
-    assert images.mean().item() == pytest.approx(
-        0, abs=1e-5
-    ) and images.std().item() == pytest.approx(1, abs=1e-5)
+    assert images.mean().item() == pytest.approx(0, abs=1e-5)
+    assert images.std().item() == pytest.approx(1, abs=1e-5)
     train = {tuple(image.flatten().tolist()) for image in digits.train_images}
     assert not train & {tuple(image.flatten().tolist()) for image in digits.test_images}
 
@@ -51,18 +46,13 @@ def test_subsets_and_fingerprints():
     part = digits.subset(train=200, test=30)
     assert len(part.train_labels) == len(part.train_images) == 200 and len(part.test_labels) == 30
     assert torch.equal(part.train_images, digits.train_images[:200]) and part.mean == digits.mean
-    assert (
-        digits.subset().fingerprint
-        == digits.fingerprint
-        == load_dataset("digits").fingerprint
-        != part.fingerprint
-    )
+    again = load_dataset("digits").fingerprint
+    assert digits.subset().fingerprint == digits.fingerprint == again != part.fingerprint
     labels = digits.train_labels.clone()
     labels[3] = (labels[3] + 1) % 10
     assert replace(digits, train_labels=labels).fingerprint != digits.fingerprint
-    with pytest.raises(
-        ValueError, match="train_images = 1438: expected 1 to 1437, the size of digits"
-    ):
+    text = "train_images = 1438: expected 1 to 1437, the size of digits"
+    with pytest.raises(ValueError, match=text):
         digits.subset(train=1438)
     with pytest.raises(ValueError, match="test_images = 0: expected 1 to 360"):
         digits.subset(test=0)
@@ -73,9 +63,8 @@ def test_photographs():
     small = load_photograph("flower", (61, 80))
     assert small.shape == (61, 80, 3) and small.min() >= 0 and small.max() <= 1
     white = whitened(small.double()).flatten(0, 1)
-    assert (
-        torch.allclose(white.T.cov(), torch.eye(3).double()) and white.mean(0).abs().max() < 1e-12
-    )
+    assert torch.allclose(white.T.cov(), torch.eye(3).double())
+    assert white.mean(0).abs().max() < 1e-12
     with pytest.raises(ValueError, match="expected one of china, flower, chelsea, horse"):
         load_photograph("lena")
 
@@ -102,13 +91,11 @@ def test_windows_are_torchvisions_crop_and_flip():
     mirrored = torch.tensor([False, True, True, False])
     images, labels = batches.windows(index, corner, mirrored)
     for n, i in enumerate(index):
-        window = functional.crop(
-            functional.pad(digits.train_images[i].permute(2, 0, 1), 2), *corner[n].tolist(), 8, 8
-        )
-        expected = digits.normalise(
-            (functional.hflip(window) if mirrored[n] else window).permute(1, 2, 0)
-        )
-        assert largest_gap(images[n], expected) < 1e-6 and labels[n] == digits.train_labels[i]
+        padded = functional.pad(digits.train_images[i].permute(2, 0, 1), 2)
+        window = functional.crop(padded, *corner[n].tolist(), 8, 8)
+        window = functional.hflip(window) if mirrored[n] else window
+        assert largest_gap(images[n], digits.normalise(window.permute(1, 2, 0))) < 1e-6
+        assert labels[n] == digits.train_labels[i]
     assert largest_gap(batches.plain(index)[0], digits.normalise(digits.train_images[index])) < 1e-6
 
 
@@ -124,11 +111,8 @@ def test_random_windows_are_uniform_and_repeatable():
     digits = load_dataset("digits")
     batches = Batches(digits, digits.train_images, digits.train_labels, padding=4)
     corner, mirrored = batches.random_windows(20_000, torch.Generator().manual_seed(3))
-    assert (
-        corner.min() == 0
-        and corner.max() == 8
-        and mirrored.float().mean().item() == pytest.approx(0.5, abs=0.02)
-    )
+    assert corner.min() == 0 and corner.max() == 8
+    assert mirrored.float().mean().item() == pytest.approx(0.5, abs=0.02)
     joint = torch.bincount(corner[:, 0] * 9 + corner[:, 1], minlength=81) / 20_000
     assert (joint - 1 / 81).abs().max() < 0.004
     again = batches.random_windows(20_000, torch.Generator().manual_seed(3))
@@ -150,9 +134,8 @@ def small_folder(root):
             folder = root / "cifar10" / split / name
             folder.mkdir(parents=True)
             for i in range(count):
-                Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(
-                    folder / f"{i}.png"
-                )
+                pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
 
 
 @pytest.fixture
@@ -166,10 +149,8 @@ def test_unknown_and_absent_data(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="unknown dataset 'mnist', expected digits or cifar10"):
         load_dataset("mnist")
     monkeypatch.setattr(torchvision.datasets.utils, "_urlretrieve", no_network)
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"not in .*nowhere .*could not be downloaded .*name FOLDER by root or the variable",
-    ):
+    text = r"not in .*nowhere .*could not be downloaded .*name FOLDER by root or the variable"
+    with pytest.raises(FileNotFoundError, match=text):
         load_dataset("cifar10", tmp_path / "nowhere")
     monkeypatch.setenv("ATTNCONV_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=tmp_path.name):
@@ -178,55 +159,33 @@ def test_unknown_and_absent_data(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_checked_before_it_is_used(folder):
-    cat = folder / "cifar10" / "train" / "cat"
-    good = (cat / "0.png").read_bytes()
-    (cat / "0.png").write_bytes(good[: len(good) // 2])
-    with pytest.raises(
-        ValueError,
-        match=r"cat/0.png is not an image of 32 x 32 pixels, mode RGB \(.*\). Replace it, or",
-    ):
-        load_dataset("cifar10", folder)
-    (cat / "0.png").write_bytes(b"not a picture")
-    with pytest.raises(
-        ValueError, match=r"cat/0.png is not an image of 32 x 32 pixels, mode RGB \(cannot identify"
-    ):
-        load_dataset("cifar10", folder)
-    Image.new("RGB", (32, 31)).save(cat / "0.png")
-    with pytest.raises(
-        ValueError, match=r"cat/0.png is not .* mode RGB \(32 x 31 pixels, mode RGB\)"
-    ):
-        load_dataset("cifar10", folder)
-    Image.new("L", (32, 32)).save(cat / "0.png")
-    with pytest.raises(
-        ValueError, match=r"cat/0.png is not .* mode RGB \(32 x 32 pixels, mode L\)"
-    ):
-        load_dataset("cifar10", folder)
-    (cat / "0.png").unlink()
-    with pytest.raises(
-        ValueError, match=r"cifar10/train does not have 2 train images of each class: cat 1\. "
-    ):
-        load_dataset("cifar10", folder)
-    shutil.rmtree(cat)
-    with pytest.raises(
-        ValueError,
-        match=r"has the class folders airplane, automobile, bird, deer.*, expected airplane",
-    ):
-        load_dataset("cifar10", folder)
-    shutil.rmtree(folder / "cifar10" / "train")
-    with pytest.raises(
-        ValueError, match=r"cifar10/train has the class folders \(none\), expected airplane"
-    ):
-        load_dataset("cifar10", folder)
+    def expect(message):
+        with pytest.raises(ValueError, match=message):
+            load_dataset("cifar10", folder)
+
+    train = folder / "cifar10" / "train"
+    picture = train / "cat" / "0.png"
+    good = picture.read_bytes()
+    picture.write_bytes(good[: len(good) // 2])
+    expect(r"cat/0.png is not an image of 32 x 32 pixels, mode RGB \(.*\). Replace it, or")
+    picture.write_bytes(b"not a picture")
+    expect(r"cat/0.png is not an image of 32 x 32 pixels, mode RGB \(cannot identify")
+    Image.new("RGB", (32, 31)).save(picture)
+    expect(r"cat/0.png is not .* mode RGB \(32 x 31 pixels, mode RGB\)")
+    Image.new("L", (32, 32)).save(picture)
+    expect(r"cat/0.png is not .* mode RGB \(32 x 32 pixels, mode L\)")
+    picture.unlink()
+    expect(r"cifar10/train does not have 2 train images of each class: cat 1\. ")
+    shutil.rmtree(picture.parent)
+    expect(r"has the class folders airplane, automobile, bird, deer.*, expected airplane")
+    shutil.rmtree(train)
+    expect(r"cifar10/train has the class folders \(none\), expected airplane")
     assert not (folder / "cache").exists()
 
 
 def test_channel_statistics_are_checked(folder):
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"have the channel means \[0\.49.* expected \[0\.49139968, 0\.48215841, 0\.44653091\]"
-        ),
-    ):
+    text = r"have the channel means \[0\.49.* expected \[0\.49139968, 0\.48215841, 0\.44653091\]"
+    with pytest.raises(ValueError, match=text):
         load_dataset("cifar10", folder)
 
 
@@ -245,55 +204,41 @@ def test_the_original_archive(tmp_path, monkeypatch):
     original = torchvision.datasets.CIFAR10
     monkeypatch.setattr(original, "train_list", [["data_batch_1", sums["data_batch_1"]]])
     monkeypatch.setattr(original, "test_list", [["test_batch", sums["test_batch"]]])
-    monkeypatch.setattr(
-        original,
-        "meta",
-        {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]},
-    )
+    about = {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]}
+    monkeypatch.setattr(original, "meta", about)
     splits = read_archive(tmp_path)
     images, labels = splits["test"]
     assert images.shape == (10, 32, 32, 3) and labels.tolist() == list(range(10))
-    assert (
-        images[7, 1, 2].tolist()
-        == contents["test_batch"]["data"][7].reshape(3, 32, 32)[:, 1, 2].tolist()
-    )
+    pixels = contents["test_batch"]["data"][7].reshape(3, 32, 32)
+    assert images[7, 1, 2].tolist() == pixels[:, 1, 2].tolist()
     (folder / "test_batch").write_bytes(b"cut")
-    with pytest.raises(
-        ValueError, match=r"cifar-10-batches-py is incomplete or damaged \(a file's MD5"
-    ):
+    text = r"cifar-10-batches-py is incomplete or damaged \(a file's MD5"
+    with pytest.raises(ValueError, match=text):
         load_dataset("cifar10", tmp_path)
 
 
 @pytest.mark.slow
 def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypatch):
     dataset = load_dataset("cifar10", cifar10_root)
-    assert (
-        dataset.train_images.shape == (50_000, 32, 32, 3)
-        and dataset.test_labels.bincount().tolist() == [1000] * 10
-    )
+    assert dataset.train_images.shape == (50_000, 32, 32, 3)
+    assert dataset.test_labels.bincount().tolist() == [1000] * 10
     assert dataset.fingerprint == CIFAR10_FINGERPRINT and dataset.classes[3] == "cat"
-    some_cat = torch.from_numpy(
-        np.array(Image.open(next((cifar10_root / "cifar10" / "test" / "cat").iterdir())))
-    )
+    picture = next((cifar10_root / "cifar10" / "test" / "cat").iterdir())
+    some_cat = torch.from_numpy(np.array(Image.open(picture)))
     same = (dataset.test_images == some_cat).flatten(1).all(dim=1)
     assert dataset.test_labels[same].tolist() == [3]
     copy = cifar10_root / "cache" / "cifar10.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr(
-            cifar10, "find_cifar10", lambda root: pytest.fail("the decoded copy was there")
-        )
+        patch.setattr(cifar10, "find_cifar10", lambda root: pytest.fail("there was a copy"))
         again = load_dataset("cifar10", cifar10_root)
-    assert (
-        torch.equal(again.test_images, dataset.test_images)
-        and again.fingerprint == CIFAR10_FINGERPRINT
-    )
+    assert torch.equal(again.test_images, dataset.test_images)
+    assert again.fingerprint == CIFAR10_FINGERPRINT
     content = bytearray(copy.read_bytes())
     content[90_000_000] ^= 1
     copy.write_bytes(content)
     monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset)
-    with pytest.warns(
-        UserWarning, match="is damaged: its content does not match its digest; creating it again"
-    ):
+    text = "is damaged: its content does not match its digest; creating it again"
+    with pytest.warns(UserWarning, match=text):
         assert load_dataset("cifar10", cifar10_root).fingerprint == CIFAR10_FINGERPRINT
     copy.write_bytes(content[:1000])
     with pytest.warns(UserWarning, match="is damaged: .*; creating it again"):

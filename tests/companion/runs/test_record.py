@@ -5,6 +5,7 @@ import torch
 from helpers import ROOT
 
 from companion.runs.record import LARGEST_RECORD, find_runs, load_run, provenance, write_run
+from companion.runs.record import METRICS as COLUMNS
 from companion.store import DamagedFile
 from companion.tables import records_table
 
@@ -21,24 +22,8 @@ INFO = {
     "hardware": {"device": "some processor"},
 }
 METRICS = [
-    {
-        "epoch": 1,
-        "lr": 0.1,
-        "train_loss": 2.3,
-        "train_accuracy": 0.1,
-        "test_loss": 1 / 3,
-        "test_accuracy": 0.8,
-        "seconds": 0.7,
-    },
-    {
-        "epoch": 2,
-        "lr": 0.0,
-        "train_loss": 1.9,
-        "train_accuracy": 0.2,
-        "test_loss": 2.1,
-        "test_accuracy": 0.6,
-        "seconds": 1.5,
-    },
+    dict(zip(COLUMNS, values, strict=True))
+    for values in ((1, 0.1, 2.3, 0.1, 1 / 3, 0.8, 0.7), (2, 0.0, 1.9, 0.2, 2.1, 0.6, 1.5))
 ]
 ATTENTION = {"epochs": torch.tensor([0, 2]), "layer1.centers": torch.randn(2, 9, 2)}
 
@@ -53,70 +38,54 @@ def folder(tmp_path):
 def test_a_record_is_read_as_it_was_written(folder):
     record = load_run(folder)
     assert record.metrics == METRICS, "to the last bit"
-    assert (
-        record.info.final_test_accuracy == 0.6
-        and record.info.best_test_accuracy == 0.8
-        and record.info.epochs_done == 2
-    )
+    info = record.info
+    assert (info.final_test_accuracy, info.best_test_accuracy, info.epochs_done) == (0.6, 0.8, 2)
     assert torch.equal(record.attention["layer1.centers"], ATTENTION["layer1.centers"])
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "attention.safetensors",
-        "metrics.csv",
-        "run.json",
-    ]
+    files = {"attention.safetensors", "metrics.csv", "run.json"}
+    assert {path.name for path in folder.iterdir()} == files
     records, problems = find_runs(folder.parent)
     assert [found.folder.name for found in records] == [folder.name] and not problems
-    assert (
-        "| sa-quadratic--digits--seed0 | 2 of 2 | 0.6000 (0.8000) | 20 |"
-        in records_table(records, "runs").markdown()
-    )
+    row = "| sa-quadratic--digits--seed0 | 2 of 2 | 0.6000 (0.8000) | 20 |"
+    assert row in records_table(records, "runs").markdown()
 
 
 def test_a_partial_record(tmp_path):
     folder = tmp_path / "sa-quadratic--digits--seed0"
     write_run(folder, INFO | {"status": "running"}, [])
     record = load_run(folder)
-    assert (
-        record.info.final_test_accuracy is None and record.attention == {} and record.metrics == []
-    )
+    assert record.info.final_test_accuracy is None
+    assert record.attention == {} and record.metrics == []
     assert "| 0 of 2, running | - | 20 |" in records_table([record], "runs").markdown()
 
 
 def test_damaged_records_say_what_is_wrong(folder):
-    with pytest.raises(FileNotFoundError, match=r"there is no run record in .*nowhere"):
-        load_run(folder.parent / "nowhere")
-    content = (folder / "metrics.csv").read_bytes()
-    (folder / "metrics.csv").write_bytes(content.replace(b"0.6", b"0.9"))
-    with pytest.raises(
-        DamagedFile,
-        match=r"metrics.csv does not match run.json; restore it from git, or repeat the run",
-    ):
-        load_run(folder)
-    (folder / "metrics.csv").unlink()
-    with pytest.raises(DamagedFile, match="incomplete or damaged"):
-        load_run(folder)
+    def expect(message, error=DamagedFile):
+        with pytest.raises(error, match=message):
+            load_run(folder)
+
+    metrics, info, attention = (
+        folder / name for name in ("metrics.csv", "run.json", "attention.safetensors")
+    )
+    content = metrics.read_bytes()
+    metrics.write_bytes(content.replace(b"0.6", b"0.9"))
+    expect("metrics.csv does not match run.json; restore it from git, or repeat the run")
+    metrics.unlink()
+    expect(r"incomplete or damaged \(.*No such file.*metrics.csv")
     records, problems = find_runs(folder.parent)
     assert not records and len(problems) == 1
-    (folder / "metrics.csv").write_bytes(content)
-    whole = (folder / "run.json").read_bytes()
-    info = json.loads(whole)
-    (folder / "run.json").write_text(json.dumps(info | {"epochs_done": "many"}))
-    with pytest.raises(
-        DamagedFile, match=r"run.json is damaged: epochs_done Input should be a valid integer"
-    ):
-        load_run(folder)
-    (folder / "run.json").write_text("{")
-    with pytest.raises(DamagedFile, match=r"run.json is damaged"):
-        load_run(folder)
-    (folder / "run.json").write_bytes(whole)
-    (folder / "attention.safetensors").write_bytes(b"")
-    with pytest.raises(
-        DamagedFile, match=r"attention.safetensors is damaged.*; restore it from git"
-    ):
-        load_run(folder)
-    (folder / "attention.safetensors").unlink()
-    with pytest.raises(DamagedFile, match=r"attention.safetensors is missing; restore it from git"):
-        load_run(folder)
+    metrics.write_bytes(content)
+    whole = info.read_bytes()
+    info.write_text(json.dumps(json.loads(whole) | {"epochs_done": "many"}))
+    expect("run.json is damaged: epochs_done Input should be a valid integer")
+    info.write_text("{")
+    expect("run.json is damaged")
+    info.write_bytes(whole)
+    attention.write_bytes(b"")
+    expect("attention.safetensors is damaged.*; restore it from git")
+    attention.unlink()
+    expect(r"\(No such file.*attention.safetensors\); restore it from git")
+    info.unlink()
+    expect("there is no run record in .*seed0", FileNotFoundError)
 
 
 def test_every_damage_to_run_json_is_found(folder):
@@ -124,16 +93,12 @@ def test_every_damage_to_run_json_is_found(folder):
     happened."""
     path = folder / "run.json"
     whole = path.read_bytes()
-    damaged = [whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1 :] for n in range(len(whole))]
-    damaged += [
-        whole[:n] + whole[n + length :] for length in (1, 7, 40) for n in range(0, len(whole), 5)
-    ]
-    damaged += [whole[:n] for n in range(0, len(whole), 5)]
-    damaged += [
-        whole.replace(b'"epochs": 2', b'"epochs": 3'),
-        whole.replace(b"0" * 64, b"1" * 64),
-        whole.replace(b"1.5", b"2.5"),
-    ]
+    length = len(whole)
+    damaged = [whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1 :] for n in range(length)]
+    damaged += [whole[:n] + whole[n + cut :] for cut in (1, 7, 40) for n in range(0, length, 5)]
+    damaged += [whole[:n] for n in range(0, length, 5)]
+    changes = ((b'"epochs": 2', b'"epochs": 3'), (b"0" * 64, b"1" * 64), (b"1.5", b"2.5"))
+    damaged += [whole.replace(*change) for change in changes]
     for content in damaged:
         assert content != whole
         path.write_bytes(content)
@@ -149,7 +114,7 @@ def test_a_record_of_another_version_is_refused(folder):
     first = {name: value for name, value in info.items() if name not in ("version", "sha256")}
     for content, message in (
         (first, "version 1 of the format, expected 2; restore it from git, or repeat the run"),
-        (info | {"version": 3}, "version 3 of the format, expected 2; use a newer attnconv, or"),
+        (info | {"version": 3}, "expected 2 \\(a newer attnconv reads it\\); restore"),
     ):
         (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
         with pytest.raises(DamagedFile, match=message):
@@ -166,10 +131,8 @@ def test_every_committed_record_is_read(folder):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"there is no folder .*mistyped, expected one that holds run records",
-    ):
+    text = r"there is no folder .*mistyped, expected one that holds run records"
+    with pytest.raises(FileNotFoundError, match=text):
         find_runs(tmp_path / "mistyped")
     assert find_runs(tmp_path) == ([], {})
 

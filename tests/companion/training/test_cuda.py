@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from helpers.runs import check_record, results, stop_after
+from helpers.runs import check_record, places, results, stop_after
 
 from attnconv import load_dataset
 from companion.runs.parameters import RunParameters
@@ -30,9 +30,8 @@ def ten_steps(folder, **values):
     network = {"num_layers": 2, "hidden": 16, "intermediate": 16}
     data = {"train_images": 250, "test_images": 100, "batch_size": 25, "augment": True}
     values = {"epochs": 1, "compile": "off", "precision": "float32", "device": DEVICE} | values
-    places = {"runs": str(folder / "runs"), "checkpoints": str(folder / "checkpoints")}
-    kept = {"resume": True, "checkpoint_every": 1}
-    parameters = RunParameters.check(network | data | places | kept | values)
+    kept = {"resume": True, "checkpoint_every": 1} | places(folder)
+    parameters = RunParameters.check(network | data | kept | values)
     if parameters.model == "sa-generalized-pruned":
         train(parameters.parent(), DIGITS)
     return parameters
@@ -91,13 +90,12 @@ def test_stopped_and_resumed_it_is_the_same_run(model, tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_two_steps_of_the_papers_recipe(model, cifar10_root, tmp_path):
     """The paper's sizes, as the command runs them on this device."""
-    places = {name: str(tmp_path / name) for name in ("runs", "checkpoints")}
     values = {"model": model, "dataset": "cifar10", "epochs": 1, "device": DEVICE}
     values |= {"train_images": 200, "test_images": 100, "data_root": str(cifar10_root)}
     if DEVICE == "cpu":
         values |= {"num_layers": 2} if "sa-" in model else {}
         values |= {"compile": "off"}
-    parameters = RunParameters.check(values | places | {"parent_epochs": None})
+    parameters = RunParameters.check(values | places(tmp_path) | {"parent_epochs": None})
     if model == "sa-generalized-pruned":
         parameters = parameters.model_copy(update={"parent_epochs": 1})
         train(parameters.parent())
@@ -105,9 +103,9 @@ def test_two_steps_of_the_papers_recipe(model, cifar10_root, tmp_path):
 
 
 def test_an_arm_of_chapter_15_trains(cifar10_root, tmp_path):
-    places = {name: str(tmp_path / name) for name in ("runs", "checkpoints")}
     values = {"dataset": "cifar10", "tier": "small-free", "override": True, "epochs": 1}
-    values |= {"train_images": 250, "test_images": 100, "data_root": str(cifar10_root)} | places
+    values |= {"train_images": 250, "test_images": 100, "data_root": str(cifar10_root)}
+    values |= places(tmp_path)
     arm = RunParameters.check(values | {"model": "freed-100", "parent_epochs": 4, "device": DEVICE})
     train(arm.parent())
     check_record(train(arm).record, "freed-100", 1)
