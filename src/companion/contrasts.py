@@ -1,16 +1,29 @@
 """Contrasts of mean accuracies, and their standard errors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from .runs.select import Records
 
 #: A contrast is shown if it exceeds this many standard errors, unless a rule says otherwise.
 STANDARD_ERRORS = 2.0
 
 #: The accuracies of runs by group. Groups with the same first key share a standard deviation.
 Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def accuracies_by_tier(
+    records: Records, models: Iterable[str], tiers: Iterable[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Return the accuracies of the runs by model and tier, without the tiers that have none."""
+    found = {
+        model: {tier: [run.accuracy for run in records.at(tier).of(model)] for tier in tiers}
+        for model in models
+    }
+    return {model: {t: a for t, a in by_tier.items() if a} for model, by_tier in found.items()}
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,8 @@ def contrast(
     The two keys of `accuracies` identify a group. Groups with the same first key share one
     standard deviation, pooled over all of them. Raises ValueError if none of them has two runs.
     """
-    value, variance = 0.0, 0.0
+    value = 0.0
+    variance = 0.0
     for (pool, group), weight in weights.items():
         values = accuracies[pool][group]
         value += weight * float(np.mean(values))

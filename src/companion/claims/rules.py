@@ -49,6 +49,12 @@ def listed(values: Sequence[float], digits: int = 1) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
+def enumerated(items: Iterable[object]) -> str:
+    """Return two or more items as text, such as "1, 2 and 3"."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}"
+
+
 def over_runs(by_run: Iterable[Sequence[float]]) -> list[float]:
     """Return each layer's mean over the runs; `by_run` lists the values of each run by layer."""
     return [mean(layer) for layer in zip(*by_run, strict=True)]

@@ -26,11 +26,10 @@ def _fixed(*arms: str) -> str:
 
 def _heads_stay(runs: Runs, stay: float = 8.5, some: float = 7.0) -> Verdict:
     (records,) = runs.values()
-    count = mean(map(measured.mean_pixels_occupied, records))
-    far = mean(map(measured.median_distance_moved, records))
-    layers = over_runs(
-        [counts[-1] for counts in measured.pixels_occupied_by_layer(record)] for record in records
-    )
+    centers = measured.centers_of(records)
+    layers = measured.pixels_occupied(centers[:, :, -1]).double().mean(dim=0).tolist()
+    count = mean(layers)
+    far = measured.median_distance_moved(centers)
     found = f"{count:.2f} of 9 pixels are nearest to a head (by layer: {listed(layers)})"
     found += f"; median distance moved: {far:.2f} pixels"
     if count >= stay:
@@ -59,7 +58,9 @@ for _arm in ("freed-100", "freed-50", "freed-25", "freed-0", "places-100"):
     *("freed-0", "freed-25", "freed-50", "freed-100"),
 )
 def _later_is_nearer(runs: Runs) -> Verdict:
-    distances = [mean(map(measured.median_distance_moved, records)) for records in runs.values()]
+    distances = [
+        measured.median_distance_moved(measured.centers_of(records)) for records in runs.values()
+    ]
     steps = [later < sooner for sooner, later in pairwise(distances)]
     holds = 2 if all(steps) else int(distances[-1] < distances[0])
     found = f"median distance moved, by relax time: {listed(distances, 2)} pixels"
@@ -75,9 +76,9 @@ def _later_is_nearer(runs: Runs) -> Verdict:
     name="random-heads-return",
 )
 def _return(runs: Runs, enough: float = 8.5, more: float = 1.0) -> Verdict:
+    centers = measured.centers_of(runs["random-freed"])
     start, end = (
-        mean(measured.mean_pixels_occupied(r, moment) for r in runs["random-freed"])
-        for moment in (0, -1)
+        measured.pixels_occupied(centers[:, :, moment]).double().mean().item() for moment in (0, -1)
     )
     found = f"{end:.2f} of 9 pixels, initially {start:.2f}"
     if end >= enough:
@@ -148,10 +149,7 @@ for _name, _text, _ours, _other, _better, _worse in (
 )
 def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Verdict:
     alone, both = (
-        over_runs(
-            [factor[-1].item() - 1 for factor, _ in measured.growth_by_layer(record)]
-            for record in records
-        )
+        (measured.growth(measured.centers_of(records))[0][..., -1].mean(dim=0) - 1).tolist()
         for records in runs.values()
     )
     pairs = list(zip(alone, both, strict=True))

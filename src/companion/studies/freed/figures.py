@@ -19,7 +19,7 @@ from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import ARMS, SPECS
 from .arms import TIER
-from .measures import KERNEL, distance_moved_by_layer, kernel_layers, mass_on_nearest_pixel_by_layer
+from .measures import KERNEL, centers_of, distance_moved, kernel_layers, mass_on_nearest_pixel
 
 
 def head_paths(centers: Tensor) -> Figure:
@@ -47,7 +47,8 @@ def _draw_paths(ax: Axes, centers: Tensor, reach: float) -> None:
     """
     ax.add_patch(Rectangle((-1.5, -1.5), 3, 3, fill=False, color="0.5", ls="--", lw=0.8))
     for head in range(centers.shape[1]):
-        color, (rows, columns) = head_color(head), centers[:, head].T.numpy()
+        color = head_color(head)
+        rows, columns = centers[:, head].T.numpy()
         ax.plot(columns, rows, color=color, lw=1)
         ax.plot(columns[0], rows[0], "o", mfc="white", mec=color, ms=5)
         ax.plot(columns[-1], rows[-1], "o", color=color, ms=6)
@@ -59,9 +60,9 @@ def layer_paths(record: RunRecord) -> Figure:
 
     Each path has the colour of its head, starts at a ring and ends at a disc. Dots mark pixels.
     """
-    layers = kernel_layers(record, "centers")
+    layers = kernel_layers(record, "centers")  # (L, n, 9, 2)
     figure, axes = line_plots(2, -(-len(layers) // 2), 7.5, 5.4)
-    reach = max(1.9, *(float(centers.abs().max()) + 0.2 for centers in layers))
+    reach = max(1.9, float(layers.abs().max()) + 0.2)
     around = np.arange(-int(reach), int(reach) + 1)
     for ax in axes.flat[len(layers) :]:
         ax.set_axis_off()
@@ -80,13 +81,13 @@ def heads_before_and_after(record: RunRecord, layer: int, side: int = 7) -> Figu
     """
     figure, axes = subplots(2, KERNEL**2, 7.5, 2.2)
     wanted = [n for n, c in enumerate(record.history.layers("centers")) if c.shape[1] == KERNEL**2]
-    middle = side // 2, side // 2
+    middle = side // 2
     rows = [
         attention_probabilities(record.history.encodings(moment)[wanted[layer - 1]], side, side)
         for moment in (0, -1)
     ]
-    options = {"query": middle, "limits": (0, 1), "fontsize": 7}
-    map_rows(axes, [maps[:, *middle] for maps in rows], ("start", "end"), [None], **options)
+    options = {"query": (middle, middle), "limits": (0, 1), "fontsize": 7}
+    map_rows(axes, [maps[:, middle, middle] for maps in rows], ("start", "end"), [None], **options)
     return finish(figure, record.source)
 
 
@@ -96,7 +97,8 @@ def arm_accuracies(records: Records) -> Figure:
     arms = [arm for arm in ARMS if records.of(arm)]
     figure, ax = line_plot(7, 0.4 * len(arms) + 1, grid="x")
     for place, arm in enumerate(arms):
-        runs, (color, _) = records.of(arm), SPECS[arm].curve
+        runs = records.of(arm)
+        color, _ = SPECS[arm].curve
         values = [record.accuracy for record in runs]
         ax.plot(values, [place] * len(values), "o", color=color, ms=5, alpha=0.7)
         ax.plot([Accuracy.of(runs).last] * 2, [place - 0.3, place + 0.3], color=color, lw=2)
@@ -111,18 +113,18 @@ def over_training(records: Records, arms: Sequence[str]) -> Figure:
     Lines are means over heads, 3 x 3 layers and seeds; bands show the range over the seeds. The
     distance is measured in pixels from each head's initial position.
     """
-    measures = {
-        "mass on the nearest pixel": mass_on_nearest_pixel_by_layer,
-        "distance from the start, pixels": distance_moved_by_layer,
-    }
     figure, axes = line_plots(1, 2, 7.5, 3.2)
-    for ax, (label, measure) in zip(axes[0], measures.items(), strict=True):
-        for arm in arms:
-            if runs := records.at(TIER).of(arm):
-                means = [torch.stack(measure(record)).mean(dim=(0, 2)) for record in runs]
-                color, dashes = SPECS[arm].curve
-                style = {"color": color, "linestyle": dashes, "label": SPECS[arm].label}
-                draw_line(ax, runs[0].history.epochs.numpy(), torch.stack(means), **style)
+    for arm in arms:
+        if runs := records.at(TIER).of(arm):
+            centers = centers_of(runs)  # (seeds, L, n, 9, 2)
+            alphas = torch.stack([kernel_layers(record, "alpha") for record in runs])
+            color, dashes = SPECS[arm].curve
+            style = {"color": color, "linestyle": dashes, "label": SPECS[arm].label}
+            measured = mass_on_nearest_pixel(centers, alphas), distance_moved(centers)
+            for ax, values in zip(axes[0], measured, strict=True):
+                draw_line(ax, runs[0].history.epochs.numpy(), values.mean(dim=(1, 3)), **style)
+    labels = "mass on the nearest pixel", "distance from the start, pixels"
+    for ax, label in zip(axes[0], labels, strict=True):
         ax.set(xlabel="epochs", ylabel=label, ylim=(0, None))
         ax.xaxis.set_major_locator(MultipleLocator(1))
     axes[0, 0].set_ylim(0, 1.02)

@@ -1,11 +1,11 @@
 """Measure whether movable heads stay on a convolution's grid (chapter 15).
 
-Letters: n saved steps of training, N_h heads, K x K kernel, C channels. Functions that take a
-record measure its layers with 3 x 3 kernels: all but the first, whose kernels are 2 x 2.
+Letters: L layers with 3 x 3 kernels (all but the first, whose kernels are 2 x 2), n saved steps of
+training, N_h = 9 heads, K x K kernel, C channels. Centres are in pixels from the query.
 """
 
 import copy
-from statistics import mean
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,30 +20,44 @@ KERNEL = 3  # pixels per side
 REACH = 8  # distance in pixels beyond which a head's mass is neglected
 
 
-def distance_moved(centers: Tensor, start: Tensor) -> Tensor:
-    """Return the distance `(...)`, in pixels, of centres `(..., 2)` from their starting points."""
-    return (centers - start).norm(dim=-1)
+def kernel_layers(record: RunRecord, name: str) -> Tensor:
+    """Return a tensor of the 3 x 3 layers: `centers` `(L, n, 9, 2)` or `alpha` `(L, n, 9)`."""
+    layers = record.history.layers(name)
+    return torch.stack([values for values in layers if values.shape[1] == KERNEL**2])
 
 
-def growth(centers: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+def centers_of(runs: Sequence[RunRecord]) -> Tensor:
+    """Return the centres of the heads in several runs, `(runs, L, n, 9, 2)`."""
+    return torch.stack([kernel_layers(record, "centers") for record in runs])
+
+
+def distance_moved(centers: Tensor) -> Tensor:
+    """Return how far heads are from their first centres: `(..., n, 9, 2)` to `(..., n, 9)`."""
+    return (centers - centers[..., :1, :, :]).norm(dim=-1)
+
+
+def median_distance_moved(centers: Tensor) -> float:
+    """Return the median distance that a layer's heads have moved in the end, averaged over all."""
+    return distance_moved(centers)[..., -1, :].median(dim=-1).values.mean().item()
+
+
+def growth(centers: Tensor) -> tuple[Tensor, Tensor]:
     """Fit the factor by which a grid of heads has grown, using least squares.
 
-    `centers` has the shape `(..., N_h, 2)`, and `start` has the shape `(N_h, 2)`. Returns the
-    factor and the share of the squared displacements that it explains (1: all; NaN if nothing
-    moved), each of shape `(...)`.
+    `centers` has the shape `(..., n, 9, 2)`. Returns the factor and the share of the squared
+    displacements that it explains (1: all; NaN if nothing moved), each of shape `(..., n)`.
     """
-    factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum()
+    start = centers[..., :1, :, :]
+    factor = (centers * start).sum(dim=(-2, -1)) / start.square().sum(dim=(-2, -1))
     left = (centers - factor[..., None, None] * start).square().sum(dim=(-2, -1))
     return factor, 1 - left / (centers - start).square().sum(dim=(-2, -1))
 
 
-def pixels_occupied(centers: Tensor, kernel_size: int) -> int:
-    """Count the pixels of a K x K kernel that are nearest to the centre of at least one head.
-
-    `centers` has the shape `(N_h, 2)`, and the kernel's pixels are those of `grid.offset_set`.
-    """
-    kernel = {tuple(shift) for shift in offset_set((kernel_size, kernel_size)).tolist()}
-    return len(kernel & {tuple(pixel) for pixel in centers.round().long().tolist()})
+def pixels_occupied(centers: Tensor) -> Tensor:
+    """Count the pixels of a 3 x 3 kernel that are nearest to a head: `(..., 9, 2)` to `(...)`."""
+    pixels = offset_set((KERNEL, KERNEL)).to(centers)
+    nearest = centers.round().unsqueeze(-3) == pixels.unsqueeze(-2)  # (..., 9 pixels, 9 heads, 2)
+    return nearest.all(dim=-1).any(dim=-1).sum(dim=-1)
 
 
 def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
@@ -52,56 +66,23 @@ def mass_on_nearest_pixel(centers: Tensor, alpha: Tensor) -> Tensor:
     `centers` has the shape `(..., 2)`; `alpha` has the shape `(...)`, as does the float64 result.
     This is equation (18) for arbitrary centres, away from borders.
     """
-    centers, alpha = centers.double(), alpha.double()[..., None, None]
+    centers = centers.double()
     near = torch.arange(-REACH, REACH + 1, device=centers.device)
     offset = near - (centers - centers.round()).unsqueeze(-1)  # (..., 2, 2 REACH + 1)
-    shares = (-alpha * offset.square()).softmax(dim=-1)
+    shares = (-alpha.double()[..., None, None] * offset.square()).softmax(dim=-1)
     return shares[..., REACH].prod(dim=-1)
 
 
-# --- measures of a run record ---------------------------------------------------------------------
-
-
-def kernel_layers(record: RunRecord, name: str) -> list[Tensor]:
-    """Return the tensor `name` of each 3 x 3 layer: `centers` `(n, 9, 2)` or `alpha` `(n, 9)`."""
-    return [values for values in record.history.layers(name) if values.shape[1] == KERNEL**2]
-
-
-def pixels_occupied_by_layer(record: RunRecord) -> list[list[int]]:
-    """Return how many of the nine kernel pixels are occupied in each layer at each saved step."""
-    layers = kernel_layers(record, "centers")
-    return [[pixels_occupied(centers, KERNEL) for centers in moments] for moments in layers]
-
-
-def mean_pixels_occupied(record: RunRecord, moment: int = -1) -> float:
-    """Return the number of occupied kernel pixels at a saved step, averaged over the layers."""
-    return mean(counts[moment] for counts in pixels_occupied_by_layer(record))
+def mean_mass_on_nearest_pixel(runs: Sequence[RunRecord], moment: int) -> float:
+    """Return the mass on a head's nearest pixel at a saved step, averaged over heads and runs."""
+    alphas = torch.stack([kernel_layers(record, "alpha") for record in runs])
+    return mass_on_nearest_pixel(centers_of(runs), alphas)[:, :, moment].mean().item()
 
 
 def distinct_pixels_by_layer(record: RunRecord) -> list[int]:
     """Count the distinct pixels nearest to each layer's trained heads, even outside the kernel."""
-    return [len(centers[-1].round().unique(dim=0)) for centers in kernel_layers(record, "centers")]
-
-
-def growth_by_layer(record: RunRecord) -> list[tuple[Tensor, Tensor]]:
-    """Return each layer's growth factor and the share of the motion it explains, each `(n,)`."""
-    return [growth(centers, centers[0]) for centers in kernel_layers(record, "centers")]
-
-
-def distance_moved_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return each head's distance in pixels from its initial position, `(n, 9)` per layer."""
-    return [distance_moved(centers, centers[0]) for centers in kernel_layers(record, "centers")]
-
-
-def median_distance_moved(record: RunRecord) -> float:
-    """Return the median distance that heads moved during training, averaged over the layers."""
-    return mean(distances[-1].median().item() for distances in distance_moved_by_layer(record))
-
-
-def mass_on_nearest_pixel_by_layer(record: RunRecord) -> list[Tensor]:
-    """Return each head's mass on the pixel nearest to its centre, `(n, 9)` per layer."""
-    centers, alphas = (kernel_layers(record, name) for name in ("centers", "alpha"))
-    return [mass_on_nearest_pixel(*layer) for layer in zip(centers, alphas, strict=True)]
+    layers = kernel_layers(record, "centers")[:, -1].round()
+    return [len(centers.unique(dim=0)) for centers in layers]
 
 
 def lemma_3_residual_by_layer(record: RunRecord) -> list[float]:
@@ -144,13 +125,14 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
             f"got {layer}, expected a layer without stride, dilation and groups, padded alike with"
             " zeros"
         )
-    kernel, (rows, columns) = effective_kernel(layer), layer.kernel_size
-    top, left = REACH - (rows - 1) // 2, REACH - (columns - 1) // 2
-    window = slice(top, top + rows), slice(left, left + columns)
-    inside, outside = kernel[window], kernel.clone()
+    kernel = effective_kernel(layer)
+    first = [REACH - (size - 1) // 2 for size in layer.kernel_size]
+    window = tuple(slice(i, i + size) for i, size in zip(first, layer.kernel_size, strict=True))
+    outside = kernel.clone()
     outside[window] = 0
+    rows, columns = layer.kernel_size
     conv = nn.Conv2d(layer.in_channels, layer.out_channels, (rows, columns), padding=pads.pop())
-    conv.weight = nn.Parameter(inside.permute(3, 2, 0, 1).to(layer.weight))
+    conv.weight = nn.Parameter(kernel[window].permute(3, 2, 0, 1).to(layer.weight))
     conv.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
     return conv, (outside.norm() / kernel.norm()).item()
 
@@ -160,7 +142,8 @@ def as_convolutions(model: nn.Module) -> tuple[nn.Module, list[float]]:
 
     Returns a modified copy of the network and the distance of each layer from its convolution.
     """
-    model, distances = copy.deepcopy(model), []
+    model = copy.deepcopy(model)
+    distances = []
     for path, layer in list(model.named_modules()):
         if isinstance(layer, ConvAsAttention):
             conv, distance = nearest_convolution(layer)

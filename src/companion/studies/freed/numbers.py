@@ -5,7 +5,7 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from ...claims.rules import listed
+from ...claims.rules import enumerated, listed
 from ...data import CIFAR10_COUNTS
 from ...display import Numbers
 from ...runs.parameters import RunParameters
@@ -14,12 +14,7 @@ from ...runs.select import Records
 from ...specs import ARMS
 from .arms import TIER
 from .claims import CLAIMS
-from .measures import (
-    distance_moved_by_layer,
-    growth_by_layer,
-    kernel_layers,
-    mass_on_nearest_pixel_by_layer,
-)
+from .measures import centers_of, growth, mean_mass_on_nearest_pixel
 from .network import START_ALPHA
 
 #: By name, a question that chapter 15 answers and the answer that its text states.
@@ -46,11 +41,8 @@ def numbers(records: Records) -> Numbers:
     return {
         **_arm_numbers(records),
         **_growth_numbers(records),
-        **_answer_numbers(records),
-        **_comparison_numbers(records),
-        **_convolution_numbers(records),
+        **_accuracy_numbers(records),
         **_position_numbers(records),
-        **_travel_numbers(),
     }
 
 
@@ -72,12 +64,9 @@ def usual_parameters() -> RunParameters:
 def growth_of(records: Records, arm: str) -> tuple[Tensor, Tensor]:
     """Return the growth factor and the share of motion that it explains, of each layer of an arm.
 
-    Both have the shape `(seeds, layers, n)`, where n is the number of saved steps of training.
+    Both have the shape `(seeds, L, n)`, where n is the number of saved steps of training.
     """
-    by_run = [growth_by_layer(record) for record in runs_of(records, arm)]
-    factors = torch.stack([torch.stack([factor for factor, _ in layers]) for layers in by_run])
-    shares = torch.stack([torch.stack([share for _, share in layers]) for layers in by_run])
-    return factors, shares
+    return growth(centers_of(runs_of(records, arm)))
 
 
 def leads(records: Records, ours: str, theirs: str) -> list[float]:
@@ -94,39 +83,19 @@ def lost_as_convolutions(records: Records, arm: str) -> list[float]:
     ]
 
 
-def mean_distance_moved(records: Records, arm: str) -> float:
-    """Return the heads' mean distance, in pixels, from their initial positions, over all runs."""
-    by_run = map(distance_moved_by_layer, runs_of(records, arm))
-    return torch.cat([layer[-1] for layers in by_run for layer in layers]).mean().item()
-
-
-def mean_initial_mass(records: Records, arm: str) -> float:
-    """Return the initial mass on the nearest pixel, averaged over heads, layers and seeds."""
-    by_run = map(mass_on_nearest_pixel_by_layer, runs_of(records, arm))
-    return mean(layer[0].mean().item() for layers in by_run for layer in layers)
-
-
 def distances_from_pixels(records: Records, arm: str) -> Tensor:
-    """Return the heads' mean distance from their nearest pixels, `(seeds, layers, n)`."""
-    by_run = [kernel_layers(record, "centers") for record in runs_of(records, arm)]
-    return torch.stack(
-        [
-            torch.stack([(c - c.round()).norm(dim=-1).mean(dim=-1) for c in layers])
-            for layers in by_run
-        ]
-    )
+    """Return the heads' mean distance from their nearest pixels, `(seeds, L, n)`."""
+    centers = centers_of(runs_of(records, arm))
+    return (centers - centers.round()).norm(dim=-1).mean(dim=-1)
 
 
-def heads_outside_the_kernel(records: Records, arm: str) -> list[float]:
-    """Return how many of a layer's nine trained heads are outside its kernel, averaged over seeds.
+def heads_outside_the_kernel(records: Records, arm: str) -> Tensor:
+    """Return how many of a layer's nine trained heads are outside its kernel, `(L,)`, on average.
 
-    The result has one number for each layer.
+    The numbers are averaged over the seeds.
     """
-    by_run = [kernel_layers(record, "centers") for record in runs_of(records, arm)]
-    return [
-        mean((centers[-1].abs().amax(dim=1) > 1.5).sum().item() for centers in layer)
-        for layer in zip(*by_run, strict=True)
-    ]
+    reached = centers_of(runs_of(records, arm))[:, :, -1].abs().amax(dim=-1)
+    return (reached > 1.5).sum(dim=-1).double().mean(dim=0)
 
 
 def position_rates(parameters: RunParameters) -> Tensor:
@@ -196,52 +165,38 @@ def _between(values: Tensor) -> str:
     return f"{values.min().item():.0f} to {values.max().item():.0f}"
 
 
-def _answer_numbers(records: Records) -> Numbers:
+def _accuracy_numbers(records: Records) -> Numbers:
     results = {claim.text: claim.judge_in(TIER, records).measured for claim in CLAIMS}
-    return {f"found-{name}": results[question] for name, (question, _) in STATED.items()}
-
-
-def _comparison_numbers(records: Records) -> Numbers:
+    lost = lost_as_convolutions(records, "freed-100")
     seeds = {len(runs_of(records, arm)) for arm in ARMS}
     return {
+        **{f"found-{name}": results[question] for name, (question, _) in STATED.items()},
         "found-seeds": " to ".join(map(str, sorted(seeds))),
         "found-needed-seeds": _signed(leads(records, "grid-0", "random-freed")),
         "found-untrained-seeds": _signed(leads(records, "freed-0", "grid-0")),
         "found-free": mean(leads(records, "freed-0", "random-freed")),
         "found-fixed": mean(leads(records, "grid-0", "random-fixed")),
-    }
-
-
-def _signed(differences: list[float]) -> str:
-    *first, last = [f"{difference:+.4f}" for difference in differences]
-    return f"{', '.join(first)} and {last}"
-
-
-def _convolution_numbers(records: Records) -> Numbers:
-    freed = lost_as_convolutions(records, "freed-100")
-    return {
-        "nearest-lost": mean(freed),
-        "nearest-seeds": listed(freed, 4),
+        "nearest-lost": mean(lost),
+        "nearest-seeds": listed(lost, 4),
         "nearest-fixed": mean(lost_as_convolutions(records, "grid-100")),
     }
 
 
+def _signed(differences: list[float]) -> str:
+    return enumerated(f"{difference:+.4f}" for difference in differences)
+
+
 def _position_numbers(records: Records) -> Numbers:
     scattered = distances_from_pixels(records, "random-freed")[:, 0].mean(dim=0)  # in layer 1
+    rates = position_rates(usual_parameters())
     return {
         # nine heads at random, each on one of nine pixels
         "found-chance": 9 * (1 - (8 / 9) ** 9),
-        "random-mass": mean_initial_mass(records, "random-freed"),
-        "grid-mass": mean_initial_mass(records, "grid-0"),
+        "random-mass": mean_mass_on_nearest_pixel(runs_of(records, "random-freed"), 0),
+        "grid-mass": mean_mass_on_nearest_pixel(runs_of(records, "grid-0"), 0),
         "scattered-start": scattered[0].item(),
         "scattered-end": scattered[-1].item(),
-        "scattered-out": heads_outside_the_kernel(records, "random-freed")[3],
-    }
-
-
-def _travel_numbers() -> Numbers:
-    rates = position_rates(usual_parameters())
-    return {
+        "scattered-out": heads_outside_the_kernel(records, "random-freed")[3].item(),
         "travel-steps": len(rates),
         "travel-peak": f"{rates.max().item():.3g}",
         "travel-sum": rates.sum().item(),

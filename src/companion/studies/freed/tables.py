@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from statistics import mean
 
-import torch
-
 from ...accuracy import Accuracy
 from ...claims.results import run_links
 from ...claims.rules import over_runs
@@ -56,26 +54,25 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     }
     if not runs[0].history.by_layer:
         return cells
-    mass = mean(
-        mean(m[-1].mean().item() for m in measured.mass_on_nearest_pixel_by_layer(record))
-        for record in runs
-    )
+    centers = measured.centers_of(runs)
+    occupied = measured.pixels_occupied(centers[:, :, -1]).double().mean()
     residual = mean(mean(measured.lemma_3_residual_by_layer(record)) for record in runs)
     return cells | {
-        "pixels occupied": f"{mean(map(measured.mean_pixels_occupied, runs)):.2f}",
-        "distance moved": f"{mean(map(measured.median_distance_moved, runs)):.2f}",
-        "mass on the nearest pixel": f"{mass:.2f}",
+        "pixels occupied": f"{occupied:.2f}",
+        "distance moved": f"{measured.median_distance_moved(centers):.2f}",
+        "mass on the nearest pixel": f"{measured.mean_mass_on_nearest_pixel(runs, -1):.2f}",
         "residual of Lemma 3": f"{residual:.2f}",
     }
 
 
 def growth_table(records: Records) -> Table:
     """Return a table of how each layer's grid grew, for freed arms whose heads started on it."""
-    rows = []
-    for name, spec in ARMS.items():
-        runs = records.at(TIER).of(name)
-        if STARTS[name].heads == "grid" and STARTS[name].freed and runs:
-            rows.append({"network": spec.label} | _growth(runs))
+    rows = [
+        {"network": spec.label} | _growth(runs)
+        for name, spec in ARMS.items()
+        if STARTS[name].heads == "grid" and STARTS[name].freed
+        if (runs := records.at(TIER).of(name))
+    ]
     caption = (
         "Growth of the grid in each 3 × 3 layer, averaged over seeds: the growth factor, the share"
         " of the heads' squared displacements that it explains, and the number of different pixels"
@@ -86,15 +83,14 @@ def growth_table(records: Records) -> Table:
 
 
 def _growth(runs: Sequence[RunRecord]) -> dict[str, str]:
-    ends = [
-        [[factor[-1], share[-1]] for factor, share in measured.growth_by_layer(record)]
-        for record in runs
-    ]
+    factors, shares = (
+        each[..., -1].mean(dim=0).tolist() for each in measured.growth(measured.centers_of(runs))
+    )
     taken = over_runs(measured.distinct_pixels_by_layer(record) for record in runs)
-    changes = torch.tensor(ends).mean(dim=0).tolist()
+    layers = zip(factors, shares, taken, strict=True)
     return {
         f"layer {layer}": f"{factor:.2f}, {share:.0%}, {pixels:.1f}"
-        for layer, ((factor, share), pixels) in enumerate(zip(changes, taken, strict=True), start=1)
+        for layer, (factor, share, pixels) in enumerate(layers, start=1)
     }
 
 

@@ -1,6 +1,6 @@
 """The figure of test error against size and training compute, for attention and ResNet18."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -72,14 +72,14 @@ def scaling(records: Records) -> Figure:
     runs of 60 epochs, squares mark runs with 16 x 16 tokens, and stars mark the published errors of
     the paper's networks. A dashed line is the power law fitted to a model's runs, drawn from the
     small tier towards the paper's network, and the band is its 95 % interval. Both are drawn
-    only if a prediction is made (see `measures.scaling.PREDICTION`).
+    only if a prediction is made (see `measures.PREDICTION`).
     """
     found = {model: settings_of(records, model) for model in COMPARED}
     made = is_made(predictions(records))
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
         for model, settings in found.items():
-            _draw(ax, model, settings, quantity)
+            _draw(ax, model, settings.values(), quantity)
             if made:
                 _draw_fit(ax, model, settings, quantity)
         ax.set(xlabel=label, xscale="log", yscale="log")
@@ -93,12 +93,12 @@ def scaling(records: Records) -> Figure:
     return finish(figure)
 
 
-def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> None:
+def _draw(ax: Axes, model: str, settings: Collection[Setting], quantity: Callable) -> None:
     spec = SPECS[model]
     color = spec.curve[0]
     sizes = [setting for setting in settings if setting.tier in SIZES]
-    means = [float(setting.errors.mean()) for setting in sizes]
-    ax.plot([quantity(setting) for setting in sizes], means, color=color, label=spec.label)
+    means = [setting.error for setting in sizes]
+    ax.plot([*map(quantity, sizes)], means, color=color, label=spec.label)
     for setting in settings:
         x = np.full(len(setting.accuracies), quantity(setting))
         ax.plot(x, setting.errors, MARKERS.get(setting.tier, "o"), color=color, ms=6, alpha=0.7)
@@ -107,10 +107,12 @@ def _draw(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> 
         ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)
 
 
-def _draw_fit(ax: Axes, model: str, settings: list[Setting], quantity: Callable) -> None:
+def _draw_fit(ax: Axes, model: str, settings: dict[str, Setting], quantity: Callable) -> None:
     """Draw the power law and its interval from the small tier towards the paper's network."""
-    start, end = next(s for s in settings if s.tier == "small"), papers_setting(model)
-    errors = towards(settings, start, end)
-    x, color = np.geomspace(quantity(start), quantity(end), len(errors)), SPECS[model].curve[0]
+    start = settings["small"]
+    end = papers_setting(model)
+    errors = towards([*settings.values()], start, end)
+    x = np.geomspace(quantity(start), quantity(end), len(errors))
+    color = SPECS[model].curve[0]
     ax.plot(x, errors[:, 0], "--", color=color, lw=1)
     ax.fill_between(x, errors[:, 1], errors[:, 2], color=color, alpha=0.12, lw=0)

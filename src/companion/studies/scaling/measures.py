@@ -9,7 +9,7 @@ seed.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +17,12 @@ import numpy as np
 from attnconv.cost import cost_of
 
 from ...build import build_network
-from ...contrasts import Accuracies, Contrast, contrast
+from ...contrasts import Accuracies, Contrast, accuracies_by_tier, contrast
 from ...data import CIFAR10_COUNTS, DATASETS
 from ...runs.parameters import RunParameters
 from ...runs.record import RunRecord
 from ...runs.select import Records
-from ...store import REPOSITORY, write_file
+from ...store import REPOSITORY
 
 
 @dataclass(frozen=True)
@@ -151,26 +151,28 @@ class Setting:
 
     @property
     def errors(self) -> np.ndarray:
+        """The test error of each run."""
         return 1 - np.asarray(self.accuracies)
 
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """A power law for the test error: `log(test error) = coefficients @ [1, *log(scale)]`."""
-
-    coefficients: np.ndarray
-
-    def error_at(self, scale: Sequence[float]) -> float:
-        return float(np.exp(self.coefficients @ [1.0, *np.log(scale)]))
+    @property
+    def error(self) -> float:
+        """The test error, averaged over the runs."""
+        return float(self.errors.mean())
 
 
-def fit(settings: Sequence[Setting]) -> PowerLaw:
+def fit(settings: Sequence[Setting]) -> np.ndarray:
     """Fit a power law to all runs by least squares on log(test error).
 
-    Raises ValueError if the settings do not determine the exponents.
+    Returns the coefficients of `log(test error) = coefficients @ [1, *log(scale)]`. Raises
+    ValueError if the settings do not determine the exponents.
     """
     logs = np.log(np.concatenate([s.errors for s in settings] or [[]]))
-    return PowerLaw(np.linalg.pinv(_inputs(settings)) @ logs)
+    return np.linalg.pinv(_inputs(settings)) @ logs
+
+
+def error_at(coefficients: np.ndarray, scale: Sequence[float]) -> np.ndarray:
+    """Return the test error at `scale` by one power law or, with shape `(n, p)`, by n of them."""
+    return np.exp(coefficients @ [1.0, *np.log(scale)])
 
 
 def _inputs(settings: Sequence[Setting]) -> np.ndarray:
@@ -195,24 +197,23 @@ def leave_largest_out(settings: Sequence[Setting]) -> tuple[Setting, float]:
             law = fit([s for s in settings if s is not left_out])
         except ValueError:
             continue
-        return left_out, law.error_at(left_out.scale)
+        return left_out, float(error_at(law, left_out.scale))
     raise ValueError("the check cannot leave any setting out: the fit needs all of them")
 
 
-def bootstrap(settings: Sequence[Setting], seed: int = 0) -> list[PowerLaw]:
-    """Fit a power law to each of 2,000 bootstrap resamples of the runs within each setting."""
-    generator, inverse = np.random.default_rng(seed), np.linalg.pinv(_inputs(settings))
-    resamples = (
-        np.concatenate([generator.choice(s.errors, len(s.errors)) for s in settings])
-        for _ in range(RESAMPLES)
-    )
-    return [PowerLaw(inverse @ np.log(errors)) for errors in resamples]
+def bootstrap(settings: Sequence[Setting], seed: int = 0) -> np.ndarray:
+    """Fit a power law to each of 2,000 bootstrap resamples of the runs within each setting.
+
+    Returns their coefficients, `(2000, p)`; see `fit`.
+    """
+    generator = np.random.default_rng(seed)
+    errors = [generator.choice(s.errors, (RESAMPLES, len(s.errors))) for s in settings]
+    return np.log(np.concatenate(errors, axis=1)) @ np.linalg.pinv(_inputs(settings)).T
 
 
-def interval(laws: Sequence[PowerLaw], scale: Sequence[float]) -> tuple[float, float]:
+def interval(laws: np.ndarray, scale: Sequence[float]) -> list[float]:
     """Return the 95 % interval of the test errors that resampled power laws predict at `scale`."""
-    low, high = np.quantile([law.error_at(scale) for law in laws], [0.025, 0.975])
-    return float(low), float(high)
+    return np.quantile(error_at(laws, scale), [0.025, 0.975]).tolist()
 
 
 @dataclass(frozen=True)
@@ -241,8 +242,9 @@ def predict(settings: Sequence[Setting], scale: Sequence[float]) -> Prediction:
     Raises ValueError if the settings do not determine the exponents or no setting can be left out.
     """
     left_out, predicted = leave_largest_out(settings)
-    error, ends = fit(settings).error_at(scale), interval(bootstrap(settings), scale)
-    return Prediction(error, *ends, left_out.tier, predicted, float(left_out.errors.mean()))
+    error = float(error_at(fit(settings), scale))
+    low, high = interval(bootstrap(settings), scale)
+    return Prediction(error, low, high, left_out.tier, predicted, left_out.error)
 
 
 def towards(
@@ -253,9 +255,10 @@ def towards(
     Returns the predicted error and the ends of its 95 % interval, `(points, 3)`. Raises ValueError
     under the same condition as `fit`.
     """
-    law, laws = fit(settings), bootstrap(settings)
+    law = fit(settings)
+    laws = bootstrap(settings)
     scales = np.geomspace(start.scale, end.scale, points).tolist()
-    return np.array([[law.error_at(scale), *interval(laws, scale)] for scale in scales])
+    return np.array([[error_at(law, scale), *interval(laws, scale)] for scale in scales])
 
 
 # --- from the run records ---
@@ -281,12 +284,12 @@ def compared_runs(records: Records) -> dict[str, dict[str, list[RunRecord]]]:
     return found
 
 
-def settings_of(records: Records, model: str) -> list[Setting]:
-    """Return the settings in which a model has been run, from the records of the small tiers."""
-    return [
-        _setting(tier, runs[0].info.parameters, tuple(run.accuracy for run in runs))
+def settings_of(records: Records, model: str) -> dict[str, Setting]:
+    """Return the settings in which a model has been run, by tier."""
+    return {
+        tier: _setting(tier, runs[0].info.parameters, tuple(run.accuracy for run in runs))
         for tier, runs in runs_of(records, model).items()
-    ]
+    }
 
 
 def papers_setting(model: str) -> Setting:
@@ -296,7 +299,8 @@ def papers_setting(model: str) -> Setting:
 
 
 def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> Setting:
-    data, epochs = DATASETS[parameters["dataset"]], parameters["epochs"]
+    data = DATASETS[parameters["dataset"]]
+    epochs = parameters["epochs"]
     cost = cost_of(build_network(parameters), data.image_size)
     tokens = (data.image_size // parameters["pooling"]) ** 2
     attention = parameters["model"] != "resnet18"
@@ -308,11 +312,7 @@ def _setting(tier: str, parameters: Mapping, accuracies: tuple[float, ...]) -> S
 
 def changes(records: Records) -> dict[str, Change]:
     """Return the change of the gap along each axis by name, for the axes whose runs are there."""
-    accuracies = {
-        model: {tier: [run.accuracy for run in runs] for tier, runs in by_tier.items()}
-        for model in COMPARED
-        if (by_tier := runs_of(records, model))
-    }
+    accuracies = accuracies_by_tier(records, COMPARED, SETTINGS)
     whole = [axis for axis in AXES if not missing(axis, records)]
     return {axis.name: change_of_gap(axis, accuracies) for axis in whole}
 
@@ -330,7 +330,9 @@ def predictions(records: Records) -> dict[str, Prediction | str]:
     found: dict[str, Prediction | str] = {}
     for model in COMPARED:
         try:
-            found[model] = predict(settings_of(records, model), papers_setting(model).scale)
+            found[model] = predict(
+                [*settings_of(records, model).values()], papers_setting(model).scale
+            )
         except ValueError as error:
             found[model] = str(error)
     return found
@@ -339,29 +341,6 @@ def predictions(records: Records) -> dict[str, Prediction | str]:
 def is_made(found: Mapping[str, Prediction | str]) -> bool:
     """Return whether a prediction is made, that is, whether the check holds for both models."""
     return all(isinstance(each, Prediction) and each.holds for each in found.values())
-
-
-def store_predictions(records: Records, path: Path = STORED) -> None:
-    """Store the predictions and the names of the runs behind them, as `JUDGEMENT` requires.
-
-    Raises ValueError if either model has no prediction or fails its check, or if the paper tier has
-    already been run, and FileExistsError if a prediction is already stored.
-    """
-    models = {}
-    for model, found in predictions(records).items():
-        if isinstance(found, str) or not found.holds:
-            reason = found if isinstance(found, str) else "its check fails"
-            raise ValueError(f"no prediction is made for {model}, so none can be stored: {reason}")
-        models[model] = asdict(found)
-    if late := records.at("paper").of(*COMPARED):
-        raise ValueError(
-            f"the paper tier has been run ({late[0].name}); a prediction must be stored before"
-        )
-    if path.exists():
-        raise FileExistsError(f"{path} holds an earlier prediction, which stays as it is")
-    runs = [run.name for model in COMPARED for of in runs_of(records, model).values() for run in of]
-    content = {"method": PREDICTION, "judgement": JUDGEMENT, "runs": runs, "models": models}
-    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def stored_predictions(path: Path = STORED) -> dict[str, Prediction]:
@@ -380,9 +359,7 @@ def judge_prediction(prediction: Prediction, accuracies: Sequence[float]) -> str
     return "right" if prediction.low <= error <= prediction.high else "wrong"
 
 
-# --- the learning rate ---
-
-RATES = (0.5, 1.0, 2.0)  # multiples of the small tier's rate
+#: How the learning rates were chosen; the recipes in `companion.tiers` follow it.
 RATE_RULE = (
     "For each model, at the smallest and at the largest width that is run: seed 0, 3 epochs, the"
     " last 5,000 training images held out, at half, one and two times the small tier's learning"
@@ -391,15 +368,3 @@ RATE_RULE = (
     " that side of the small tier's width, with p chosen so that the best of the three rates is"
     " used at that end."
 )
-CLEARLY_BETTER = 0.03
-
-
-def rate_exponent(held_out: Mapping[float, float], relative_width: float) -> float:
-    """Return the exponent p of `RATE_RULE` at one end of the range of widths.
-
-    `held_out` gives the held-out accuracy for each multiple of the small tier's learning rate.
-    """
-    best = max(held_out, key=lambda multiple: held_out[multiple])
-    if held_out[best] - held_out[1.0] <= CLEARLY_BETTER:
-        return 0.0
-    return float(np.log(best) / np.log(relative_width))

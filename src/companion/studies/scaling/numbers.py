@@ -1,14 +1,15 @@
 """The numbers that chapter 13 quotes."""
 
-import math
+from statistics import mean
 
-from ...contrasts import pooled_deviation
+from ...claims.rules import enumerated
+from ...contrasts import Contrast, accuracies_by_tier, contrast
 from ...display import Numbers
 from ...runs.select import Records
 from .measures import (
     COMPARED,
+    SETTINGS,
     Prediction,
-    Setting,
     changes,
     papers_setting,
     predictions,
@@ -21,38 +22,41 @@ WIDTHS = ("small-third", "small-half", "small", "small-double")
 
 def numbers(records: Records) -> Numbers:
     """Return the numbers that chapter 13 quotes, by name; the book's runs must be complete."""
-    attention, resnet = (settings_by_tier(records, model) for model in COMPARED)
+    attention, resnet = (settings_of(records, model) for model in COMPARED)
+    small = attention["small"]
+    fine = attention["small-tokens"]
+    paper = papers_setting("sa-quadratic")
+    found = changes(records)
+    lead = lead_with_small_tokens(records)
     return {
-        **_width_numbers(attention, resnet),
-        **_change_numbers(records),
-        **_token_numbers(attention, resnet),
-        **_lead_numbers(records),
-        **_check_numbers(records),
-        **_training_numbers(records),
-        **_distance_numbers(attention["small"]),
+        "scaling-gaps": enumerated(f"{attention[t].error - resnet[t].error:.3f}" for t in WIDTHS),
+        "scaling-seeds": enumerated(len(resnet[tier].accuracies) for tier in WIDTHS),
+        "scaling-gap": found["epochs"].first,
+        "scaling-gap-long": found["epochs"].last,
+        "scaling-error": found["epochs"].fall.standard_error,
+        "scaling-gap-double": found["size"].last,
+        "scaling-error-double": found["size"].fall.standard_error,
+        "scaling-gap-tokens": found["tokens"].last,
+        "scaling-error-tokens": found["tokens"].fall.standard_error,
+        "scaling-lead": lead.value,
+        "scaling-lead-errors": lead.value / lead.standard_error,
+        "scaling-tokens-accuracy": 1 - fine.error,
+        "scaling-tokens-compute": fine.compute / small.compute,
+        "scaling-tokens-compute-resnet": fine.compute / resnet["small"].compute,
+        "scaling-resnet-accuracy": 1 - resnet["small"].error,
+        "scaling-resnet-double": 1 - resnet["small-double"].error,
+        "scaling-resnet-long": 1 - resnet["small-long"].error,
+        # how many times the parameters and epochs of attention's small tier the paper has
+        "scaling-parameters": paper.scale[0] / small.scale[0],
+        "scaling-epochs": paper.scale[1] / small.scale[1],
+        **_numbers_by_model(records),
     }
 
 
-def settings_by_tier(records: Records, model: str) -> dict[str, Setting]:
-    """Return the settings in which a model has been run, by tier."""
-    return {setting.tier: setting for setting in settings_of(records, model)}
-
-
-def mean_error(setting: Setting) -> float:
-    """Return the test error in a setting, averaged over seeds."""
-    return float(setting.errors.mean())
-
-
-def lead_with_small_tokens(records: Records) -> tuple[float, float]:
-    """Return attention's lead over ResNet18 with 16 x 16 tokens, and the lead's standard error."""
-    attention, resnet = (settings_by_tier(records, model) for model in COMPARED)
-    compared = ((attention, attention["small-tokens"]), (resnet, resnet["small"]))
-    variance = sum(
-        pooled_deviation({tier: s.accuracies for tier, s in of_model.items()}) ** 2
-        / len(setting.accuracies)
-        for of_model, setting in compared
-    )
-    return -changes(records)["tokens"].last, math.sqrt(variance)
+def lead_with_small_tokens(records: Records) -> Contrast:
+    """Return attention's lead over ResNet18 with 16 x 16 tokens."""
+    accuracies = accuracies_by_tier(records, COMPARED, SETTINGS)
+    return contrast(accuracies, {("sa-quadratic", "small-tokens"): 1, ("resnet18", "small"): -1})
 
 
 def checks(records: Records) -> dict[str, Prediction]:
@@ -61,71 +65,17 @@ def checks(records: Records) -> dict[str, Prediction]:
     return {model: each for model, each in found.items() if isinstance(each, Prediction)}
 
 
-def _width_numbers(attention: dict[str, Setting], resnet: dict[str, Setting]) -> Numbers:
-    *gaps, last = [f"{mean_error(attention[t]) - mean_error(resnet[t]):.3f}" for t in WIDTHS]
-    *seeds, last_seeds = [str(len(resnet[tier].accuracies)) for tier in WIDTHS]
-    found: Numbers = {
-        "scaling-gaps": f"{', '.join(gaps)} and {last}",
-        "scaling-seeds": f"{', '.join(seeds)} and {last_seeds}",
-    }
-    for model, settings in zip(COMPARED, (attention, resnet), strict=True):
-        gain = mean_error(settings["small"]) - mean_error(settings["small-double"])
-        found[f"scaling-gain-{model}"] = gain
-    return found
-
-
-def _change_numbers(records: Records) -> Numbers:
-    found = changes(records)
-    return {
-        "scaling-gap": found["epochs"].first,
-        "scaling-gap-long": found["epochs"].last,
-        "scaling-error": found["epochs"].fall.standard_error,
-        "scaling-gap-double": found["size"].last,
-        "scaling-error-double": found["size"].fall.standard_error,
-        "scaling-gap-tokens": found["tokens"].last,
-        "scaling-error-tokens": found["tokens"].fall.standard_error,
-    }
-
-
-def _token_numbers(attention: dict[str, Setting], resnet: dict[str, Setting]) -> Numbers:
-    fine = attention["small-tokens"]
-    return {
-        "scaling-tokens-accuracy": 1 - mean_error(fine),
-        "scaling-tokens-compute": fine.compute / attention["small"].compute,
-        "scaling-tokens-compute-resnet": fine.compute / resnet["small"].compute,
-        "scaling-resnet-accuracy": 1 - mean_error(resnet["small"]),
-        "scaling-resnet-double": 1 - mean_error(resnet["small-double"]),
-        "scaling-resnet-long": 1 - mean_error(resnet["small-long"]),
-    }
-
-
-def _lead_numbers(records: Records) -> Numbers:
-    lead, standard_error = lead_with_small_tokens(records)
-    return {"scaling-lead": lead, "scaling-lead-errors": lead / standard_error}
-
-
-def _check_numbers(records: Records) -> Numbers:
+def _numbers_by_model(records: Records) -> Numbers:
     found: Numbers = {}
+    seconds = 0.0
+    for model in COMPARED:
+        settings = settings_of(records, model)
+        runs = runs_of(records, model)
+        last = [run.metrics[-1]["train_accuracy"] for run in runs["small-double"]]
+        found[f"scaling-gain-{model}"] = settings["small"].error - settings["small-double"].error
+        found[f"scaling-train-{model}"] = mean(last)
+        seconds += sum(run.info.wall_seconds for of_tier in runs.values() for run in of_tier)
     for model, check in checks(records).items():
         found[f"scaling-predicted-{model}"] = check.predicted
         found[f"scaling-measured-{model}"] = check.measured
-    return found
-
-
-def _training_numbers(records: Records) -> Numbers:
-    found: Numbers = {}
-    for model in COMPARED:
-        runs = records.at("small-double").of(model)
-        last = [run.metrics[-1]["train_accuracy"] for run in runs]
-        found[f"scaling-train-{model}"] = sum(last) / len(last)
-    all_runs = [run for model in COMPARED for of in runs_of(records, model).values() for run in of]
-    return found | {"scaling-hours": sum(run.info.wall_seconds for run in all_runs) / 3600}
-
-
-def _distance_numbers(small: Setting) -> Numbers:
-    """Return how many times the parameters and epochs of attention's small tier the paper has."""
-    parameters, epochs = papers_setting("sa-quadratic").scale[:2]
-    return {
-        "scaling-parameters": parameters / small.scale[0],
-        "scaling-epochs": epochs / small.scale[1],
-    }
+    return found | {"scaling-hours": seconds / 3600}

@@ -13,12 +13,15 @@ from companion.studies.freed import tables
 from companion.studies.freed.arms import STARTS
 from companion.studies.freed.claims import CLAIMS
 from companion.studies.freed.measures import (
-    distance_moved_by_layer,
+    centers_of,
+    distance_moved,
     distinct_pixels_by_layer,
-    growth_by_layer,
+    growth,
+    kernel_layers,
     lemma_3_residual_by_layer,
-    mass_on_nearest_pixel_by_layer,
-    pixels_occupied_by_layer,
+    mass_on_nearest_pixel,
+    mean_mass_on_nearest_pixel,
+    pixels_occupied,
 )
 
 GRID = offset_set((3, 3)).float()
@@ -54,23 +57,25 @@ def record(tmp_path):
 
 
 def test_what_is_followed(record):
-    assert pixels_occupied_by_layer(record) == [[9, 8], [9, 8]]
-    ways = distance_moved_by_layer(record)[0]
+    centers = kernel_layers(record, "centers")
+    assert pixels_occupied(centers).tolist() == [[9, 8], [9, 8]]
+    ways = distance_moved(centers)[0]
     assert ways[0].sum() == 0 and ways[1, 0] == 5 and ways[1, 8] == 0
-    mass = mass_on_nearest_pixel_by_layer(record)
-    assert len(mass) == 2 and mass[0].shape == (2, 9)
+    mass = mass_on_nearest_pixel(centers, kernel_layers(record, "alpha"))
+    assert mass.shape == (2, 2, 9)
     maps = attention_probabilities(QuadraticEncoding.from_alpha(GRID.double(), 4.0), 17, 17)
-    assert torch.allclose(mass[0][0].double(), maps[:, 8, 8].flatten(1).amax(dim=1), atol=1e-9)
+    peaks = maps[:, 8, 8].flatten(1).amax(dim=1)
+    assert torch.allclose(mass[0, 0], peaks, atol=1e-9)
+    assert mean_mass_on_nearest_pixel([record], 0) == pytest.approx(peaks.mean().item())
 
 
 def test_a_grid_that_grew_leaves_the_kernel_and_still_takes_nine_pixels(tmp_path):
     record = write(tmp_path, "freed-0", ends=1.6 * GRID)
-    assert pixels_occupied_by_layer(record)[0] == [9, 1] and distinct_pixels_by_layer(record) == [
-        9,
-        9,
-    ]
-    factor, share = growth_by_layer(record)[1]
-    assert factor.tolist() == pytest.approx([1, 1.6]) and share[-1] == pytest.approx(1)
+    centers = centers_of([record])[0]
+    assert pixels_occupied(centers)[0].tolist() == [9, 1]
+    assert distinct_pixels_by_layer(record) == [9, 9]
+    factor, share = growth(centers)
+    assert factor[1].tolist() == pytest.approx([1, 1.6]) and share[1, -1] == pytest.approx(1)
     write(tmp_path, "freed-0", seed=1, ends=1.2 * GRID + 0.2)
     write(tmp_path, "random-freed", ends=2 * GRID)  # no grid at the start
     table = tables.growth_table(Records.read(tmp_path))

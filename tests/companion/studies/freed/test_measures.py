@@ -85,26 +85,23 @@ def test_other_layers_are_refused(options):
 
 def test_how_far_and_how_many_pixels():
     grid = offset_set((3, 3)).double()
-    assert pixels_occupied(grid, 3) == 9 and pixels_occupied(grid + 0.4, 3) == 9
-    assert pixels_occupied(torch.zeros(9, 2), 3) == 1 and pixels_occupied(grid + 2, 3) == 1
-    assert pixels_occupied(offset_set((2, 2)).double(), 2) == 4
+    assert pixels_occupied(torch.stack([grid, grid + 0.4, 0 * grid, grid + 2])).tolist() == [
+        *(9, 9, 1, 1)
+    ]
     step = torch.tensor([3.0, -4.0])
-    assert torch.equal(
-        distance_moved(grid + step, grid), torch.full((9,), 5.0, dtype=torch.float64)
-    )
+    assert distance_moved(torch.stack([grid, grid + step])).tolist() == [[0.0] * 9, [5.0] * 9]
 
 
 def test_growth_is_the_least_squares_factor():
     grid = offset_set((3, 3)).double()
     centers = 1.3 * grid + 0.2 * torch.randn(5, 9, 2, dtype=torch.float64)
-    factors, shares = growth(centers, grid)
-    for factor, share, ours in zip(factors, shares, centers, strict=True):
+    factors, shares = growth(torch.cat([grid[None], centers]))
+    assert factors[0] == 1 and shares[0].isnan()
+    for factor, share, ours in zip(factors[1:], shares[1:], centers, strict=True):
         found = torch.linalg.lstsq(grid.view(-1, 1), ours.view(-1, 1))
         assert factor == pytest.approx(found.solution.item())
         left = (ours - found.solution * grid).square().sum() / (ours - grid).square().sum()
         assert share == pytest.approx(1 - left.item())
-    factor, share = growth(grid, grid)
-    assert factor == 1 and share.isnan()
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0, 30.0])

@@ -4,19 +4,19 @@ import pytest
 from helpers.pages import states
 
 from companion.studies.scaling import numbers
-from companion.studies.scaling.measures import COMPARED, changes
+from companion.studies.scaling.measures import COMPARED, changes, settings_of
 
 PAGE = "notebooks/13-scaling.ipynb"
 
 
 @pytest.fixture(scope="module")
 def attention(committed):
-    return numbers.settings_by_tier(committed, "sa-quadratic")
+    return settings_of(committed, "sa-quadratic")
 
 
 @pytest.fixture(scope="module")
 def resnet(committed):
-    return numbers.settings_by_tier(committed, "resnet18")
+    return settings_of(committed, "resnet18")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_ten_runs_answer_the_question_about_epochs(resnet):
 @states(PAGE, "At each width, the test error of attention (blue) is higher than that of ResNet18")
 def test_attention_has_the_higher_error_in_each_setting_of_both_models(attention, resnet):
     for tier in attention.keys() & resnet.keys():
-        assert attention[tier].errors.mean() > resnet[tier].errors.mean(), tier
+        assert attention[tier].error > resnet[tier].error, tier
 
 
 @states(PAGE, "Longer training narrows the gap but does not close it")
@@ -72,15 +72,14 @@ def test_small_tokens_close_the_gap(tokens):
 
 @states(PAGE, "attention is as accurate as ResNet18, within two standard errors")
 def test_attention_leads_by_less_than_two_standard_errors_with_small_tokens(committed):
-    lead, standard_error = numbers.lead_with_small_tokens(committed)
-    assert lead < 2 * standard_error
+    assert numbers.lead_with_small_tokens(committed).sign == 0
 
 
 @pytest.mark.parametrize("tier", ["small-double", "small-long"])
 @states(PAGE, "with less training compute than attention with 16 × 16 tokens, ResNet18 reaches")
 def test_resnet18_is_more_accurate_with_less_compute(attention, resnet, tier):
     fine, other = attention["small-tokens"], resnet[tier]
-    assert other.compute < fine.compute and other.errors.mean() < fine.errors.mean()
+    assert other.compute < fine.compute and other.error < fine.error
 
 
 @pytest.mark.parametrize("model", COMPARED)
