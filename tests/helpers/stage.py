@@ -40,8 +40,39 @@ LOWEST = """() => Math.max(...[...document.querySelectorAll(":is(.stage-beside, 
 FILLED = "(bar) => bar.getBoundingClientRect().width / bar.offsetWidth"  # share of its full length
 
 
+# Opens the state of a link, as a reader does who changes the address, also if it is there already.
+# The first link ends what moves.
+OPEN_STATE = """async (state) => {
+  for (const link of ["alpha=exact&seam=0.4", state]) {
+    history.replaceState(null, "", location.pathname);
+    await new Promise((done) => {
+      addEventListener("hashchange", done, { once: true });
+      location.hash = link;
+    });
+  }
+  scrollTo(0, 0);
+  document.activeElement.blur();
+}"""
+FRAME = 240  # ms; the stage lets a frame stand for 250 at most
+
+
+def pass_time(page, milliseconds):
+    """Let time pass with few frames: drawing sixty a second would take longer than that time."""
+    for _ in range(milliseconds // FRAME):
+        page.clock.fast_forward(FRAME)
+    page.clock.run_for(milliseconds % FRAME)
+
+
+def open_state(page, state):
+    """Open the state of a link in a page of the stage that is there; without one scene 1 begins."""
+    page.mouse.up()
+    page.mouse.move(1, 1)
+    page.evaluate(OPEN_STATE, state or "scene=heads")
+
+
 def address(page):
-    page.clock.run_for(1000)
+    page.clock.fast_forward(1000)
+    page.clock.run_for(20)
     return page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
 
 

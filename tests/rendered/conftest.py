@@ -10,10 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from helpers import HTML
 from helpers.chromium import LOADED, chromium_or_skip
 from helpers.network_scene import ready
-from helpers.stage import PAGE, SIZES
+from helpers.stage import PAGE, SIZES, open_state
 from playwright.sync_api import expect, sync_playwright
 
-EMPTY = "_static/explorer/still-heads.png"  # where the clock is stopped before the stage is opened
 TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
 # What fades in, or from one theme to another, has another contrast on the way.
 FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
@@ -44,7 +43,7 @@ class Server(ThreadingHTTPServer):
 class Visit:
     """A page in a browser context of its own, and what went wrong in it since it was opened."""
 
-    def __init__(self, browser, server, path, **context_options):
+    def __init__(self, browser, server, path=None, **context_options):
         self.problems = []
         # Service workers would answer requests out of sight, and movement would be caught half way.
         settings = {"service_workers": "block", "reduced_motion": "reduce"} | context_options
@@ -59,14 +58,16 @@ class Visit:
         self.context.on("response", self._response)
         self.page = self.context.new_page()
         self.page.on("websocket", lambda socket: self.problems.append(f"web socket: {socket.url}"))
-        self.page.goto(path)
-        self.page.wait_for_function(LOADED)
-        self.page.evaluate(TYPESET)
+        if path:
+            self.page.goto(path)
+            self.page.wait_for_function(LOADED)
+            self.page.evaluate(TYPESET)
 
-    def violations(self, state):
-        """Return a text, headed by `state`, for each element that breaks a rule of axe-core."""
+    def violations(self, state, part=None):
+        """Return a text, headed by `state`, for each element that breaks a rule of axe-core, in the
+        page or in the part of it with this selector."""
         self.page.evaluate(FINISH_ANIMATIONS)
-        rules = Axe().run(self.page, options=AXE_OPTIONS).response["violations"]
+        rules = Axe().run(self.page, context=part, options=AXE_OPTIONS).response["violations"]
         return [
             f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n   "
             f" {node['html'][:300]}\n    {node['failureSummary']}"
@@ -118,7 +119,7 @@ def visit(browser, server):
     `.violations`."""
     visits = []
 
-    def open_page(path, **context_options):
+    def open_page(path=None, **context_options):
         visits.append(Visit(browser, server, path, **context_options))
         return visits[-1]
 
@@ -127,40 +128,73 @@ def visit(browser, server):
         visited.context.close()
 
 
-@pytest.fixture
-def stage(visit):
-    """Opens the stage with the state of a link, at a size, with movement and with a clock that is
-    moved on by hand."""
-    visits = []
+@pytest.fixture(scope="module")
+def kept():
+    """The pages of the stage that the tests of a module share, by how they were opened."""
+    visits = {}
+    yield visits
+    for visited in visits.values():
+        visited.context.close()
 
-    def open_stage(state="", size="desktop", motion="no-preference", path=PAGE, **options):
+
+@pytest.fixture
+def stage_page(request, browser, server, kept):
+    """Opens the stage with the state of a link, at a size: in a page that an earlier test has left,
+    unless it is to be `fresh`, is another page of the book, or the test already has it."""
+    mine, failed = [], request.session.testsfailed
+
+    def open_page(state, size, path=PAGE, fresh=False, stop_clock=False, **options):
         width, height = SIZES[size]
-        options |= {"has_touch": size == "phone", "reduced_motion": motion}
-        visited = visit(EMPTY, viewport={"width": width, "height": height}, **options)
-        visits.append(visited)
-        visited.page.clock.install(time=0)
-        visited.page.clock.pause_at(1000)
-        visited.page.goto(path + (f"#{state}" if state else ""))
-        expect(visited.page.locator(".stage-bar")).to_be_visible()
+        options |= {"viewport": {"width": width, "height": height}, "has_touch": size == "phone"}
+        key = None if fresh or path != PAGE else (stop_clock, *map(str, options.items()))
+        visited = kept.get(key)
+        if visited and visited not in mine:
+            visited.page.set_viewport_size(options["viewport"])
+            open_state(visited.page, state)
+        else:
+            visited = Visit(browser, server, **options)
+            if key and key not in kept:
+                kept[key] = visited
+            if stop_clock:
+                visited.page.clock.install(time=0)
+                visited.page.clock.pause_at(1000)
+            visited.page.goto(path + (f"#{state}" if state else ""))
+            expect(visited.page.locator(".stage-bar")).to_be_visible()
+        mine.append(visited)
+        return visited
+
+    yield open_page
+    problems = [problem for visited in mine for problem in visited.problems]
+    if problems or request.session.testsfailed > failed:  # in what state their pages are is unknown
+        mine += kept.values()
+        kept.clear()
+    for visited in {*mine} - {*kept.values()}:
+        visited.context.close()
+    assert not problems
+
+
+@pytest.fixture
+def stage(stage_page):
+    """Opens the stage as `stage_page` does, with movement and with a clock that is moved on by
+    hand."""
+
+    def open_stage(state="", size="desktop", motion="no-preference", **options):
+        visited = stage_page(state, size, stop_clock=True, reduced_motion=motion, **options)
         visited.page.clock.run_for(50)
         return visited
 
-    yield open_stage
-    assert not [problem for visited in visits for problem in visited.problems]
+    return open_stage
 
 
 @pytest.fixture
-def scene(visit):
-    """Opens the scene with the state of a link, at a size, and waits for the networks."""
-    visits = []
+def scene(stage_page):
+    """Opens scene 3 as `stage_page` does, and waits for the networks."""
 
-    def open_scene(state="", size="desktop", path=PAGE, **options):
-        width, height = SIZES[size]
-        options |= {"viewport": {"width": width, "height": height}, "has_touch": size == "phone"}
-        address = f"{path}#scene=network{'&' if state else ''}{state}"
-        visits.append(visit(address, **options))
-        ready(visits[-1].page)
-        return visits[-1]
+    def open_scene(state="", size="desktop", **options):
+        address = f"scene=network{'&' if state else ''}{state}"
+        visited = stage_page(address, size, **options)
+        visited.page.evaluate(TYPESET)
+        ready(visited.page)
+        return visited
 
-    yield open_scene
-    assert not [problem for visited in visits for problem in visited.problems]
+    return open_scene

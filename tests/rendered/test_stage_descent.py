@@ -15,13 +15,15 @@ from helpers.stage import (
     assert_in_one_view,
     disc,
     drag,
+    open_state,
+    pass_time,
     spot,
     tab_stops,
 )
 from playwright.sync_api import expect
 
 SCENE = "scene=descent"
-SECONDS = 12
+DURATION = 12_000  # ms that descent takes
 FAILS = 27  # a seed with which descent does not find all positions
 # What descent ends with, without a page.
 ENDS = """
@@ -35,16 +37,10 @@ return { found: found(centers, 0.2), centers, error: Math.sqrt(descent.loss) };
 SOBEL = [-0.5, 0, 0.5, -1, 0, 1, -0.5, 0, 0.5]  # its largest weight is 1
 
 
-def go_on(page, seconds):
-    for _ in range(round(seconds / 0.2)):
-        page.clock.fast_forward(180)
-        page.clock.run_for(20)
-
-
 def finish(page):
     """Wait until descent is done."""
     for _ in range(3):
-        go_on(page, SECONDS / 2)
+        pass_time(page, DURATION // 2)
         if "Pause" not in page.locator(".stage-bar").inner_text():
             return
     raise AssertionError("descent goes on and on")
@@ -76,19 +72,19 @@ def pull(page, row, column):
 
 
 def test_untouched_the_heads_find_the_kernels_pixels(stage):
-    page = stage(SCENE).page
+    page = stage(SCENE, fresh=True).page
     boxes, start = page.evaluate(BOXES), page.evaluate(PIXELS)
     expected = run_node(ENDS, {"seed": 0})
     seen = [count(page)]
     for _ in range(4):
-        go_on(page, SECONDS / 4 + 0.2)
+        pass_time(page, DURATION // 4 + 240)
         seen.append(count(page))
         assert page.evaluate(BOXES) == boxes
     assert seen[0] < 3 and seen[-1] == expected["found"] == 9
     assert centers(page) == pytest.approx(expected["centers"], abs=0.02)
     expect(page.locator(".stage-below")).to_contain_text("All nine pixels have a head.")
     expect(page.locator(".stage-tally")).to_have_text("1 start: 9 of 9")
-    page.clock.run_for(1000)
+    pass_time(page, 1000)
     expect(page.locator(".stage-said")).to_contain_text("All nine pixels have a head.")
     assert page.evaluate("location.hash") == f"#{SCENE}", "what moves by itself changes no address"
     end = page.evaluate(PIXELS)
@@ -110,15 +106,15 @@ def test_what_the_heads_compute_becomes_the_convolution(stage):
 
 
 def test_a_head_that_is_pulled_away_comes_back_or_is_replaced(stage):
-    page = stage(SCENE).page
-    go_on(page, SECONDS / 2)
+    page = stage(SCENE, fresh=True).page
+    pass_time(page, DURATION // 2)
     for when in ("during", "after"):
         assert count(page) == 9
         moves = pull(page, 0, 0)
         next(moves)
         assert count(page) == 8, when
         held = page.evaluate(PIXELS)
-        page.clock.run_for(500)
+        pass_time(page, 500)
         assert page.evaluate(PIXELS) == held, "it waits for the hand"
         next(moves)
         finish(page)
@@ -130,7 +126,7 @@ def test_the_keys_pull_a_head_away(stage):
     page = stage(SCENE).page
     finish(page)
     page.locator(".stage-plane").press("5")
-    page.clock.run_for(1000)
+    pass_time(page, 1000)
     expect(page.locator(".stage-said")).to_have_text(
         re.compile(r"Head 5 looks at the offset \(−1, 0\)\.")
     )
@@ -147,12 +143,12 @@ def test_a_click_on_a_disc_does_not_begin_again(stage):
     page = stage(SCENE).page
     finish(page)
     page.mouse.click(*disc(page, 0, 0))
-    page.clock.run_for(100)
+    page.clock.run_for(50)
     expect(page.get_by_role("button", name="Again")).to_be_visible()
 
 
 def test_starts_are_counted_and_failed_ones_stay(stage):
-    page = stage(f"{SCENE}&seed={FAILS}").page
+    page = stage(f"{SCENE}&seed={FAILS}", fresh=True).page
     finish(page)
     failed = run_node(ENDS, {"seed": FAILS})["found"]
     assert count(page) == failed < 9
@@ -192,25 +188,25 @@ def test_one_kernel_is_imitated_from_between_the_pixels(stage):
 
 def test_it_pauses_and_goes_on(stage):
     page = stage(SCENE).page
-    go_on(page, 3)
+    pass_time(page, 3000)
     page.get_by_role("button", name="Pause").click()
     page.clock.run_for(50)
     here = centers(page)
-    go_on(page, 1)
+    pass_time(page, 1000)
     assert centers(page) == here
     page.get_by_role("button", name="Descend").click()
-    go_on(page, 1)
+    pass_time(page, 1000)
     assert centers(page) != here
 
 
 def test_leaving_stops_it_and_entering_goes_on(stage):
     page = stage(SCENE).page
-    go_on(page, 2)
+    pass_time(page, 2000)
     here = centers(page)
     page.get_by_role("tab").first.click()
-    page.clock.run_for(100)
+    page.clock.run_for(50)
     whole = page.evaluate(PIXELS)
-    go_on(page, 1)
+    pass_time(page, 1000)
     assert page.evaluate(PIXELS) == whole, "it no longer draws"
     page.get_by_role("tab").nth(1).click()
     page.clock.run_for(20)
@@ -220,8 +216,8 @@ def test_leaving_stops_it_and_entering_goes_on(stage):
 
 
 def test_what_had_stopped_is_there_on_return(stage):
-    page = stage(SCENE).page
-    go_on(page, 2)
+    page = stage(SCENE, fresh=True).page
+    pass_time(page, 2000)
     for name in ("Pause", "Descend"):
         page.get_by_role("button", name=name).click()
         page.clock.run_for(50)
@@ -229,16 +225,16 @@ def test_what_had_stopped_is_there_on_return(stage):
             finish(page)
         here, tally = centers(page), page.locator(".stage-tally").inner_text()
         page.get_by_role("tab").first.click()
-        page.clock.run_for(100)
+        page.clock.run_for(50)
         page.get_by_role("tab").nth(1).click()
-        page.clock.run_for(500)
+        pass_time(page, 500)
         assert centers(page) == here and page.locator(".stage-tally").inner_text() == tally
 
 
 def test_readers_who_ask_for_less_motion_see_four_moments(stage):
     page = stage(SCENE, motion="reduce").page
     seen, first = [count(page)], page.evaluate(PIXELS)
-    go_on(page, 2)
+    pass_time(page, 2000)
     assert page.evaluate(PIXELS) == first, "nothing moves by itself"
     for number in (1, 2, 3):
         page.get_by_role("button", name=f"Next ({number} of 4)").click()
@@ -255,7 +251,7 @@ def test_readers_who_ask_for_less_motion_see_four_moments(stage):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_no_box_moves_and_all_is_in_one_view(stage, size):
-    page = stage(f"{SCENE}&targets=kernel", size=size).page
+    page = stage(f"{SCENE}&targets=kernel", size=size, fresh=True).page
     boxes = page.evaluate(BOXES)
 
     def unchanged(what):
@@ -297,7 +293,7 @@ def test_no_box_moves_and_all_is_in_one_view(stage, size):
 
 
 def test_a_link_gives_the_start_again(stage):
-    page = stage(SCENE).page
+    page = stage(SCENE, fresh=True).page
     page.get_by_label("Filter", exact=True).select_option("emboss")
     page.get_by_label("Picture", exact=True).select_option("flower")
     page.get_by_role("checkbox").check()
@@ -306,7 +302,7 @@ def test_a_link_gives_the_start_again(stage):
     page.locator(".stage-pixels").press("ArrowUp")
     wanted = address(page)
     assert wanted["seed"] == "1" and wanted["targets"] == "kernel" and wanted["kernel"] == "emboss"
-    other = stage(page.evaluate("location.hash.slice(1)")).page
+    other = stage(page.evaluate("location.hash.slice(1)"), fresh=True).page
     assert address(other) == wanted
     for each in (page, other):
         finish(each)
@@ -327,29 +323,16 @@ def test_a_link_gives_the_start_again(stage):
     ],
 )
 def test_a_malformed_address_gives_the_usual_start_and_one_sentence(stage, state, sentence):
-    page = stage(f"{SCENE}&{state}").page
+    page = stage(SCENE, motion="reduce").page
+    usual = page.evaluate(BOXES), page.evaluate(PIXELS)
+    open_state(page, f"{SCENE}&{state}")
+    page.clock.run_for(50)
     expect(page.locator(".stage-note")).to_contain_text(sentence)
-    usual = stage(SCENE).page
-    assert page.evaluate(BOXES) == usual.evaluate(BOXES)
-    assert page.evaluate(PIXELS) == usual.evaluate(PIXELS)
-    finish(page)
-    assert count(page) == 9
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_no_barrier_is_found(stage, size, scheme):
-    visited = stage(f"{SCENE}&targets=kernel", size=size, motion="reduce", color_scheme=scheme)
-    page = visited.page
-    page.clock.resume()  # axe-core waits
-    found = visited.violations(scheme)
-    page.get_by_role("checkbox").click()
+    assert (page.evaluate(BOXES), page.evaluate(PIXELS)) == usual
     for number in (1, 2, 3):
         page.get_by_role("button", name=f"Next ({number} of 4)").click()
-        expect(page.get_by_role("button", name=f"({number + 1} of 4)")).to_be_visible()
-    expect(page.locator(".stage-tally")).to_have_text("1 start: 9 of 9")
-    found += visited.violations(f"{scheme}, at the end")
-    assert not found, "\n".join(found)
+        page.clock.run_for(50)
+    assert count(page) == 9
 
 
 def test_few_tab_stops(stage):

@@ -120,6 +120,7 @@ export class Stage {
     this.state.problem = known ? problem || unknown : `${other} The first one is shown.`;
     this.clearNote();
     if (this.state.problem) this.warn(this.state.problem);
+    this.redraw();
   }
 
   text() {
