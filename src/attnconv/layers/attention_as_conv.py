@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from .conv_as_attention import ConvAsAttention, pad_image
-from .state_dict import weight_by_channel
 
 
 class AttentionAsConv(nn.Module):
@@ -80,9 +79,9 @@ class HeadsAsConv(nn.Module):
     def __init__(self, layer: ConvAsAttention, sizes: Sequence[int]):
         super().__init__()
         self.sizes = tuple(sizes)
-        self.padding = layer.padding
+        self.pads = layer.pads
         self.padding_mode = layer.padding_mode
-        padded = [size + sum(pads) for size, pads in zip(sizes, layer.padding, strict=True)]
+        padded = [size + sum(pads) for size, pads in zip(sizes, layer.pads, strict=True)]
         self.along = nn.Sequential(*(_along_axis(layer, n, size) for n, size in enumerate(padded)))
         self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
         _expect_in_range(self.border_factor)
@@ -96,7 +95,7 @@ class HeadsAsConv(nn.Module):
                 f"got an input of shape {tuple(input.shape)}, expected images of {self.sizes}"
                 " pixels, for which the network was converted; convert it for another size"
             )
-        images = pad_image(input, self.padding, self.padding_mode).flatten(0, 1).unsqueeze(1)
+        images = pad_image(input, self.pads, self.padding_mode).flatten(0, 1).unsqueeze(1)
         heads = self.along(images) / self.border_factor  # (B * C, N_h, ...)
         return self.mix(heads.unflatten(0, input.shape[:2]).flatten(1, 2))
 
@@ -128,13 +127,12 @@ def _along_axis(layer: ConvAsAttention, axis: int, pixels: int) -> nn.Conv1d | n
 
 def plain_convolution(layer: ConvAsAttention) -> nn.Module:
     """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution."""
-    alike = all(before == after for before, after in layer.padding)
     return _with_values_of(
         layer,
         layer.in_channels,
         kernel_size=layer.kernel_size,
         stride=layer.stride,
-        padding=tuple(before for before, _ in layer.padding) if alike else "same",
+        padding=layer.padding,
         dilation=layer.dilation,
         padding_mode=layer.padding_mode,
     )
@@ -152,7 +150,7 @@ def _with_values_of(
         bias=layer.bias is not None,
         **options,
     )
-    weight = weight_by_channel(layer.weight, layer.kernel_size).reshape(conv.weight.shape)
+    weight = layer.weight.reshape(conv.weight.shape)
     conv.weight.copy_(weight).requires_grad_(layer.weight.requires_grad)
     if layer.bias is not None and conv.bias is not None:
         conv.bias.copy_(layer.bias).requires_grad_(layer.bias.requires_grad)

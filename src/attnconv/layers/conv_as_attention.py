@@ -7,7 +7,7 @@ layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,9 @@ from ..theory.theorem1 import hard_alpha
 from .attention import as_in_autocast, attend
 from .encodings import QuadraticEncoding, softmax_without_tails
 from .shifts import Shifts, add_shifted, as_shifts, average
-from .state_dict import load_from_convolution, save_as_convolution, weight_by_head
+from .state_dict import load_from_convolution, save_as_convolution, side_by_side
 from .tiles import Tile, best_tiles, in_tiles, support_of_factors
+from .values import can_be_read, only_shapes_are_known
 
 
 class ConvAsAttention(nn.Module):
@@ -36,44 +37,35 @@ class ConvAsAttention(nn.Module):
     once. If the heads are one-hot in the dtype, the image is shifted without averaging. Products
     with zero probabilities are skipped.
 
-    `encoding` contains the centres and alpha, which are not trained unless
-    `encoding.requires_grad_()` is called, and `weight` `(G, C_out/G, N_h C_in/G)` contains the
-    matrices W^(h) side by side. Unless the heads are one-hot, an infinite or NaN pixel affects
-    every output (0 * inf is NaN). To use a half-precision convolution in a wider dtype, change its
-    dtype before the conversion, because the default alpha depends on the dtype. A layer whose
-    kernel reaches 256 pixels in bfloat16, or 2048 in float16, raises ValueError when it is called,
-    because the dtype cannot tell those pixels apart; going back to a wider dtype does not restore
-    their rounded centres.
+    `attend_instead` makes the layer from a convolution. It keeps the convolution's attributes,
+    buffers, hooks and parameters: `weight` is `(C_out, C_in/G, ...)`, and W^(h) is its slice at one
+    kernel position. `encoding` contains the centres and alpha, which are not trained unless
+    `encoding.requires_grad_()` is called. Unless the heads are one-hot, an infinite or NaN pixel
+    affects every output (0 * inf is NaN). To use a half-precision convolution in a wider dtype,
+    change its dtype before the conversion, because the default alpha depends on the dtype. A layer
+    whose kernel reaches 256 pixels in bfloat16, or 2048 in float16, raises ValueError when it is
+    called, because the dtype cannot tell those pixels apart; going back to a wider dtype does not
+    restore their rounded centres.
 
     The layer and the convolution can load each other's state_dict; see `layers.state_dict`.
     """
 
-    def __init__(self, conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None):
-        super().__init__()
-        self.in_channels = conv.in_channels
-        self.out_channels = conv.out_channels
-        self.groups = conv.groups
-        self.kernel_size = conv.kernel_size
-        self.stride = conv.stride
-        self.dilation = conv.dilation
-        self.padding = _padding_of(conv)
-        self.padding_mode = conv.padding_mode
-        weight = conv.weight.detach()
-        self.channels_last = memory_format(weight) == torch.channels_last
-        centers = offset_set(conv.kernel_size, conv.dilation).to(weight)
-        self.encoding = QuadraticEncoding.from_alpha(
-            centers, hard_alpha(weight.dtype) if alpha is None else alpha
-        )
-        self.weight = nn.Parameter(weight_by_head(weight, self.groups), conv.weight.requires_grad)
-        self.bias = None
-        if conv.bias is not None:
-            self.bias = nn.Parameter(conv.bias.detach().clone(), conv.bias.requires_grad)
-        self.register_state_dict_post_hook(save_as_convolution)
-        self.register_load_state_dict_pre_hook(load_from_convolution)
-        self._known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None = None
+    in_channels: int
+    out_channels: int
+    groups: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: str | tuple[int, ...]
+    padding_mode: str
+    weight: Tensor
+    bias: Tensor | None
+    encoding: QuadraticEncoding
+    # the sizes, centres and spreads for which `shifts` was last called, and its result
+    _known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None
 
     def __getstate__(self) -> dict[str, Any]:  # the cache can be large
-        return self.__dict__ | {"_known": None}
+        return super().__getstate__() | {"_known": None}
 
     @property
     def num_heads(self) -> int:
@@ -86,9 +78,19 @@ class ConvAsAttention(nn.Module):
             f" groups={self.groups}"
         )
 
+    @property
+    def pads(self) -> list[tuple[int, int]]:
+        """The padding in pixels before and after the image, per axis."""
+        if self.padding == "valid":
+            return [(0, 0) for _ in self.kernel_size]
+        if self.padding == "same":
+            totals = [d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True)]
+            return [(total // 2, total - total // 2) for total in totals]
+        return [(int(pad), int(pad)) for pad in self.padding]
+
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
         """Return the matrix W^(h) of each head (block diagonal for grouped convolutions)."""
-        blocks = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
+        blocks = side_by_side(self.weight, self.groups)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
     def _bounds(self, axis: int, size: int) -> tuple[int, int, int]:
@@ -115,8 +117,9 @@ class ConvAsAttention(nn.Module):
         self._check(input)
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
-        x = pad_image(input, self.padding, self.padding_mode)
-        layout = torch.channels_last if self.channels_last else memory_format(x)
+        x = pad_image(input, self.pads, self.padding_mode)
+        last = torch.channels_last in (memory_format(self.weight), memory_format(x))
+        layout = torch.channels_last if last else torch.contiguous_format
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         if self.bias is not None:
@@ -129,9 +132,9 @@ class ConvAsAttention(nn.Module):
         The result is None if the heads are not shifts of one another, or if their centres or alphas
         are being trained. It is cached as long as the sizes, centres and alphas do not change.
         """
-        values = list(self.encoding.parameters())
+        values = [self.encoding.centers, self.encoding.spread]
         trained = torch.is_grad_enabled() and any(value.requires_grad for value in values)
-        if trained or torch.compiler.is_compiling():  # values cannot be read while compiling
+        if trained or not all(map(can_be_read, values)):
             return None
         known = self._known
         if known is None or known[0] != tuple(sizes) or not all(map(_same, known[1], values)):
@@ -148,8 +151,7 @@ class ConvAsAttention(nn.Module):
         """
         # Cast both here, because a cast inside would meet gradients of a different dtype.
         x = as_in_autocast(x)
-        weight = as_in_autocast(self.weight)
-        blocks = weight.unflatten(2, (self.num_heads, -1)).permute(2, 0, 3, 1)
+        blocks = side_by_side(as_in_autocast(self.weight), self.groups).permute(2, 0, 3, 1)
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence: one row
         stride = (1, *self.stride)[-2:]
@@ -168,7 +170,7 @@ class ConvAsAttention(nn.Module):
         factors = [self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])]
         rows, columns = [x.new_ones(self.num_heads, 1, 1), *factors][-2:]
         images = _as_image(x).permute(2, 3, 0, 1)  # (H, W, B, C)
-        weight = self.weight.unflatten(2, (self.num_heads, -1))  # (G, C_out/G, N_h, C_in/G)
+        weight = side_by_side(self.weight, self.groups)
 
         def mix(along_rows: Tile, along_columns: Tile, keys: Tensor) -> Tensor:
             factors = rows[:, *along_rows], columns[:, *along_columns]
@@ -189,8 +191,8 @@ class ConvAsAttention(nn.Module):
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             expected = f"([batch,] {self.in_channels}, {'length' if n == 1 else 'height, width'})"
             raise ValueError(f"got an input of shape {tuple(x.shape)}, expected {expected}")
-        for axis, size in enumerate(x.shape[-n:]):
-            padded = size + sum(self.padding[axis])
+        for axis, (size, pads) in enumerate(zip(x.shape[-n:], self.pads, strict=True)):
+            padded = size + sum(pads)
             extent = self._extent(axis)
             if padded < extent:
                 raise ValueError(
@@ -225,7 +227,7 @@ def _in_memory_format(x: Tensor, layout: torch.memory_format) -> Tensor:
 
     Unlike `contiguous`, this also gives axes of size one the strides of the memory format.
     """
-    if torch.compiler.is_compiling():  # `reshape` would restrict the sizes of an exported graph
+    if only_shapes_are_known():  # `reshape` would restrict the sizes of an exported graph
         return x.clone(memory_format=layout)
     if layout == torch.channels_last:
         return _in_memory_format(x.movedim(1, -1), torch.contiguous_format).movedim(-1, 1)
@@ -253,11 +255,15 @@ def too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
     )
 
 
-def _padding_of(conv: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
-    """Return the padding in pixels before and after the image, per axis."""
-    if conv.padding == "valid":
-        return [(0, 0) for _ in conv.kernel_size]
-    if conv.padding == "same":
-        totals = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
-        return [(total // 2, total - total // 2) for total in totals]
-    return [(int(pad), int(pad)) for pad in conv.padding]
+def attend_instead(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
+    """Turn a convolution into attention in place, so that every reference to it follows."""
+    dtype = conv.weight.dtype
+    centers = offset_set(conv.kernel_size, conv.dilation).to(conv.weight.detach())
+    encoding = QuadraticEncoding.from_alpha(centers, hard_alpha(dtype) if alpha is None else alpha)
+    layer = cast(ConvAsAttention, conv)
+    layer.__class__ = ConvAsAttention
+    layer.encoding = encoding.train(conv.training)
+    layer._known = None
+    layer.register_state_dict_post_hook(save_as_convolution)
+    layer.register_load_state_dict_pre_hook(load_from_convolution)
+    return layer

@@ -13,7 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from ..theory.theorem1 import DTYPES
-from .conv_as_attention import ConvAsAttention, too_far
+from .conv_as_attention import ConvAsAttention, attend_instead, too_far
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
@@ -34,7 +34,7 @@ def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -
             f"cannot turn {type(conv).__name__} into attention: {reason}; expected a"
             " torch.nn.Conv1d or Conv2d"
         )
-    return ConvAsAttention(conv, alpha).train(conv.training)
+    return attend_instead(copy.deepcopy(conv), alpha)
 
 
 def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
@@ -62,7 +62,9 @@ def convert_network(model: nn.Module, alpha: float | None = None) -> nn.Module:
             )
     model = copy.deepcopy(model)
     convolutions = [module for module in model.modules() if _is_convolution(module)]
-    return replaced(model, {conv: conv_to_attention(conv, alpha) for conv in convolutions})
+    for conv in convolutions:
+        attend_instead(conv, alpha)
+    return model
 
 
 def replaced(network: nn.Module, by: Mapping[nn.Module, nn.Module]) -> nn.Module:

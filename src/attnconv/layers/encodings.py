@@ -10,6 +10,7 @@ row softmax and a column softmax; such an encoding is a `SeparableEncoding`.
 """
 
 import math
+from itertools import chain
 from numbers import Real
 
 import torch
@@ -99,8 +100,8 @@ class PositionEncoding(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device on which the parameters are stored."""
-        return next(self.parameters()).device
+        """The device on which the parameters and buffers are stored."""
+        return next(chain(self.parameters(), self.buffers())).device
 
 
 class SeparableEncoding(PositionEncoding):
@@ -173,6 +174,8 @@ class QuadraticEncoding(SeparableEncoding):
     """
 
     DESCRIBED_BY = ("centers", "alpha")
+    centers: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -196,8 +199,9 @@ class QuadraticEncoding(SeparableEncoding):
     def from_alpha(cls, centers: Tensor, alpha: float) -> "QuadraticEncoding":
         """Return an encoding with centres `(N_h, n)` and the same alpha > 0 for all heads.
 
-        Its parameters do not require gradients. Raises ValueError if alpha is not positive or is
-        too large for the centres' dtype.
+        The centres and `spread` are buffers, which optimizers do not see, until `requires_grad_`
+        makes them parameters. Raises ValueError if alpha is not positive or is too large for the
+        centres' dtype.
         """
         largest = torch.finfo(centers.dtype).max / 2
         if not (isinstance(alpha, Real) and 0 < float(alpha) <= largest):
@@ -208,9 +212,22 @@ class QuadraticEncoding(SeparableEncoding):
         # created without heads, so that no random numbers are drawn
         encoding = cls(0, centers.shape[1])
         encoding.num_heads = len(centers)
-        encoding.centers = nn.Parameter(centers.clone())
-        encoding.spread = nn.Parameter(torch.full_like(centers[:, 0], math.sqrt(2 * alpha)))
-        return encoding.requires_grad_(False)
+        del encoding.centers, encoding.spread
+        encoding.register_buffer("centers", centers.detach().clone())
+        spread = torch.full_like(encoding.centers[:, 0], math.sqrt(2 * alpha))
+        encoding.register_buffer("spread", spread)
+        return encoding
+
+    def requires_grad_(self, requires_grad: bool = True) -> "QuadraticEncoding":
+        """Train the centres and alpha from now on, or stop training them."""
+        if requires_grad:
+            for name in list(dict(self.named_buffers())):
+                self.train_parameter(name)
+        return super().requires_grad_(requires_grad)
+
+    def train_parameter(self, name: str) -> None:
+        """Make `centers` or `spread` a parameter that is trained."""
+        setattr(self, name, nn.Parameter(getattr(self, name).detach()))
 
     @property
     def alpha(self) -> Tensor:

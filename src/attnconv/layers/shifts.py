@@ -186,11 +186,15 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
 def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
     """Return the sum over heads of `(Q_1, B, Q_2, C)` times `(G, C_g, O_g)`: `(Q_1 B, Q_2, O)`.
 
-    With few channels, several heads share one product. In half precision all heads do, so that the
-    sum is rounded only once.
+    With few channels, several heads share one product. All heads do if there are fewer pixels than
+    outputs, so that copies of the pixels cost little, and in half precision, so that the sum is
+    rounded only once.
     """
-    together = max(1, CHANNELS // shifted[0].shape[-1])
-    together = len(shifted) if matrices.element_size() == 2 else together
+    rows, batch, columns, channels = shifted[0].shape
+    few_pixels = rows * batch * columns < matrices.shape[1] * matrices.shape[3]
+    together = max(1, CHANNELS // channels)
+    if few_pixels or matrices.element_size() == 2:
+        together = len(shifted)
     total = None
     for first in range(0, len(shifted), together):
         some = shifted[first : first + together]
@@ -210,9 +214,9 @@ def _add_product(total: Tensor | None, blocks: Tensor, matrices: Tensor) -> Tens
     """
     if matrices.shape[1] == 1:  # one group: a product of matrices for each row of queries
         rows = blocks.flatten(2)
-        matrix = matrices.flatten(0, 2).expand(len(blocks), -1, -1)
+        matrix = matrices.flatten(0, 2)
         if total is None:
-            return torch.bmm(rows, matrix)
-        return torch.baddbmm(total, rows, matrix, out=total)
+            return rows @ matrix  # contiguous rows are one matrix
+        return torch.baddbmm(total, rows, matrix.expand(len(blocks), -1, -1), out=total)
     product = torch.einsum("nqhgc,hgco->nqgo", blocks, matrices).flatten(2)
     return product if total is None else total.add_(product)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..theory.grid import axis_offsets
 from ..theory.shapes import Bool, Float
 from .encodings import tail_cutoff
+from .values import can_be_read, only_shapes_are_known
 
 SIDES = (8, 16, 32)  # side of a tile, in queries
 SMALLEST = 32  # pixels along an axis below which tiles are not worthwhile
@@ -67,8 +68,8 @@ class Tile(NamedTuple):
 
 
 def tiles_may_pay(height: int, width: int) -> bool:
-    """Return whether tiles may save time at the given image size (always False while compiling)."""
-    return not torch.compiler.is_compiling() and max(height, width) >= SMALLEST
+    """Return whether tiles may save time at the given image size (never in a recorded graph)."""
+    return not only_shapes_are_known() and max(height, width) >= SMALLEST
 
 
 def tiles_of(support: Bool[Tensor, "Q K"], side: int) -> list[Tile]:
@@ -85,7 +86,8 @@ def best_tiles(support: Support, products: int, separable: bool) -> list[list[Ti
     Tiles are used if they cost less than half as much as whole maps. `products` is the number of
     products for each query-key pair, summed over heads, images and channels.
     """
-    if not tiles_may_pay(*(mask.shape[1] for mask in support)):
+    unknown = not all(map(can_be_read, support))
+    if unknown or not tiles_may_pay(*(mask.shape[1] for mask in support)):
         return None
 
     def cost(tiles: list[list[Tile]]) -> int:

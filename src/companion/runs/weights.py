@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnconv.layers.conv_as_attention import ConvAsAttention
+from attnconv.layers.state_dict import weight_by_channel
+
 from ..build import build_network
 from ..data import DATASETS
 from ..data.cifar10 import CIFAR10_NORMALISATION
@@ -31,6 +34,10 @@ def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     require a shared weight under each of its names.)
     """
     targets = named_weights(model)
+    for path, layer in model.named_modules():
+        if isinstance(layer, ConvAsAttention) and f"{path}.weight" in values:
+            by_channel = weight_by_channel(layer, values[f"{path}.weight"])
+            values = values | {f"{path}.weight": by_channel}
     expected, found = (
         {name: tuple(value.shape) for name, value in weights.items()}
         for weights in (targets, values)

@@ -109,7 +109,7 @@ class SoftmaxAtEveryQuery(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layer, encoding = self.layer, self.layer.encoding
-        x = pad_image(x, layer.padding, layer.padding_mode)
+        x = pad_image(x, layer.pads, layer.padding_mode)
         height, width = x.shape[2:]
         scores = quadratic_scores(quadratic_target(encoding.centers, encoding.alpha), height, width)
         scores = scores.unflatten(1, (height, width))

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from attnconv import conv_to_attention, convert_network
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from companion.gaps import largest_gap
 from companion.runs.weights import named_weights, set_weights
 from companion.studies.freed.network import START_ALPHA, as_free_attention, attention_layers
@@ -154,11 +155,15 @@ def test_weights_saved_by_head_are_loaded():
     cnn, images = small_cnn(), torch.randn(2, 3, 20, 20, dtype=torch.float64)
     converted = convert_network(cnn)
     saved = {name: value.detach().clone() for name, value in named_weights(converted).items()}
-    layer = attention_layers(converted)[1]
-    name = next(name for name, module in converted.named_modules() if module is layer)
-    assert (
-        saved[f"{name}.weight"].shape == layer.weight.shape and f"{name}.encoding.spread" in saved
-    )
+    for name, layer in converted.named_modules():
+        if isinstance(layer, ConvAsAttention):
+            by_head = [
+                torch.cat([weight[..., i, j] for i in range(rows) for j in range(columns)], dim=1)
+                for weight in layer.weight.detach().chunk(layer.groups)
+                for rows, columns in [layer.kernel_size]
+            ]
+            saved[f"{name}.weight"] = torch.stack(by_head)
+            assert f"{name}.encoding.spread" in saved
     other = convert_network(cnn)
     for parameter in other.parameters():
         nn.init.zeros_(parameter)

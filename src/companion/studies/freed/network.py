@@ -44,7 +44,7 @@ def as_free_attention(
             centers = lowest + share.to(centers) * (highest - lowest)
         layer.encoding = QuadraticEncoding.from_alpha(centers.detach(), alpha)
         for name in trained:
-            layer.encoding.get_parameter(name).requires_grad_()
+            layer.encoding.train_parameter(name)
     return model
 
 

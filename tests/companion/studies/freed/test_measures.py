@@ -6,7 +6,7 @@ from helpers.models import small_cnn
 from torch import nn
 
 from attnconv import attention_probabilities, convert_network
-from attnconv.layers.conv_as_attention import ConvAsAttention
+from attnconv.layers.convert import conv_to_attention
 from attnconv.layers.encodings import QuadraticEncoding
 from attnconv.theory.grid import offset_set
 from companion.studies.freed.measures import (
@@ -78,7 +78,7 @@ def test_no_other_kernel_is_nearer(cnn):
     "options", [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {"padding": (0, 1)}]
 )
 def test_other_layers_are_refused(options):
-    layer = ConvAsAttention(nn.Conv2d(4, 4, 3, **options))
+    layer = conv_to_attention(nn.Conv2d(4, 4, 3, **options))
     with pytest.raises(ValueError, match="expected a layer without stride"):
         nearest_convolution(layer)
 
