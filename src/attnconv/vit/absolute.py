@@ -136,7 +136,8 @@ def start_absolute(
 ) -> None:
     """Set the centres `(N_h, 2)` (in tokens) and the alpha of each layer's heads in place.
 
-    The magnitude of the `position_code` is calibrated on `images` `(B, C, H', W')`. The weights of
+    In the dimensions of the code, all LayerNorms get the weight 1 and the bias 0. The magnitude of
+    the `position_code` is calibrated on `images` `(B, C, H', W')`. The weights of
     each LayerNorm are then rescaled so that the content in its output keeps its root mean square
     over patches and these images; for the last LayerNorm, over the tokens that the classifier
     reads.
@@ -151,6 +152,8 @@ def start_absolute(
     before = _content_sizes(model, images)
     _reserve_code(model)
     _write_code(model, size * code)
+    for norm in _norms(model).values():
+        _pass_code(norm)
     # what a LayerNorm divides by, in units of `size`
     deviation = (((1 + CODE_TO_CONTENT) * content / model.embed_dim).sqrt() / size).item()
     for layer, of_layer in zip(layers, centers, strict=True):
@@ -222,7 +225,8 @@ def _content_sizes(
         if wanted is None:
             return output
         factor = torch.ones_like(norm.weight)
-        factor[:-CODE] = wanted[name] / found[name]
+        if found[name] > 0:
+            factor[:-CODE] = wanted[name] / found[name]
         norm.weight *= factor
         return (output - bias) * factor + bias
 
@@ -233,6 +237,13 @@ def _content_sizes(
             hooks.callback(hook.remove)
         model(images)
     return found
+
+
+def _pass_code(norm: Any) -> None:
+    """Make a LayerNorm pass on the code as it is, whatever its weights and bias have become."""
+    norm.weight[-CODE:] = 1
+    if norm.bias is not None:
+        norm.bias[-CODE:] = 0
 
 
 def _reserve_code(model: Any) -> None:

@@ -3,7 +3,7 @@
 Letters: N_h heads, H x W tokens of an image or a window, T = H * W, delta = k - q.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -148,11 +148,22 @@ def _why_not(holder: Any, norm: nn.Module | None) -> str | None:
     if mlp := getattr(holder, "mlp", None):
         if not isinstance(holder.bias_act, nn.Identity):
             return SIGMOID
-        needed = 2 * sum(holder.window_size) - 4
+        needed = 2 * sum(holder.window_size) - 4  # a bend at each offset but the outermost
         hidden = mlp.fc1.out_features
         if hidden < needed:
             return f"the perceptron of its bias has {hidden} hidden units, expected {needed}"
     return None
+
+
+def mlp_dropouts(layers: Iterable[Biased]) -> list[str]:
+    """Return a note on perceptrons whose dropout a start has switched off, if there are any."""
+    if not any(hasattr(layer.holder, "mlp") for layer in layers):
+        return []
+    return [
+        "the dropout of the perceptrons that compute biases is now off, but a state dict does not"
+        " store this; after loading these weights into a new model, repeat: for m in"
+        ' model.modules(): hasattr(m, "rel_coords_log") and setattr(m.mlp.drop1, "p", 0.0)'
+    ]
 
 
 @torch.no_grad()
@@ -160,14 +171,16 @@ def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
     """Fill a table `(offsets, N_h)`, which lists the offsets q - k in ascending order.
 
     If the table has three extra rows, they hold the biases of a class token: from its query to
-    patches, from patch queries to it, and from its query to itself.
+    patches, from patch queries to it, and from its query to itself. A patch scores the class token
+    lower than itself, so the margin holds at every border, where the kernel's pixel may be missing.
     """
     table = holder.relative_position_bias_table
     scores = encoding.offset_scores(*holder.window_size).flip(1, 2).flatten(1).T
     table[: len(scores)] = scores
     if len(table) > len(scores):
+        own = scores[len(scores) // 2]  # the score of offset 0, in the middle of the table
         table[len(scores) :] = 0
-        table[len(scores) + 1] = -PREFIX_MARGIN
+        table[len(scores) + 1] = own - PREFIX_MARGIN
 
 
 @torch.no_grad()
@@ -183,27 +196,49 @@ def _write_mlp(holder: Any, encoding: QuadraticEncoding) -> None:
     Each score is a row term plus a column term. Along one axis, a piecewise linear function of the
     coordinate can take any values at the integer offsets, and it is a sum of ReLUs that bend there.
     The sums start at offset 0, where scores are small, so that no digits are lost to cancellation.
-    Every unit is needed, so the dropout of the hidden units is switched off.
+    Every bend is needed, so the dropout of the hidden units is switched off. Units to spare hold
+    further copies of the bends, which limits the harm when the dropout returns: a state dict does
+    not store its probability.
     """
     first, last = holder.mlp.fc1, holder.mlp.fc2
     coordinates = holder.rel_coords_log.double()
+    copies = _copies_of_bends(holder.window_size, first.out_features)
     unit = 0
     last.weight.zero_()
-    at_zero = 0.0
+    at_zero = torch.zeros_like(last.bias, dtype=torch.float64)
     for axis, size in enumerate(holder.window_size):
         along = coordinates.select(1 - axis, 0)[size - 1 :, axis]  # of the offsets 0 ... size - 1
+        repeats = torch.tensor(copies[axis], device=along.device)
         for sign in (1, -1):
             # the coordinates are of q - k
             offsets = -sign * torch.arange(size, device=along.device)
             values = encoding.axis_scores(axis, offsets).double()  # (N_h, size)
             slopes = values.diff(dim=1) / along.diff()
             bends = slopes.diff(dim=1, prepend=torch.zeros_like(slopes[:, :1]))
-            units = slice(unit, unit + size - 1)
+            units = slice(unit, unit + sum(copies[axis]))
             first.weight[units] = 0
             first.weight[units, axis] = sign
-            first.bias[units] = -along[:-1].to(first.bias)
-            last.weight[:, units] = bends.to(last.weight)
+            first.bias[units] = -along[:-1].repeat_interleave(repeats).to(first.bias)
+            shares = (bends / repeats).repeat_interleave(repeats, dim=1)
+            last.weight[:, units] = shares.to(last.weight)
             unit = units.stop
         at_zero = at_zero + values[:, 0]
-    last.bias.copy_(at_zero + PREFIX_MARGIN * bool(holder.prefix_tokens))
+    # a prefix token scores 0, and so PREFIX_MARGIN less than the patch itself, which has offset 0
+    last.bias.copy_(torch.full_like(at_zero, PREFIX_MARGIN) if holder.prefix_tokens else at_zero)
     holder.mlp.drop1.p = 0.0
+
+
+def _copies_of_bends(window: tuple[int, int], hidden: int) -> list[list[int]]:
+    """Return how many hidden units hold each bend along each axis, from offset 0 outwards.
+
+    Both directions of an axis take the same numbers. Units beyond one for each bend are shared out
+    by the variance that dropout in a bend adds to the scores of the offsets d behind it, relative
+    to those scores: the bend at u contributes in proportion to d - u, and scores grow as d^2.
+    """
+    spare = (hidden - sum(2 * (size - 1) for size in window)) // 2
+    weights = [
+        [sum((d - u) ** 2 / d**4 for d in range(u + 1, size)) ** 0.5 for u in range(size - 1)]
+        for size in window
+    ]
+    total = sum(map(sum, weights))
+    return [[1 + int(spare * weight / total) for weight in axis] for axis in weights]

@@ -4,9 +4,9 @@ Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -18,9 +18,11 @@ from ..theory.attention import spatial_softmax
 from ..theory.expressivity import expresses_convolution
 from ..theory.grid import offset_set
 from . import expect_timm
-from .absolute import Absolute, absolute_layers, expect_unstarted, start_absolute
-from .biases import Biased, biased_layers, query_norm
-from .capture import attention_of, chosen_layers
+from .absolute import CODE, Absolute, absolute_layers, expect_unstarted, start_absolute
+from .biases import Biased, biased_layers, mlp_dropouts, query_norm
+from .capture import attention_of
+from .effect import NO_EFFECT, attention_effects, first_that_runs, low_effect
+from .inputs import model_images, selected, uncompiled
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class LayerStart:
     `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
     `(N_h,)` is each head's mean probability on its offset over the interior queries. `residual` is
     the largest residual of Lemma 3 over the kernel positions; it is 0 if the layer can express
-    every K x K convolution.
+    every K x K convolution. `effect` is the relative change that the attention makes to the output
+    of the block around it, or None if the model could not be run on images.
     """
 
     name: str
@@ -38,37 +41,45 @@ class LayerStart:
     offsets: Tensor
     fidelity: Tensor
     residual: float
+    effect: float | None = None
 
 
 @dataclass(frozen=True)
 class StartReport:
-    """The result of `init_as_convolution` for each layer, which prints as a table."""
+    """The result of `init_as_convolution` for each layer, which prints as a table.
+
+    `notes` are sentences about the model that its user should know, printed below the table.
+    """
 
     kernel_size: int
     alpha: float
     layers: tuple[LayerStart, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         size = f"{self.kernel_size} x {self.kernel_size}"
         lines = [
             f"started as a {size} convolution, alpha {self.alpha:g}",
-            f"{'layer':<28} {'tokens':>7} {'heads':>5} {'offsets':>7} {'fidelity':>13} residual",
+            f"{'layer':<28} {'tokens':>7} {'heads':>5} {'offsets':>7} {'fidelity':>13} residual"
+            f" {'effect':>7}",
         ]
         for layer in self.layers:
             lowest, highest = (limit.item() for limit in layer.fidelity.aminmax())
             offsets = len({tuple(offset) for offset in layer.offsets.tolist()})
+            effect = "-" if layer.effect is None else f"{layer.effect:.2g}"
             lines.append(
                 f"{layer.name:<28} {'{} x {}'.format(*layer.grid):>7} {len(layer.offsets):>5}"
                 f" {offsets:>7} {lowest:>6.3f}-{highest:<6.3f} {layer.residual:>8.3f}"
+                f" {effect:>7}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def init_as_convolution(
     vit: nn.Module,
     kernel_size: int = 3,
     alpha: float = 2.0,
-    layers: Sequence[int] | None = None,
+    layers: Iterable[int] | slice | None = None,
     images: Tensor | None = None,
 ) -> StartReport:
     """Initialise the attention layers of a timm vision transformer as K x K convolutions in place.
@@ -78,39 +89,64 @@ def init_as_convolution(
     position biases, and the query projections (or the weights of their normalisation) are set to
     zero, so that the attention is exactly that of the quadratic encoding until training changes it.
     If a perceptron computes the biases (timm's RelPosMlp), its dropout is switched off, because
-    every hidden unit is needed. Everything else keeps its initialisation. `layers` selects
-    attention layers by number, counting from 0; None selects all. The returned report lists the
-    offsets, fidelity and residual of each layer.
+    every hidden unit is needed; a note in the report says how to repeat this after loading the
+    weights into a new model. Everything else keeps its initialisation. `layers` selects attention
+    layers by number, counting from 0; None selects all.
 
-    If the model has a class token, patches give it a weight of `exp(-20)`, and its own attention is
-    uniform at first. With windows (Swin, MaxViT), the kernel is cut off at window borders; in
-    MaxViT's grid attention, whose tokens lie far apart, the convolution is dilated. The report
-    ignores the mask of Swin's shifted windows. Layers that share a bias start with the same heads.
+    The returned report lists the offsets, fidelity and residual of each layer, and its effect: how
+    much the attention changes the output of the block around it. If this is less than 0.001, as
+    with LayerScale that starts at 1e-5, a warning says so. The effect is measured on `images`
+    `(B, C, H', W')`, in the model's input format, or on noise if no images are given.
+
+    If the model has a class token, a patch gives it at most `exp(-20)` of the weight that it gives
+    itself, and the token's own attention is uniform at first. With windows (Swin, MaxViT), the
+    kernel is cut off at window borders; in MaxViT's grid attention, whose tokens lie far apart, the
+    convolution is dilated. The report ignores the mask of Swin's shifted windows. Layers that share
+    a bias start with the same heads.
 
     A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
     ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
-    positions with content (see `vit.absolute`). It is calibrated and measured on `images`
-    `(B, C, H', W')`, in the model's input format, or on noise if no images are given. The weights
-    of each LayerNorm are rescaled so that the content of the patches in its output keeps its root
-    mean square on these images (in the last LayerNorm, the content of the tokens that the
-    classifier reads). A warning names any layer in which a head's fidelity is below 0.5 and below
-    90 % of the fidelity of exact attention. Initialise the model at the image size at which it will
-    be trained, because resizing the position encoding stretches the kernel. For other models,
-    `images` is ignored.
+    positions with content (see `vit.absolute`). It is calibrated and measured on the same images.
+    The weights of each LayerNorm are rescaled so that the content of the patches in its output
+    keeps its root mean square on these images (in the last LayerNorm, the content of the tokens
+    that the classifier reads). A warning names any layer in which a head's fidelity is below 0.5
+    and below 90 % of the fidelity of exact attention. Initialise the model at the image size at
+    which it will be trained, because resizing the position encoding stretches the kernel.
 
     Raises a TypeError naming the module if a layer cannot be initialised this way, ValueError for
     invalid arguments, and ImportError if timm is not installed. In
     all cases, the model is left unchanged.
     """
     expect_timm()
+    vit = uncompiled(vit)
     if any(parameter.is_meta for parameter in vit.parameters()):
         raise ValueError("the model is on the meta device and has no weights; move it to a device")
-    if (plain := absolute_layers(vit)) is not None:
-        # autocast would reuse casts of the weights from before they are changed
-        with torch.autocast(next(vit.parameters()).device.type, enabled=False):
-            return _start_plain(vit, chosen_layers(plain, layers), kernel_size, alpha, images)
+    if not (weights := [p for p in vit.parameters() if p.is_floating_point()]):
+        raise TypeError(f"{type(vit).__name__} has no floating-point weights; expected a model")
+    # autocast would reuse casts of the weights from before they are changed
+    with torch.autocast(weights[0].device.type, enabled=False):
+        plain = absolute_layers(vit)
+        if images is not None:
+            images = model_images(images, _input_shape(vit), weights[0])
+        if plain is not None:
+            report = _start_plain(vit, selected(plain, layers), kernel_size, alpha, images)
+        else:
+            report = _start_biased(vit, layers, kernel_size, alpha, images)
+    for note in report.notes:
+        if note.startswith(NO_EFFECT):
+            warnings.warn(note, stacklevel=2)
+    return report
+
+
+def _start_biased(
+    vit: nn.Module,
+    layers: Iterable[int] | slice | None,
+    kernel_size: int,
+    alpha: float,
+    images: Tensor | None,
+) -> StartReport:
     found = biased_layers(vit)
-    chosen = chosen_layers(found, layers)
+    chosen = selected(found, layers)
     kernel_size = _expect_sizes(kernel_size, alpha, chosen)
     _expect_whole_groups(found, chosen)
     holders = {
@@ -124,7 +160,41 @@ def init_as_convolution(
             _measure(layer, offsets, kernel_size)
             for layer, offsets in zip(chosen, wanted, strict=True)
         ]
-    return StartReport(kernel_size, alpha, tuple(starts))
+        effects = _effects(vit, chosen, images)
+    return _report(kernel_size, alpha, starts, effects, vit, mlp_dropouts(chosen))
+
+
+def _effects(vit: nn.Module, layers: Sequence[Biased], images: Tensor | None) -> dict[str, float]:
+    """Return the layers' effects on images, or on noise of the first size that the model takes."""
+    attentions = {layer.name: layer.attention for layer in layers}
+    if images is not None:
+        return attention_effects(vit, attentions, images)
+    like = layers[0].attention.qkv.weight
+
+    def on_noise(shape: tuple[int, ...]) -> dict[str, float]:
+        return attention_effects(vit, attentions, _noise(1, shape, like))
+
+    known = _input_shape(vit)
+    side = max(max(layer.grid) for layer in layers)
+    guesses = [(3, side * patch, side * patch) for patch in (16, 32, 4)]
+    return first_that_runs(on_noise, [known] if known else guesses)
+
+
+def _report(
+    kernel_size: int,
+    alpha: float,
+    starts: Sequence[LayerStart],
+    effects: Mapping[str, float],
+    vit: nn.Module,
+    notes: Iterable[str] = (),
+) -> StartReport:
+    """Return the report of a start, with the layers' effects and a note on them."""
+    layers = tuple(replace(start, effect=effects.get(start.name)) for start in starts)
+    of_effect = low_effect(vit, effects)
+    if not effects:
+        of_effect = "the effect was not measured, because the model's input size is unknown"
+        of_effect += "; pass images"
+    return StartReport(kernel_size, alpha, layers, (*filter(None, [of_effect]), *notes))
 
 
 @contextmanager
@@ -147,9 +217,9 @@ def _start_plain(
     kernel_size = _expect_sizes(kernel_size, alpha, layers)
     expect_unstarted(vit, layers)
     if images is None:
-        generator = torch.Generator().manual_seed(0)
-        images = torch.randn(8, *_input_shape(vit), generator=generator).to(vit.pos_embed)
-    _expect_images(images, _input_shape(vit))
+        shape = _input_shape(vit)
+        assert shape is not None, "a plain vision transformer has a patch_embed"
+        images = _noise(8, shape, vit.pos_embed)
     wanted = kernel_offsets(kernel_size, [layer.attention.num_heads for layer in layers])
     with _restored_on_error(vit):
         start_absolute(vit, layers, wanted, alpha, images)
@@ -171,7 +241,9 @@ def _start_plain(
                     " layers, or use a model with a relative position bias",
                     stacklevel=3,
                 )
-    return StartReport(kernel_size, alpha, tuple(starts))
+        attentions = {layer.name: layer.attention for layer in layers}
+        effects = attention_effects(vit, attentions, images[:1], code=CODE)
+    return _report(kernel_size, alpha, starts, effects, vit)
 
 
 #: Below this fidelity, a head triggers a warning, unless exact attention is almost as soft.
@@ -234,21 +306,16 @@ def _expect_whole_groups(found: Sequence[Biased], chosen: Sequence[Biased]) -> N
             )
 
 
-def _input_shape(vit: Any) -> tuple[int, ...]:
-    """Return the shape `(C, H', W')` of a plain vision transformer's input."""
-    first = next(m for m in vit.modules() if isinstance(m, nn.Conv2d))
-    return first.in_channels, *vit.patch_embed.img_size
+def _input_shape(vit: Any) -> tuple[int, ...] | None:
+    """Return the shape `(C, H', W')` of the model's input, or None if it is unknown."""
+    size = getattr(getattr(vit, "patch_embed", None), "img_size", None)
+    first = next((m for m in vit.modules() if isinstance(m, nn.Conv2d)), None)
+    return (first.in_channels, *size) if size and first else None
 
 
-def _expect_images(images: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `images` is a batch of images of the given shape, all finite."""
-    if tuple(images.shape[1:]) != shape or not len(images):
-        raise ValueError(
-            f"images has the shape {tuple(images.shape)}, expected (batch,"
-            f" {', '.join(map(str, shape))}), the model's input size"
-        )
-    if not bool(images.isfinite().all()):
-        raise ValueError("images contains NaN or infinite pixels, expected finite ones")
+def _noise(count: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return normally distributed images, always the same, in the dtype and on the device given."""
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(0)).to(like)
 
 
 def _expect_sizes(

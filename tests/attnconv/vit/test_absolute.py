@@ -138,7 +138,7 @@ FORMS = {
     "mean, fc_norm": {"class_token": False, "global_pool": "avg"},
     "mean, norm": {"class_token": False, "global_pool": "avg", "fc_norm": False},
     "class token without position": {"no_embed_class": True},  # DeiT III
-    "registers": {"no_embed_class": True, "reg_tokens": 4, "init_values": 1e-5},  # DINOv2
+    "registers": {"no_embed_class": True, "reg_tokens": 4, "init_values": 1.0},  # DINOv2
 }
 
 
@@ -213,10 +213,9 @@ def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("wrap", [torch.compile, partial(torch.nn.Sequential, torch.nn.Identity())])
-def test_a_wrapped_model_is_refused_with_the_path_to_it(wrap):
+def test_a_wrapped_model_is_refused_with_the_path_to_it():
     model = plain()
-    wrapped = wrap(model)
+    wrapped = torch.nn.Sequential(torch.nn.Identity(), model)
     with pytest.raises(TypeError, match="contains a vision transformer: pass") as error:
         init_as_convolution(wrapped, images=photographs(32))
     (path,) = re.findall(r'get_submodule\("(.*)"\)', str(error.value))

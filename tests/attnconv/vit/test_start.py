@@ -22,12 +22,14 @@ from attnconv.vit.start import kernel_offsets, mass_on_offsets, zero_queries
 
 timm = pytest.importorskip("timm")
 
+#: Without LayerScale, with which a start has no effect.
+SMALL = {"img_size": 80, "init_values": 0.0}
 FAMILIES = {
-    "bias": ("vit_relpos_small_patch16_224", {"img_size": 80, "rel_pos_type": "bias"}),
-    "mlp": ("vit_relpos_small_patch16_224", {"img_size": 80}),
-    "query norm": ("vit_relpos_small_patch16_224", {"img_size": 80, "qk_norm": True}),
-    "class token": ("vit_relpos_base_patch16_cls_224", {"img_size": 80}),
-    "shared": ("vit_srelpos_small_patch16_224", {"img_size": 80}),
+    "bias": ("vit_relpos_small_patch16_224", SMALL | {"rel_pos_type": "bias"}),
+    "mlp": ("vit_relpos_small_patch16_224", SMALL),
+    "query norm": ("vit_relpos_small_patch16_224", SMALL | {"qk_norm": True}),
+    "class token": ("vit_relpos_base_patch16_cls_224", SMALL),
+    "shared": ("vit_srelpos_small_patch16_224", SMALL),
     "swin": ("swin_tiny_patch4_window7_224", {}),
     "beit": ("beit_base_patch16_224", {"img_size": 80}),
     "maxvit": ("maxvit_tiny_tf_224", {"img_size": 224}),
@@ -336,10 +338,14 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
         ),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"layers": (12,)}, "layers has 12"),
-        ({"layers": ()}, r"layers is \(\), expected a list of numbers"),
+        ({"layers": ()}, r"layers is \(\) and selects no layer; expected a list of numbers"),
         ({"layers": 0}, r"layers is 0, expected a list of numbers such as \[0\]"),
         ({"layers": [0, -12]}, "names a layer twice"),
-        ({"layers": [0.0]}, r"layers is \[0.0\], expected a list of numbers"),
+        ({"layers": [0.0]}, r"layers has 0.0; expected a list of numbers"),
+        ({"layers": [True, False]}, r"layers has True; expected a list of numbers"),
+        ({"layers": ["0"]}, r"layers has '0'; expected a list of numbers"),
+        ({"layers": "0"}, r"layers is '0', expected a list of numbers"),
+        ({"layers": slice(12, None)}, r"layers is slice.* selects no layer"),
         ({"kernel_size": True}, "kernel_size is True, expected a whole number"),
     ],
 )
@@ -364,7 +370,7 @@ def test_a_start_that_fails_on_the_way_leaves_the_model_as_it_was():
 
 
 def test_layers_that_share_a_bias_start_together():
-    model = timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=3)
+    model = timm.create_model("vit_srelpos_small_patch16_224", depth=3, **SMALL)
     names = [layer.name for layer in init_as_convolution(model).layers]
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=f"{names[0]} shares its bias .* choose all of"):
@@ -375,7 +381,7 @@ def test_layers_that_share_a_bias_start_together():
 def test_a_shared_bias_is_found_inside_a_wrapper():
     """A wrapper with two models, each of which shares one bias among its layers."""
     models = [
-        timm.create_model("vit_srelpos_small_patch16_224", img_size=80, depth=2) for _ in range(3)
+        timm.create_model("vit_srelpos_small_patch16_224", depth=2, **SMALL) for _ in range(3)
     ]
     report = init_as_convolution(nn.ModuleList(models[:2]), 3)
     assert [layer.name for layer in report.layers] == [
