@@ -178,8 +178,9 @@ class _Reader:
         self.model, self.use = model, use
         self.image = tuple(images.shape[-2:])
         self.batch = len(images)
-        counted = layers is None or isinstance(layers, int | str) or min(layers, default=0) < 0
-        self.wanted = None if counted else set(layers)
+        self.wanted: set[int] | None = None  # all, also if their numbers count from the end
+        if layers is not None and not isinstance(layers, int | str) and min(layers, default=0) >= 0:
+            self.wanted = set(layers)
         self.found: list[Any] = []
         self.skipped: list[str] = []
         self.grids: list[tuple[int, int]] = []
@@ -260,13 +261,11 @@ class _Reader:
     def _read(self, layer: _Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
         weights = _by_head(layer, seen.weights)
-        if bool((weights < 0).any()) or bool(((weights.sum(dim=-1) - 1).abs() > 1e-2).any()):
-            raise _refusal(layer, "its weights are negative or do not sum to 1")
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
         if by_mask_unit or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
         grid = self._grid(layer, len(weights), weights.shape[-1])
-        return LayerAttention(layer.name, *_of_patches(weights, grid), seen.gap)
+        return LayerAttention(layer.name, *patches_of(weights, grid), seen.gap)
 
     def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
@@ -347,7 +346,7 @@ def _heads(layer: _Running, weights: Tensor) -> int | None:
     if weights.ndim == 3:
         images = layer.shape[0] if layer.shape else 0
         return given if given and len(weights) == given * images else 1
-    return given if list(weights.shape[1:-2]).count(given) == 1 else None
+    return given if given and list(weights.shape[1:-2]).count(given) == 1 else None
 
 
 def _by_head(layer: _Running, weights: Tensor) -> Tensor:
@@ -402,7 +401,7 @@ def _possible_prefixes(backbone: Any, model: nn.Module) -> list[int]:
     return [most, *range(most)]
 
 
-def _of_patches(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def patches_of(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Return the renormalised maps between patches, and each head's mass on prefix tokens."""
     prefix = probabilities.shape[-1] - grid[0] * grid[1]
     to_prefix, to_patches = probabilities[:, :, prefix:].tensor_split([prefix], dim=-1)

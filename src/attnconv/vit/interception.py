@@ -90,7 +90,7 @@ class Interception(TorchFunctionMode):
 
     def _follow(self, func: Callable, args: Sequence, kwargs: Mapping, result: Any) -> None:
         """Follow a softmax through a function, up to its product with values."""
-        operands = list(_tensors((*args, *kwargs.values())))
+        operands: list[Any] = list(_tensors((*args, *kwargs.values())))
         sources = [each for each in operands if hasattr(each, "_attnconv_softmax")]
         if not sources:
             return
@@ -158,7 +158,7 @@ def _of_fused(
         if attn_mask.dtype == torch.bool:
             added = torch.zeros_like(attn_mask, dtype=scores.dtype)
             added = added.masked_fill(~attn_mask, float("-inf"))
-        scores = scores + added
+        scores += added
     return _checked(scores.softmax(dim=-1), value, result)
 
 
@@ -171,6 +171,9 @@ def _of_product(
     weights = softmax.weights
     if softmax.used:
         return Weights(weights, values, 0.0, "its softmax is multiplied more than once")
+    off = (weights.sum(dim=-1) - 1).abs().max()
+    if not bool(off <= 1e-2):  # changed in place, with the softmax's own memory
+        return Weights(weights, values, 0.0, "its weights do not sum to 1")
     if equation is not None:
         return _of_einsum(weights, source, values, equation, first, result)
     if not first:  # V^T A^T = (A V)^T
