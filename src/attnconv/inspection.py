@@ -4,18 +4,21 @@ Letters: B images (or windows), N_h heads, H x W tokens, K x K kernel, delta = k
 """
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import isqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .heads import Heads, mean_by_offset
+from .heads import Heads
 from .layers.attention import PositionAttention
+from .measures import measure_maps
 from .networks import SelfAttentionNet
-from .theory.expressivity import expresses_convolution
-from .theory.grid import offset_set, pixels, relative_offsets
-from .vit.capture import LayerAttention, attention_of, chosen_layers
+from .theory.expressivity import expect_probabilities
+from .vit.capture import LayerAttention, chosen_layers, patches_of, read_attention
 
 #: A report on up to this many heads has one line per head; any other has one per layer.
 HEADS_IN_FULL = 36
@@ -41,9 +44,19 @@ class LayerReport:
     `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
     `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
     attention from patches to class, distillation and register tokens, which `maps` excludes.
-    `kernels` `(N_h, 2H - 1, 2W - 1)` contains the kernel of the convolution nearest to each head
-    (see `nearest_kernels`). `residual` `(K, K)` is the residual of Lemma 3, with one mixture of
-    heads for all images and queries.
+    `residual` `(K, K)` is the residual of Lemma 3, with one mixture of heads for all images and
+    queries.
+
+    The relative distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the queries whose
+    K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A whose entries
+    depend only on the offset k - q: each entry is the mean of A over all images and pixel pairs
+    with that offset. These means are the kernel of the nearest convolution, `kernels`
+    `(N_h, 2H - 1, 2W - 1)`, which lists the offsets in ascending order and is 0 at any offset that
+    does not occur for these queries. The distance is 0 for a head that attends to one offset of the
+    kernel. It is also 0 for uniform attention, which is a convolution with a constant kernel that
+    covers the whole image. It is near 1 if attention follows image content. For other softmax heads
+    that depend only on positions, it is small but not 0, because they are renormalised near the
+    border.
     """
 
     name: str
@@ -63,10 +76,15 @@ class LayerReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionReport:
-    """The result of `inspect_attention`, with one report per layer; it prints as a table."""
+    """The result of `inspect_attention`, with one report per layer; it prints as a table.
+
+    `skipped` names attention of the model that is not among patches, such as attention pooling, and
+    says why.
+    """
 
     kernel_size: int
     layers: tuple[LayerReport, ...]
+    skipped: tuple[str, ...] = ()
 
     def table(self, by_head: bool | None = None) -> str:
         """Return a plain-text table with one line per head, or one line of ranges per layer.
@@ -81,7 +99,7 @@ class AttentionReport:
         )
 
     def __repr__(self) -> str:
-        return self.table()
+        return "\n".join([self.table(), *(f"not measured: {reason}" for reason in self.skipped)])
 
     def _repr_html_(self) -> str:
         head, *body = (list(map(html.escape, line)) for line in self._lines(None))
@@ -91,7 +109,8 @@ class AttentionReport:
             for name, *cells in body
         )
         table = f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"{table}<p>{html.escape(LEGEND)}</p>"
+        notes = [LEGEND, *(f"Not measured: {reason}." for reason in self.skipped)]
+        return table + "".join(f"<p>{html.escape(note)}</p>" for note in notes)
 
     def _lines(self, by_head: bool | None) -> list[list[str]]:
         """Return the header and the rows of the table."""
@@ -128,40 +147,52 @@ def _numbers_by_head(layer: LayerReport) -> list[Tensor]:
 
 
 def inspect_attention(
-    model: nn.Module | Tensor | Sequence[Tensor],
+    model: nn.Module | Tensor | Mapping[str, Any] | Sequence[Any],
     images: Tensor | None = None,
     kernel_size: int = 3,
     layers: Sequence[int] | None = None,
+    *,
+    grid: tuple[int, int] | None = None,
+    prefix: int | None = None,
 ) -> AttentionReport:
     """Measure how close the attention of a vision transformer is to a K x K convolution.
 
-    `model` is a timm vision transformer, a network from `build_model`, or attention maps. Maps are
-    a tensor `(L, N_h, H, W, H, W)` or `(L, B, N_h, H, W, H, W)`, with the query before the key, or
-    a sequence with the maps of each layer, which may differ in size. `images` `(B, C, H', W')` are
-    the model's input; networks from `build_model` whose attention depends only on positions need
-    none. `layers` selects attention layers by number, starting at 0; None selects all. See
-    `LayerReport` for the measures, which are computed in float64. Time and memory grow as B times
-    the square of the number of tokens; a few images suffice.
+    `model` is a vision transformer of any library, a network from `build_model`, or attention maps.
+    `images` `(B, C, H', W')` are the model's input; networks from `build_model` whose attention
+    depends only on positions need none. `layers` selects attention layers by number, starting at 0;
+    None selects all. See `LayerReport` for the measures, which are computed in float64. Each layer
+    is measured as soon as it has run. Time and memory grow as B times the square of the number of
+    tokens; a few images suffice.
+
+    Maps are given for each layer, in a sequence or a mapping by layer name, as tensors or arrays
+    with the query before the key: `(N_h, H, W, H, W)`, `(B, N_h, H, W, H, W)`, or `(B, N_h, T, T)`
+    with T tokens, as transformers' `output_attentions=True` gives them. A single tensor has the
+    layers as its first axis, except that `(B, N_h, T, T)` is one layer. Of T tokens, the first
+    `prefix` are class and register tokens, and the others form the `grid` `(H, W)`. One of the two
+    suffices if the grid is square or the rest are prefix tokens.
 
     Raises ValueError if images are missing, maps have the wrong shape or are not probabilities, the
     kernel is larger than a layer's grid, or a layer does not exist; TypeError if the attention
     cannot be read.
     """
-    chosen = _attention(model, images, layers)
-    return AttentionReport(kernel_size, tuple(_measure(each, kernel_size) for each in chosen))
+    measure = partial(_measure, kernel_size)
+    if isinstance(model, nn.Module):
+        if grid is not None or prefix is not None:
+            raise ValueError(
+                "grid and prefix describe maps (images, heads, tokens, tokens), but the model is a"
+                f" {type(model).__name__}, whose grid is read from the model; leave them out"
+            )
+        images = _positions_only(model) if images is None else images
+        reading = read_attention(model, images, layers, measure)
+        return AttentionReport(kernel_size, tuple(reading.layers), reading.skipped)
+    given = [partial(_given, name, maps, grid, prefix) for name, maps in _by_name(model)]
+    return AttentionReport(
+        kernel_size, tuple(measure(read()) for read in chosen_layers(given, layers))
+    )
 
 
-def _attention(
-    model: nn.Module | Tensor | Sequence[Tensor],
-    images: Tensor | None,
-    layers: Sequence[int] | None,
-) -> list[LayerAttention]:
-    """Return the attention of the chosen layers of a model, or of given maps."""
-    if not isinstance(model, nn.Module):
-        found = [_given(number, maps) for number, maps in enumerate(model, start=1)]
-        return chosen_layers(found, layers)
-    if images is not None:
-        return attention_of(model, images, layers)
+def _positions_only(model: nn.Module) -> Tensor:
+    """Return an image for a network whose attention does not depend on the image."""
     ours = model.attentions if isinstance(model, SelfAttentionNet) else []
     positions = [layer for layer in ours if isinstance(layer, PositionAttention)]
     if not isinstance(model, SelfAttentionNet) or len(positions) < len(ours):
@@ -172,76 +203,84 @@ def _attention(
     side = IMAGE_SIZE
     if embedding := getattr(positions[0].encoding, "embedding", None):
         side = embedding.sizes[0] * model.pooling  # the encoding was learned for a fixed size
-    weight = model.embedding.weight
-    image = weight.new_zeros(1, model.in_channels, side, side)
-    return attention_of(model, image, layers)
+    return model.embedding.weight.new_zeros(1, model.in_channels, side, side)
 
 
-def _given(number: int, maps: Tensor) -> LayerAttention:
+def _by_name(maps: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the maps of each layer."""
+    if isinstance(maps, Mapping):
+        yield from maps.items()
+        return
+    for number, of_layer in enumerate([maps] if getattr(maps, "ndim", 0) == 4 else maps, start=1):
+        yield f"layer {number}", of_layer
+
+
+def _given(
+    name: str, maps: Any, grid: tuple[int, int] | None, prefix: int | None
+) -> LayerAttention:
+    """Return given maps of a layer as those that are read from a model."""
+    if maps is None:
+        raise ValueError(
+            f"the maps of {name} are None, expected probabilities; in transformers, build the model"
+            " with attn_implementation='eager' and call it with output_attentions=True"
+        )
+    maps = torch.as_tensor(maps).detach().cpu()
+    maps = maps.float() if maps.element_size() < 4 else maps
+    if maps.ndim == 4 and maps.shape[2] == maps.shape[3]:
+        expect_probabilities(maps.unsqueeze(-1))
+        of_patches = patches_of(maps, _grid_of(name, maps.shape[-1], grid, prefix))
+        return LayerAttention(name, *of_patches)
     if maps.ndim not in (5, 6):
         raise ValueError(
-            f"got maps of shape {tuple(maps.shape)} for a layer, expected (heads, H, W, H, W) or"
-            " (images, heads, H, W, H, W), preceded by the axis of the layers"
+            f"got maps of shape {tuple(maps.shape)} for a layer, expected (heads, H, W, H, W),"
+            " (images, heads, H, W, H, W) or (images, heads, tokens, tokens), in a list with one"
+            " element for each layer"
         )
-    maps = (maps.unsqueeze(0) if maps.ndim == 5 else maps).detach().cpu()
-    return LayerAttention(f"layer {number}", maps, torch.zeros(maps.shape[1]))
+    if grid is not None or prefix is not None:
+        raise ValueError(
+            f"grid and prefix describe maps (images, heads, tokens, tokens), but {name} has maps of"
+            f" shape {tuple(maps.shape)}, which state their grid; leave them out"
+        )
+    maps = maps.unsqueeze(0) if maps.ndim == 5 else maps
+    return LayerAttention(name, maps, torch.zeros(maps.shape[1]))
 
 
-def _measure(layer: LayerAttention, kernel_size: int) -> LayerReport:
+def _grid_of(
+    name: str, tokens: int, grid: tuple[int, int] | None, prefix: int | None
+) -> tuple[int, int]:
+    """Return the grid of a layer's patches, or raise ValueError if it is unknown."""
+    given = f"grid is {grid} and prefix is {prefix}"
+    if grid is None:
+        prefix = prefix or 0
+        side = isqrt(max(tokens - prefix, 0))
+        grid = (side, side)
+    before = tokens - grid[0] * grid[1]
+    if min(grid) < 1 or before < 0 or prefix not in (None, before):
+        side = isqrt(tokens)
+        raise ValueError(
+            f"{name} has {tokens} tokens, but {given}; expected a grid (H, W) and a number of class"
+            f" and register tokens in front of it that add up, prefix + H * W = {tokens}, such as"
+            f" grid=({side}, {side}), prefix={tokens - side**2}"
+        )
+    return grid
+
+
+def _measure(kernel_size: int, layer: LayerAttention) -> LayerReport:
     try:
-        residual = expresses_convolution(layer.maps, kernel_size).residual  # rejects invalid maps
+        found = measure_maps(layer.maps, kernel_size)
     except ValueError as error:
         raise ValueError(
             f"cannot measure {layer.name}: {error}; `layers` selects other layers"
         ) from None
-    mean = layer.maps.mean(dim=0, dtype=torch.float64)
-    height, width = mean.shape[-2:]
-    distance = relative_offsets(height, width).double().norm(dim=-1)  # (H, W, H, W)
-    kernels, off_convolution = nearest_kernels(layer.maps, kernel_size)
+    height, width = layer.maps.shape[-2:]
+    middle = layer.maps[:, :, height // 2, width // 2].mean(dim=0, dtype=torch.float64)
     return LayerReport(
         layer.name,
-        mean.float(),
-        Heads(mean[:, height // 2, width // 2], mean_by_offset(mean)),
-        (mean * distance).sum(dim=(3, 4)).mean(dim=(1, 2)),
-        off_convolution,
-        kernels,
+        found.mean,
+        Heads(middle, found.by_offset),
+        found.mean_distance,
+        found.off_convolution,
+        found.kernels,
         layer.prefix_mass,
-        residual,
+        found.residual,
     )
-
-
-def nearest_kernels(maps: Tensor, kernel_size: int = 3) -> tuple[Tensor, Tensor]:
-    """Return the kernel of the convolution nearest to each head, and the relative distance to it.
-
-    `maps` have the shape `(B, N_h, H, W, H, W)`, the kernels `(N_h, 2H - 1, 2W - 1)` and the
-    distances `(N_h,)`. The distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the
-    queries whose K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A
-    whose entries depend only on the offset k - q: each entry is the mean of A over all images and
-    pixel pairs with that offset. These means form the kernel, which lists the offsets in ascending
-    order and is 0 at any offset that does not occur for these queries.
-
-    The distance is 0 for a head that attends to one offset of the kernel. It is also 0 for uniform
-    attention, which is a convolution with a constant kernel that covers the whole image. It is near
-    1 if attention follows image content. For other softmax heads that depend only on positions, it
-    is small but not 0, because they are renormalised near the border.
-    """
-    height, width = maps.shape[-2:]
-    queries = pixels(height, width)
-    offsets = offset_set((kernel_size, kernel_size))
-    first = queries + offsets[0]
-    last = queries + offsets[-1]
-    inside = (first >= 0) & (last <= torch.tensor([height - 1, width - 1]))
-    rows, columns = queries[inside.all(dim=1)].T
-    delta = relative_offsets(height, width)[rows, columns].flatten(0, 2)
-    number = (delta[:, 0] + height - 1) * (2 * width - 1) + delta[:, 1] + width - 1
-    total, squares = torch.zeros(()), torch.zeros(())
-    for image in maps:
-        A = image[:, rows, columns].double().flatten(1)  # (N_h, Q * T)
-        total, squares = total + A, squares + A.square().sum(dim=1)
-    sides = 2 * height - 1, 2 * width - 1
-    counts = len(maps) * torch.bincount(number, minlength=sides[0] * sides[1]).double()
-    sums = total.new_zeros(len(total), len(counts)).index_add(1, number, total)
-    means = sums / counts.clamp(min=1)  # C, by offset
-    # A - C is orthogonal to C, so ||A - C||^2 = ||A||^2 - ||C||^2
-    distance = (1 - (means.square() @ counts) / squares).clamp(min=0).sqrt()
-    return means.unflatten(1, sides), distance

@@ -13,9 +13,11 @@ from attnconv import (
     expresses_convolution,
     inspect_attention,
 )
-from attnconv.inspection import HEADS_IN_FULL, nearest_kernels
+from attnconv.heads import mean_by_offset
+from attnconv.inspection import HEADS_IN_FULL
+from attnconv.measures import measure_maps
 from attnconv.theory.expressivity import offset_targets
-from attnconv.theory.grid import offset_set
+from attnconv.theory.grid import offset_set, relative_offsets
 from companion.heads import content_probabilities
 
 
@@ -24,6 +26,11 @@ def random_maps(*shape):
     *leading, height, width = shape
     scores = 2 * torch.randn(*leading, height, width, height * width).double()
     return scores.softmax(dim=-1).unflatten(-1, (height, width))
+
+
+def nearest_kernels(maps, kernel_size=3):
+    found = measure_maps(maps, kernel_size)
+    return found.kernels, found.off_convolution
 
 
 def tokens(height, width):
@@ -82,6 +89,77 @@ def test_the_nearest_convolution_by_least_squares(height, width, kernel_size):
         assert kernel.count_nonzero() == len(columns)
         for other in best + 0.05 * torch.randn(20, len(best)):
             assert (A - design @ other).norm() > distance
+
+
+def independent_measures(maps, kernel_size):
+    """The measures from whole float64 arrays and least squares on all equations."""
+    mean = maps.double().mean(dim=0)
+    height, width = mean.shape[-2:]
+    delta = relative_offsets(height, width)
+    queries = offset_targets(height, width, (kernel_size, kernel_size))[0].T
+    A = maps.double()[:, :, queries[0], queries[1]].transpose(0, 1).flatten(1)
+    offsets = delta[queries[0], queries[1]].flatten(0, 2).repeat(len(maps), 1)
+    number = (offsets[:, 0] + height) * 2 * width + offsets[:, 1] + width
+    counts = number.bincount(minlength=4 * height * width).double()
+    sums = A.new_zeros(len(A), len(counts)).index_add(1, number, A)
+    C = (sums / counts.clamp(min=1))[:, number]
+    return {
+        "by_offset": mean_by_offset(mean),
+        "mean_distance": (mean * delta.double().norm(dim=-1)).sum(dim=(3, 4)).mean(dim=(1, 2)),
+        "off_convolution": (A - C).norm(dim=1) / A.norm(dim=1),
+        "residual": expresses_convolution(maps, kernel_size).residual,
+    }
+
+
+def peaked_maps(heads, height, width, sharpness):
+    """Maps that differ the more between heads the sharper they are."""
+    scores = torch.randn(2, heads, height, width, height * width).double() * sharpness
+    return scores.softmax(dim=-1).unflatten(-1, (height, width))
+
+
+def dependent_maps():
+    """The fourth head is the mean of two others, and the fifth repeats the first."""
+    maps = random_maps(2, 3, 6, 5)
+    return torch.cat([maps, (maps[:, :1] + maps[:, 1:2]) / 2, maps[:, :1]], dim=1)
+
+
+def one_hot_maps():
+    encoding = conv_to_attention(nn.Conv2d(1, 1, 3)).encoding
+    return attention_probabilities(encoding, 6, 7)[None].double()
+
+
+CASES = {
+    "random": lambda: random_maps(3, 4, 6, 5),
+    "one image": lambda: random_maps(1, 3, 4, 7),
+    "nearly uniform": lambda: peaked_maps(4, 6, 6, 1e-3),
+    "almost equal heads": lambda: peaked_maps(4, 6, 6, 1e-6),
+    "more heads than keys": lambda: peaked_maps(20, 3, 4, 1.0),
+    "dependent heads": dependent_maps,
+    "one-hot": one_hot_maps,
+    "nearly one-hot": lambda: 0.999 * one_hot_maps() + 0.001 / 42,
+}
+
+
+@pytest.mark.parametrize("kernel_size", [1, 2, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_one_pass_agrees_with_whole_arrays(case, kernel_size):
+    torch.manual_seed(0)
+    maps = CASES[case]()
+    found = measure_maps(maps, kernel_size)
+    for name, expected in independent_measures(maps, kernel_size).items():
+        actual, tolerance = getattr(found, name), 1e-10
+        if name == "off_convolution":  # the root of a difference, inexact where this is almost 0
+            actual, expected, tolerance = actual.square(), expected.square(), 1e-13
+        assert torch.allclose(actual, expected, rtol=0, atol=tolerance), name
+    assert torch.equal(found.mean, maps.mean(dim=0).float())
+
+
+def test_float32_maps_are_measured_in_float64():
+    maps = random_maps(2, 4, 6, 5).float()
+    found = measure_maps(maps, 3)
+    expected = measure_maps(maps.double(), 3)
+    for name in ("by_offset", "mean_distance", "off_convolution", "kernels", "residual"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
 
 
 def test_off_convolution_sees_the_image():
@@ -179,10 +257,66 @@ def test_the_table_lists_heads_or_layers():
     )
 
 
+def token_maps(grid, prefix, images=2, heads=3):
+    """Maps among all tokens `(B, N_h, T, T)`, as transformers gives them."""
+    tokens = prefix + grid[0] * grid[1]
+    return (2 * torch.randn(images, heads, tokens, tokens)).softmax(dim=-1)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize("grid", [(4, 4), (3, 5)])
+def test_maps_among_tokens(grid, prefix):
+    maps = [token_maps(grid, prefix), token_maps(grid, prefix, images=1)]
+    of_patches = [each[:, :, prefix:, prefix:].double() for each in maps]
+    shares = [each.sum(dim=-1, keepdim=True) for each in of_patches]
+    whole = [
+        (each / share).unflatten(-1, grid).unflatten(2, grid)
+        for each, share in zip(of_patches, shares, strict=True)
+    ]
+    expected = inspect_attention(whole).layers
+    square = grid[0] == grid[1]
+    ways = {
+        "a tuple": inspect_attention(tuple(maps), grid=grid, prefix=prefix),
+        "the grid only": inspect_attention(maps, grid=grid),
+        "arrays": inspect_attention([each.numpy() for each in maps], grid=grid, prefix=prefix),
+        "by name": inspect_attention(dict(zip("ab", maps, strict=True)), grid=grid, prefix=prefix),
+    }
+    if square:
+        ways["the prefix only"] = inspect_attention(maps, prefix=prefix)
+    for way, report in ways.items():
+        names = ["a", "b"] if way == "by name" else ["layer 1", "layer 2"]
+        assert [layer.name for layer in report.layers] == names
+        for layer, other, share in zip(report.layers, expected, shares, strict=True):
+            assert layer.grid == grid
+            assert torch.allclose(layer.residual, other.residual, atol=1e-5)
+            assert torch.allclose(layer.heads.mass, other.heads.mass, atol=1e-6)
+            mass = 1 - share.mean(dim=(0, 2, 3))
+            assert torch.allclose(layer.prefix_mass, mass, atol=1e-6)
+    (single,) = inspect_attention(maps[0], grid=grid).layers
+    assert torch.equal(single.residual, ways["a tuple"].layers[0].residual)
+
+
+@pytest.mark.parametrize(
+    ("maps", "options", "message"),
+    [
+        (token_maps((4, 4), 1), {}, r"layer 1 has 17 tokens, .* such as grid=\(4, 4\), prefix=1"),
+        (token_maps((3, 5), 1), {"grid": (3, 6)}, "16 tokens, but grid is"),
+        (token_maps((3, 5), 1), {"grid": (3, 5), "prefix": 2}, "16 tokens, but grid is"),
+        (torch.randn(1, 2, 9, 9), {}, "apply the softmax first"),
+        ([None, None], {}, "attn_implementation='eager'"),
+        (random_maps(1, 2, 3, 3), {"prefix": 1}, "leave them out"),
+        (nn.Linear(2, 2), {"grid": (2, 2)}, "whose grid is read from the model"),
+    ],
+)
+def test_maps_among_tokens_that_do_not_fit(maps, options, message):
+    with pytest.raises(ValueError, match=message):
+        inspect_attention(maps, **options)
+
+
 @pytest.mark.parametrize(
     ("maps", "kernel_size", "message"),
     [
-        (torch.ones(4, 3, 3, 3, 3), 3, r"shape \(3, 3, 3, 3\) for a layer, expected \(heads, H"),
+        (torch.ones(4, 3, 3, 3, 5), 3, r"shape \(3, 3, 3, 5\) for a layer, expected \(heads, H"),
         (torch.ones(1, 4, 3, 5, 5, 3), 3, r"shape \(1, 4, 3, 5, 5, 3\)"),
         (torch.randn(1, 4, 5, 5, 5, 5), 3, "apply the softmax first"),
         (

@@ -126,18 +126,26 @@ def expect_probabilities(maps: Tensor) -> None:
         )
 
 
-def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:
-    shape = tuple(probabilities.shape)
-    if len(shape) not in (5, 6) or shape[-4:-2] != shape[-2:] or not probabilities.numel():
+def expect_maps(maps: Tensor, kernel_size: tuple[int, ...]) -> None:
+    """Raise ValueError unless maps have the shape of attention and the kernel fits into the image.
+
+    The shape is `(N_h, H, W, H, W)` or `(B, N_h, H, W, H, W)`.
+    """
+    shape = tuple(maps.shape)
+    if len(shape) not in (5, 6) or shape[-4:-2] != shape[-2:] or not maps.numel():
         raise ValueError(
             f"got attention maps of shape {shape}, expected (heads, H, W, H, W) or"
             " (images, heads, H, W, H, W)"
         )
-    expect_probabilities(probabilities)
     if len(kernel_size) != 2 or any(
         not 1 <= k <= extent for k, extent in zip(kernel_size, shape[-2:], strict=True)
     ):
         raise ValueError(
             f"kernel_size is {kernel_size}, expected two sizes from 1 to the image's {shape[-2:]}"
         )
-    return shape[-2], shape[-1]
+
+
+def _check(probabilities: Tensor, kernel_size: tuple[int, ...]) -> tuple[int, int]:
+    expect_maps(probabilities, kernel_size)
+    expect_probabilities(probabilities)
+    return probabilities.shape[-2], probabilities.shape[-1]

@@ -127,26 +127,23 @@ def test_a_grid_is_not_guessed_on_images_that_are_not_square():
         attention_of(model, torch.randn(1, 3, 64, 256))
 
 
-class Silent(nn.Module):
-    """It has the parts of timm's attention, but never forms a map."""
+class Attention(nn.Module):
+    """It attends with one head whose maps, before the softmax, are given."""
 
-    def __init__(self, attend=None):
+    def __init__(self, scores):
         super().__init__()
-        self.attn_drop, self.attend = nn.Dropout(0.0), attend
+        self.scores = scores
 
     def forward(self, x):
-        return self.attn_drop(self.attend(x)) if self.attend else x
+        return self.scores(x).softmax(dim=-1)[:, 0] @ x
 
 
 @pytest.mark.parametrize(
     ("layer", "error", "message"),
     [
-        (nn.Linear(6, 6), TypeError, "Sequential has no attention that can be read"),
-        (Silent(), TypeError, r"0 \(Silent\) formed no attention map"),
-        (Silent(lambda x: torch.full((2, 1, 6, 6), 1 / 6)), TypeError, r"shape \(2, 1, 6, 6\) on"),
-        (Silent(lambda x: torch.full((2, 1, 4, 9), 1 / 9)), TypeError, r"shape \(2, 1, 4, 9\)"),
-        (Silent(lambda x: torch.ones(2, 1, 5, 5)), TypeError, "do not sum to 1"),
-        (Silent(lambda x: torch.full((2, 1, 5, 5), 0.2)), ValueError, "5 tokens, 0 of them"),
+        (nn.Linear(6, 6), TypeError, "Sequential has no attention that can be read; expected"),
+        (Attention(lambda x: torch.ones(2, 1, 4, 5)), TypeError, r"0 \(Attention\) has 4 queries"),
+        (Attention(lambda x: torch.ones(2, 1, 5, 5)), ValueError, "5 tokens, 0 of them"),
     ],
 )
 def test_what_cannot_be_read_is_refused(layer, error, message):
@@ -161,8 +158,9 @@ def test_chosen_layers_alone_are_read():
     last, first = attention_of(model, images, [-1, 0])
     assert (last.name, first.name) == (every[2].name, every[0].name)
     assert torch.equal(last.maps, every[2].maps) and torch.equal(first.maps, every[0].maps)
+    model.blocks[1].attn.fused_attn = False
     model.blocks[1].attn.attn_drop.register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],))
-    with pytest.raises(TypeError, match=r"blocks.1.attn .* do not sum to 1"):
+    with pytest.raises(TypeError, match=r"blocks.1.attn \(Attention\) cannot be read"):
         attention_of(model, images)
     assert len(attention_of(model, images, [0, 2])) == 2, "a layer not chosen is not checked"
     with pytest.raises(ValueError, match="layers has 3, expected numbers from 0 to 2"):

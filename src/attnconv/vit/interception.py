@@ -1,0 +1,265 @@
+"""Intercept the attention weights that a model forms in a forward pass, and check each of them.
+
+Letters: B images, N_h heads, T queries, S keys, D features of a value.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+#: Largest gap between weights @ values and what the model computed, relative to the largest value.
+TOLERANCE = 1e-5
+SOFTMAX = {F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax}
+PRODUCTS = {
+    torch.matmul,
+    torch.bmm,
+    Tensor.matmul,
+    Tensor.bmm,
+    Tensor.__matmul__,
+    torch.einsum,
+    torch.functional.einsum,
+}
+SORTS = {torch.argsort, Tensor.argsort}
+MIXED = (
+    "its softmax is changed before it weights the values, as in differential attention or talking"
+    " heads"
+)
+
+
+@dataclass
+class Weights:
+    """The weights `(..., T, S)` of one product of attention weights and values.
+
+    `values` `(..., S, D)` are what the weights multiply, in the same layout if it is known. `gap`
+    is the largest difference between this product and the model's own result, relative to the
+    largest value. `problem` says why the weights cannot be read, if they cannot.
+    """
+
+    weights: Tensor
+    values: Tensor
+    gap: float
+    problem: str = ""
+
+
+@dataclass
+class _Softmax:
+    """A softmax whose output is followed to its product with values; `weights` is `(..., T, S)`."""
+
+    weights: Tensor
+    used: bool = False
+
+
+class Interception(TorchFunctionMode):
+    """Report the weights of each attention that runs while this mode is active.
+
+    It calls `found` with the weights of `scaled_dot_product_attention`, of `nn.MultiheadAttention`
+    and of each softmax that later multiplies values. The fused functions do not return their
+    weights, so these are computed from the arguments. In all cases, weights times values are
+    compared with what the model goes on with. The model's own results are never changed.
+    `reordered` is True after the model has sorted something into another order than it had.
+    """
+
+    def __init__(self, found: Callable[[Weights], None]):
+        super().__init__()
+        self.found = found
+        self.reordered = False
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: Sequence[Any] = (), kwargs: Mapping | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            self.found(_of_fused(result, *args, **kwargs))
+        elif func is F.multi_head_attention_forward:
+            if isinstance(result[0], Tensor):
+                self.found(_of_multi_head(result[0], args, kwargs))
+        elif func in SOFTMAX:
+            _start_following(result, args, kwargs)
+        elif func in SORTS:
+            self.reordered |= not _is_sorted(result, args, kwargs)
+        else:
+            self._follow(func, args, kwargs, result)
+        return result
+
+    def _follow(self, func: Callable, args: Sequence, kwargs: Mapping, result: Any) -> None:
+        """Follow a softmax through a function, up to its product with values."""
+        operands: list[Any] = list(_tensors((*args, *kwargs.values())))
+        sources = [each for each in operands if hasattr(each, "_attnconv_softmax")]
+        if not sources:
+            return
+        softmax = sources[0]._attnconv_softmax
+        equation = args[0] if isinstance(args[0], str) else None
+        weights_values = len(operands) == 2 and len(sources) == 1 and func in PRODUCTS
+        if weights_values and not (equation and _mixes_heads(equation, operands[0] is sources[0])):
+            self.found(_of_product(softmax, operands, sources[0], equation, result))
+            softmax.used = True
+            return
+        for each in _tensors(result if isinstance(result, tuple | list) else (result,)):
+            if 1 < each.numel() <= softmax.weights.numel() and each.is_floating_point():
+                each._attnconv_softmax = softmax  # type: ignore[attr-defined]
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _mixes_heads(equation: str, first: bool) -> bool:
+    """Return whether an einsum keeps both the queries and the keys of its weights."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    return set(inputs.split(",")[0 if first else 1][-2:]) <= set(output)
+
+
+def _start_following(result: Tensor, args: Sequence, kwargs: Mapping) -> None:
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if isinstance(dim, int) and result.ndim >= 3:
+        result._attnconv_softmax = _Softmax(result.movedim(dim, -1))  # type: ignore[attr-defined]
+
+
+def _is_sorted(order: Tensor, args: Sequence, kwargs: Mapping) -> bool:
+    given = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+    ascending = order.movedim(kwargs.get("dim", given), -1)
+    return bool((ascending == torch.arange(ascending.shape[-1], device=order.device)).all())
+
+
+def _of_fused(
+    result: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Weights:
+    """Return the weights softmax(Q K^T scale + mask) of `scaled_dot_product_attention`."""
+    if enable_gqa:
+        key, value = (
+            each.repeat_interleave(query.shape[-3] // each.shape[-3], dim=-3)
+            for each in (key, value)
+        )
+    query, key = _at_least_float32(query), _at_least_float32(key)
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.mT
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None:
+        added = attn_mask
+        if attn_mask.dtype == torch.bool:
+            added = torch.zeros_like(attn_mask, dtype=scores.dtype)
+            added = added.masked_fill(~attn_mask, float("-inf"))
+        scores += added
+    return _checked(scores.softmax(dim=-1), value, result)
+
+
+def _of_product(
+    softmax: _Softmax, operands: list[Tensor], source: Tensor, equation: str | None, result: Tensor
+) -> Weights:
+    """Return the weights of a softmax that multiplies values, as the first or second operand."""
+    first = operands[0] is source
+    values = operands[1] if first else operands[0]
+    weights = softmax.weights
+    if softmax.used:
+        return Weights(weights, values, 0.0, "its softmax is multiplied more than once")
+    off = (weights.sum(dim=-1) - 1).abs().max()
+    if not bool(off <= 1e-2):  # changed in place, with the softmax's own memory
+        return Weights(weights, values, 0.0, "its weights do not sum to 1")
+    if equation is not None:
+        return _of_einsum(weights, source, values, equation, first, result)
+    if not first:  # V^T A^T = (A V)^T
+        source, values, result = source.mT, values.mT, result.mT
+    rows = weights.shape[-2:]
+    if source.shape[-2:] != rows or source.numel() != weights.numel():
+        if source.mT.shape[-2:] == rows and source.numel() == weights.numel():
+            return Weights(weights.mT, values, 0.0, "its softmax is not over the keys")
+        return Weights(weights, values, 0.0, MIXED)
+    if not _same(source.reshape(-1, *rows), weights.reshape(-1, *rows)):
+        return Weights(weights, values, 0.0, MIXED)
+    shared = values.ndim == source.ndim and values.shape[:-2] == source.shape[:-2]
+    if not shared:
+        values = values.expand(*source.shape[:-2], *values.shape[-2:])
+    values = values.reshape(*weights.shape[:-2], *values.shape[-2:])
+    return _checked(weights, values, result.reshape(*weights.shape[:-1], values.shape[-1]))
+
+
+def _of_einsum(
+    weights: Tensor, source: Tensor, values: Tensor, equation: str, first: bool, result: Tensor
+) -> Weights:
+    """Return the weights of an einsum that sums over the keys, the softmax's last axis."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    ours = inputs.split(",")[0 if first else 1]
+    if source.shape != weights.shape or not _same(source, weights):
+        return Weights(weights, values, 0.0, MIXED)
+    if ours[-1] in output or ours[-2] not in output:
+        return Weights(weights, values, 0.0, "its softmax is not over the keys")
+    weights = _at_least_float32(weights)
+    operands = (weights, values.to(weights)) if first else (values.to(weights), weights)
+    gap = _gap(torch.einsum(equation, *operands), values, result)
+    return Weights(weights, values, gap, _problem(gap, result.dtype))
+
+
+def _same(found: Tensor, weights: Tensor) -> bool:
+    """Return whether the weights in use are the softmax's output, except for a rounding cast."""
+    if found.dtype == weights.dtype:
+        return torch.equal(found, weights)
+    return torch.equal(found, weights.to(found.dtype))
+
+
+def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
+    """Return the weights of the function behind `nn.MultiheadAttention`, as `(B, N_h, T, S)`.
+
+    The function itself returns its weights on request; they are checked against its output.
+    """
+    bound = signature(F.multi_head_attention_forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    given |= {"need_weights": True, "average_attn_weights": False}
+    weights = F.multi_head_attention_forward(**given)[1]
+    assert weights is not None, "they were requested"
+    value, bias = given["value"], given["in_proj_bias"]  # (S, B, E)
+    if weights.ndim == 3:
+        weights, value, result = weights[None], value[:, None], result[:, None]
+    if given["bias_k"] is not None or given["add_zero_attn"] or given["static_v"] is not None:
+        return Weights(weights, value, 0.0, "it has keys that belong to no token (bias_k)")
+    width = given["embed_dim_to_check"]
+    separate = given["use_separate_proj_weight"]
+    matrix = given["v_proj_weight"] if separate else given["in_proj_weight"][2 * width :]
+    value = F.linear(value, matrix, None if bias is None else bias[2 * width :])
+    value = value.unflatten(-1, (weights.shape[1], -1)).permute(1, 2, 0, 3)  # (B, N_h, S, D)
+    weighted = (weights @ value).permute(2, 0, 1, 3).flatten(2)  # (T, B, E)
+    output = F.linear(weighted, given["out_proj_weight"], given["out_proj_bias"])
+    gap = _gap(output, value, result)
+    return Weights(weights, value, gap, _problem(gap, result.dtype))
+
+
+def _checked(weights: Tensor, values: Tensor, result: Tensor) -> Weights:
+    weights = _at_least_float32(weights)
+    gap = _gap(weights @ values.to(weights), values, result)
+    return Weights(weights, values, gap, _problem(gap, result.dtype))
+
+
+def _gap(expected: Tensor, values: Tensor, result: Tensor) -> float:
+    largest = torch.maximum(values.abs().max().to(expected), result.abs().max().to(expected))
+    difference = (expected - result.to(expected)).abs_().max()
+    return float(difference / largest) if bool(largest > 0) else float(difference)
+
+
+def _problem(gap: float, dtype: torch.dtype) -> str:
+    allowed = max(TOLERANCE, 4 * torch.finfo(dtype).eps)
+    if gap <= allowed:
+        return ""
+    return f"weights times values differ from its output by {gap:.1g}, more than rounding"
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.float() if values.element_size() < 4 else values

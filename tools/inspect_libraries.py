@@ -1,0 +1,327 @@
+"""Try to read the attention of vision transformers from timm, transformers, torchvision and others.
+
+All models have random weights; nothing is downloaded.
+From timm, one model of each family is tried: the smallest among the models of a file with attention
+whose names differ in sizes only. The record, benchmarks/results/inspection-libraries.json, has the
+date, the versions of the libraries and, for each model, whether its attention was read, the number
+of layers, the largest gap between weights times values and the layers' own results, the attention
+that was skipped, or the reason of the refusal. It is written after each model, and models that it
+already has are kept unless --again is given. Needs timm, torchvision, transformers and vit-pytorch.
+
+Usage: python tools/inspect_libraries.py [--again] [--only WORD]
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from attnconv.vit.capture import read_attention
+
+RECORD = Path(__file__).parents[1] / "benchmarks/results/inspection-libraries.json"
+# of timm.models, whose models have attention
+FILES = [
+    "beit",
+    "byoanet",
+    "cait",
+    "coat",
+    "convit",
+    "crossvit",
+    "csatv2",
+    "davit",
+    "deepseek_vit",
+    "deit",
+    "edgenext",
+    "efficientformer",
+    "efficientformer_v2",
+    "efficientvit_msra",
+    "eva",
+    "fastvit",
+    "gcvit",
+    "gemma4_vit",
+    "hiera",
+    "hieradet_sam2",
+    "iformer",
+    "levit",
+    "lowformer",
+    "maxxvit",
+    "metaformer",
+    "mobilenetv5",
+    "mobilevit",
+    "mvitv2",
+    "naflexvit",
+    "nest",
+    "nextvit",
+    "pit",
+    "pvt_v2",
+    "qwen3_vit",
+    "shvit",
+    "swin_transformer",
+    "swin_transformer_v2",
+    "swin_transformer_v2_cr",
+    "tiny_vit",
+    "tnt",
+    "twins",
+    "visformer",
+    "vision_transformer",
+    "vision_transformer_hybrid",
+    "vision_transformer_relpos",
+    "vision_transformer_sam",
+    "vitamin",
+    "volo",
+    "xcit",
+]
+# words for sizes in names, in ascending order; a name without one is of middle size
+SIZES = [
+    "atto",
+    "femto",
+    "pico",
+    "nano",
+    "xxtiny",
+    "xxsmall",
+    "xxs",
+    "xs",
+    "wee",
+    "ti",
+    "tiny",
+    "mini",
+    "little",
+    "small",
+    "s",
+    "-",
+    "betwixt",
+    "medium",
+    "mediumd",
+    "m",
+    "plus",
+    "base",
+    "b",
+    "large",
+    "l",
+    "xl",
+    "xlarge",
+    "so150m",
+    "so150m2",
+    "so400m",
+    "huge",
+    "h",
+    "giant",
+    "g",
+    "gigantic",
+    "enormous",
+]
+SIZE = re.compile(rf"(?<![a-z])({'|'.join(SIZES)})(?![a-z])|\d+")
+
+
+def family(name):
+    """Return a model's name without what states its size."""
+    return re.sub(r"_+", "_", SIZE.sub("", name)).strip("_")
+
+
+def size(name):
+    """Return a key by which the models of a family are sorted by size, as far as names tell."""
+    stated = [match[0] for match in SIZE.finditer(name)]
+    words = [SIZES.index(each) for each in stated if not each.isdigit()]
+    numbers = [int(each) for each in stated if each.isdigit()]
+    return max(words, default=SIZES.index("-")), sorted(numbers)[-1:], numbers, name
+
+
+def timm_models():
+    """Yield the name of each model, a function that builds it, and the side of its images."""
+    import timm
+
+    families = {}
+    for file in FILES:
+        for name in timm.list_models(module=file):
+            families.setdefault((file, family(name)), []).append(name)
+    for names in families.values():
+        name = min(names, key=size)
+        side = timm.models.get_pretrained_cfg(name).input_size[-1]
+        yield name, partial(timm.create_model, name), side
+
+
+def transformers_models():
+    """Yield small models of the vision architectures, with eager and with fused attention."""
+    import transformers
+
+    small = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3}
+    plain = small | {"intermediate_size": 96, "image_size": 64, "patch_size": 16}
+    swin = {"image_size": 224, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4]}
+    cases = {
+        "ViT": plain,
+        "DeiT": plain,
+        "Beit": plain | {"use_relative_position_bias": True},
+        "Data2VecVision": plain | {"use_shared_relative_position_bias": True},
+        "Swin": swin | {"window_size": 7},
+        "Swinv2": swin | {"window_size": 7},
+        "Dinov2": plain,
+        "Dinov2WithRegisters": plain,
+        "DINOv3ViT": plain | {"num_register_tokens": 4},
+        "CLIPVision": plain,
+        "SiglipVision": plain,
+        "Siglip2Vision": plain,
+        "ViTMAE": plain | {"mask_ratio": 0.0},
+        "ViTMSN": plain,
+        "Yolos": plain | {"image_size": [64, 64]},
+        "IJepa": plain,
+        "AltCLIPVision": plain,
+        "ChineseCLIPVision": plain,
+        "BlipVision": plain,
+        "InternVLVision": plain | {"image_size": [64, 64], "patch_size": [16, 16]},
+        "DPT": plain | {"is_hybrid": False},
+        "Pvt": {},
+        "Segformer": {},
+        "LevitModel": {},
+        "Cvt": {},
+        "Hiera": {},
+    }
+    for name, options in cases.items():
+        for attention in ("eager", "sdpa"):
+            build = partial(_transformers_model, transformers, name, options, attention)
+            yield f"{name} ({attention})", build, options.get("image_size", 224)
+
+
+def _transformers_model(transformers, name, options, attention):
+    name = name.removesuffix("Model")
+    config = getattr(transformers, f"{name}Config")(**options, attn_implementation=attention)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}Model")(config)
+    return InOrder(model) if name == "ViTMAE" else model
+
+
+class InOrder(nn.Module):
+    """A masked autoencoder that masks nothing and leaves the patches in the image's order."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        patches = self.model.embeddings.patch_embeddings.num_patches
+        return self.model(images, noise=torch.arange(patches).expand(len(images), -1).float())
+
+
+def torchvision_models():
+    """Yield torchvision's vision transformers."""
+    import torchvision
+
+    for name in ("vit_b_16", "vit_b_32", "vit_l_32", "swin_t", "swin_s", "maxvit_t"):
+        yield name, getattr(torchvision.models, name), 224
+    for name in ("swin_v2_t", "swin_v2_s"):
+        yield name, getattr(torchvision.models, name), 256
+
+
+def vit_pytorch_models():
+    """Yield small models of vit-pytorch."""
+    import vit_pytorch
+    from vit_pytorch import cait, deepvit, simple_vit_with_register_tokens, vit_with_patch_dropout
+
+    small = {"image_size": 64, "patch_size": 16, "num_classes": 10, "dim": 48, "depth": 2}
+    small |= {"heads": 3, "mlp_dim": 96}
+    yield "ViT", partial(vit_pytorch.ViT, **small), 64
+    yield "ViT, mean pooling", partial(vit_pytorch.ViT, **small, pool="mean"), 64
+    yield "SimpleViT", partial(vit_pytorch.SimpleViT, **small), 64
+    with_registers = simple_vit_with_register_tokens.SimpleViT
+    yield "SimpleViT with registers", partial(with_registers, **small, num_register_tokens=4), 64
+    with_dropout = partial(vit_with_patch_dropout.ViT, **small, patch_dropout=0.2)
+    yield "ViT with patch dropout", with_dropout, 64
+    yield "DeepViT", partial(deepvit.DeepViT, **small), 64
+    yield "CaiT", partial(cait.CaiT, **small, cls_depth=1), 64
+
+
+class OfTorch(nn.Module):
+    """A small vision transformer made of torch's own layers."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 48, 16, 16)
+        self.layer = layer
+
+    def forward(self, images):
+        tokens = self.embed(images).flatten(2).mT
+        if isinstance(self.layer, nn.MultiheadAttention):
+            return self.layer(tokens, tokens, tokens, need_weights=False)[0]
+        return self.layer(tokens)
+
+
+def torch_models():
+    """Yield models of torch's own layers."""
+    attention = partial(nn.MultiheadAttention, 48, 3, batch_first=True)
+    yield "MultiheadAttention", lambda: OfTorch(attention()), 64
+    layer = partial(nn.TransformerEncoderLayer, 48, 3, 96, batch_first=True)
+    yield "TransformerEncoderLayer", lambda: OfTorch(layer()), 64
+    yield "TransformerEncoder", lambda: OfTorch(nn.TransformerEncoder(layer(), 2)), 64
+
+
+LIBRARIES = {
+    "transformers": transformers_models,
+    "torchvision": torchvision_models,
+    "vit-pytorch": vit_pytorch_models,
+    "torch": torch_models,
+    "timm": timm_models,
+}
+
+
+def attempt(build, side):
+    """Return what reading a model's attention gives, or None if there is no such model."""
+    side = side if isinstance(side, int) else side[0]
+    row = {"side": side}
+    torch.manual_seed(0)
+    try:
+        model = build()
+    except Exception as error:
+        if "does not support an attention implementation" in str(error):
+            return None  # there is no such variant
+        return row | {"outcome": "not built", "reason": f"{type(error).__name__}: {error}"[:300]}
+    try:
+        reading = read_attention(model, torch.randn(1, 3, side, side), use=summarise)
+    except Exception as error:
+        known = type(error) in (TypeError, ValueError)
+        outcome = "refused" if known else "failed"
+        return row | {"outcome": outcome, "reason": f"{type(error).__name__}: {error}"[:500]}
+    grids = sorted({f"{height} x {width}" for _, (height, width) in reading.layers})
+    return row | {
+        "outcome": "read",
+        "layers": len(reading.layers),
+        "gap": max(gap for gap, _ in reading.layers),
+        "grids": grids,
+        "skipped": len(reading.skipped),
+        "first skipped": reading.skipped[:1],
+    }
+
+
+def summarise(layer):
+    return layer.gap, tuple(layer.maps.shape[-2:])
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"models": {}}
+    record["date"] = datetime.date.today().isoformat()
+    record["versions"] = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    for library, models in LIBRARIES.items():
+        rows = record["models"].setdefault(library, {})
+        for name, build, side in models():
+            if options.only not in f"{library} {name}" or (name in rows and not options.again):
+                continue
+            row = attempt(build, side)
+            if row is None:
+                continue
+            rows[name] = row
+            print(library, name, rows[name], flush=True)
+            RECORD.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
