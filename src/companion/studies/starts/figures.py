@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from ...figures.style import draw_line, finish, line_plots
 from ...runs.select import Records
 from ...specs import SPECS, VITS
-from ...tiers import TIERS
 from .measures import PAIRS
 
 BY_START = "vit-10k"

@@ -61,7 +61,9 @@ def inside():
 # --- accuracies ---
 
 
-@states(PAGE, "Starting as a convolution helps", "we have therefore not shown that the gain depends")
+@states(
+    PAGE, "Starting as a convolution helps", "we have therefore not shown that the gain depends"
+)
 def test_the_rules_give_the_answers_that_the_page_states(committed):
     verdicts = {
         (claim.name, verdict.where): verdict.verdict
