@@ -168,4 +168,4 @@ def _check(given: argparse.Namespace) -> int:
 
 
 #: The commands other than `train`, by name.
-COMMANDS = {command.__name__[1:]: command for command in (_data, _runs, _readme, _convert, _check)}
+COMMANDS = {"data": _data, "runs": _runs, "readme": _readme, "convert": _convert, "check": _check}

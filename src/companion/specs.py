@@ -258,7 +258,11 @@ SPECS = MODELS | BEYOND
 
 
 def recipe(model: str, tier: str) -> dict[str, Any]:
-    """Return the default parameters of a run, given its model and tier."""
+    """Return the default parameters of a run, given its model and tier.
+
+    In a variant of another tier, the model's settings for that tier come before the variant's
+    changes, and its settings for the variant itself come last.
+    """
     chosen = TIERS[tier]
     recipes = SPECS[model].recipes
     common = {**chosen.recipe, **recipes.get(chosen.variant_of, {}), **chosen.changes}

@@ -112,7 +112,8 @@ def test_without_the_cnn_the_command_that_makes_it_is_named(noise, tmp_path):
 
 @pytest.mark.parametrize("what", ["damaged", "another"])
 def test_a_damaged_cnn_or_another_is_refused(what, folder, noise, tmp_path):
-    shutil.copytree(folder / "checkpoints", tmp_path / "checkpoints")
+    cnn = brief(folder, "cnn").checkpoint_folder
+    shutil.copytree(cnn, tmp_path / "checkpoints" / cnn.name)
     arm = brief(tmp_path, "freed-100", **({"width": 8} if what == "another" else {}))
     path = Checkpoints(brief(tmp_path, "cnn").checkpoint_folder).weights_path(4)
     if what == "damaged":

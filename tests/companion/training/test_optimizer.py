@@ -9,13 +9,15 @@ from attnconv.layers.encodings import QuadraticEncoding
 from companion.runs.parameters import RunParameters
 from companion.training.learner import make_optimizer, set_rate
 
-DECAY, RATE = 0.01, 0.1
+DECAY = 0.01
+RATE = 0.1
 
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.norm = nn.BatchNorm2d(3)
         self.attention = PositionAttention(QuadraticEncoding(2), 2, 3)
 
 
@@ -49,14 +51,10 @@ def by_hand(value, gradients, rate, decay, nesterov):
 def test_each_group_steps_at_its_rate(optimizer):
     torch.manual_seed(0)
     before, after = stepped(Net(), (1.0, -0.5), optimizer=optimizer)
-    groups = {
-        "conv.weight": (RATE, DECAY),
-        "conv.bias": (RATE, DECAY),
-        "norm.weight": (RATE, DECAY),
-        "norm.bias": (64 * RATE, DECAY / 64),
-        "attention.encoding.centers": (10 * RATE, 0.0),
-        "attention.encoding.spread": (10 * RATE, 0.0),
-    }
+    groups = dict.fromkeys(("conv.weight", "conv.bias", "norm.weight"), (RATE, DECAY))
+    groups["norm.bias"] = (64 * RATE, DECAY / 64)
+    for name in ("centers", "spread"):
+        groups[f"attention.encoding.{name}"] = (10 * RATE, 0.0)
     for name, (rate, decay) in groups.items():
         expected = by_hand(before[name], (1.0, -0.5), rate, decay, optimizer == "nesterov")
         torch.testing.assert_close(after[name].detach(), expected, msg=name)
