@@ -1,5 +1,7 @@
 """The figure of test accuracy for different initialisations of a vision transformer."""
 
+from statistics import mean
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -28,7 +30,8 @@ def starts(records: Records) -> Figure:
             runs = records.at(tier).of(model)
             if runs:
                 accuracies = [[epoch["test_accuracy"] for epoch in run.metrics] for run in runs]
-                epochs, color = range(1, len(accuracies[0]) + 1), SPECS[model].curve[0]
+                epochs = range(1, len(accuracies[0]) + 1)
+                color = SPECS[model].curve[0]
                 label = f"{SPECS[model].label}, {len(epochs)} epochs"
                 draw_line(by_epoch, epochs, accuracies, color=color, lw=width, label=label)
     by_epoch.set(xlabel="epoch (10,000 training images)")
@@ -40,12 +43,13 @@ def starts(records: Records) -> Figure:
 
 def _draw_by_images(ax: Axes, records: Records) -> None:
     for model, by_tier in accuracies_of(records).items():
-        spec, tiers = SPECS[model], [tier for tier in SHOWN if tier in by_tier]
+        tiers = [tier for tier in SHOWN if tier in by_tier]
         if not tiers:
             continue
+        spec = SPECS[model]
         color, style = spec.curve
         images = [TIERS[tier].recipe["train_images"] for tier in tiers]
-        means = [sum(by_tier[tier]) / len(by_tier[tier]) for tier in tiers]
+        means = [mean(by_tier[tier]) for tier in tiers]
         ax.plot(images, means, style, color=color, label=spec.label)
         inside = color if style == "-" else "white"
         for x, tier in zip(images, tiers, strict=True):
