@@ -59,7 +59,8 @@ def evaluate(
     themselves, `share` selects those of this process, and `total` sums a tensor over all processes.
     At the end, the model is returned to its original mode.
     """
-    device, count = batches.labels.device, first or len(batches)
+    device = batches.labels.device
+    count = first or len(batches)
     mine = torch.arange(count, device=device)[share]
     sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the losses and the hits
     for logits, labels in logits_by_batch(model, batches, mine, precision):
@@ -109,3 +110,8 @@ class Accuracy:
 
     def __str__(self) -> str:
         return f"{self.last:.4f} {self.deviation}".rstrip()
+
+
+def with_seeds(runs: Sequence[RunRecord]) -> str:
+    """Return the accuracy of a model's runs and their number as text, or "not run"."""
+    return f"{Accuracy.of(runs)} (n = {len(runs)})" if runs else "not run"

@@ -23,7 +23,8 @@ from .runs.history import ContentMaps, ScoreParts
 from .runs.record import RunRecord
 
 # how many test images a record averages over, and for how many it stores individual scores
-MEAN_IMAGES, SINGLE_IMAGES = 100, 3
+MEAN_IMAGES = 100
+SINGLE_IMAGES = 3
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,16 @@ def content_maps(
     The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
     image to the images whose scores are stored individually.
     """
-    maps, offsets = torch.zeros(()), torch.zeros(())
+    maps = torch.zeros(())
+    offsets = torch.zeros(())
     with evaluation_mode(model):
         for batch in images.split(batch_size):
             by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
             maps = maps + torch.stack([summary[0] for summary in by_layer])
             offsets = offsets + torch.stack([summary[1] for summary in by_layer])
         scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
-    queries, mean_maps = query_pixels(*maps.shape[-2:]), (maps / len(images)).cpu().half()
+    mean_maps = (maps / len(images)).cpu().half()
+    queries = query_pixels(*maps.shape[-2:])
     return ContentMaps(queries, mean_maps, (offsets / len(images)).cpu(), scores)
 
 
@@ -198,12 +201,12 @@ def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
     return ScoreParts(content.half(), rows, columns)
 
 
-def median_axis_ratios(record: RunRecord, fewer_than: float = torch.inf) -> list[float]:
-    """Return, for each layer, the median ratio of a trained head's longer to its shorter axis.
+def axis_ratios(record: RunRecord, moment: int = -1) -> Tensor:
+    """Return the ratio of each head's longer to its shorter axis, `(L, N_h)`.
 
-    The heads are those of a generalised quadratic encoding (appendix E) whose effective number of
-    pixels is below `fewer_than`; the ratio of a nearly uniform head means little.
+    The record is that of a model with the generalised quadratic encoding (appendix E).
     """
-    pairs = zip(record.history.encodings(), heads_of(record), strict=True)
-    axes = [torch.linalg.svdvals(e.root.double())[h.entropy.exp() < fewer_than] for e, h in pairs]
-    return [(axis[:, 0] / axis[:, 1]).median().item() for axis in axes]
+    encodings = record.history.encodings(moment)
+    roots: list[Tensor] = [encoding.get_parameter("root").detach() for encoding in encodings]
+    axes = torch.linalg.svdvals(torch.stack(roots).double())
+    return axes[..., 0] / axes[..., 1]

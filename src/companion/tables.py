@@ -17,7 +17,7 @@ from attnconv.networks import SelfAttentionNet, build_model
 from attnconv.theory.encodings import quadratic_encoding, sinusoidal_encoding
 from attnconv.theory.grid import axis_offsets, relative_offsets
 
-from .accuracy import Accuracy
+from .accuracy import Accuracy, with_seeds
 from .build import build_network
 from .display import Table
 from .heads import heads_of, lemma_3_residual
@@ -63,9 +63,11 @@ def _accuracies(name: str, what: str, models: Sequence[str], records: Records) -
 
 
 def _accuracy_row(model: str, records: Records) -> dict[str, str]:
-    spec, runs = MODELS[model], records.of(model)
+    spec = MODELS[model]
     published = spec.published
-    ours, state = Accuracy.of(runs) if runs else None, records.state(model)
+    runs = records.of(model)
+    ours = Accuracy.of(runs) if runs else None
+    state = records.state(model)
     cost = cost_in_table(model, runs[0].heads_left if runs and spec.parent else None)
     size, flops = (f" ({text})" if text else "" for text in (published.parameters, published.flops))
     difference = ours.last - published.accuracy if ours and published.accuracy else None
@@ -90,7 +92,8 @@ def _published(model: str) -> str:
 
 def summary(records: Records) -> Table:
     """Return a table of each model's published accuracy, accuracy in two tiers, and size."""
-    paper, small = records.at("paper"), records.at("small")
+    paper = records.at("paper")
+    small = records.at("small")
     rows = [
         {
             "model": MODELS[model].label,
@@ -114,7 +117,8 @@ def summary(records: Records) -> Table:
 def _measured(records: Records, model: str) -> str:
     if not (runs := records.of(model)):
         return records.state(model)
-    ours, parent = Accuracy.of(runs), runs[0].info.parent
+    ours = Accuracy.of(runs)
+    parent = runs[0].info.parent
     epochs = parent["epochs"] + runs[0].info.epochs_done if parent else ours.epochs
     return f"{ours} (n = {ours.seeds}, {epochs} epochs)"
 
@@ -129,12 +133,13 @@ def _size(records: Records, model: str) -> str:
 
 def small_table(records: Records) -> Table:
     """Return the small tier's version of Table 4: accuracy, size, cost and training time."""
-    short, long = records.at("small"), records.at("small-long")
-    rows = []
-    for model in TABLE_4:
-        rows.append(_small_row(short, model))
-        if long.of(model):
-            rows.append(_small_row(long, model))
+    tiers = records.at("small"), records.at("small-long")
+    rows = [
+        _small_row(at_tier, model)
+        for model in TABLE_4
+        for at_tier in tiers
+        if at_tier.of(model) or at_tier.tier == "small"
+    ]
     caption = (
         "Test accuracy of the small tier, trained on all of CIFAR-10, after the last epoch (mean ±"
         " standard deviation over the seeds). FLOPs are for one image, counted as in the paper;"
@@ -144,8 +149,8 @@ def small_table(records: Records) -> Table:
 
 
 def _small_row(records: Records, model: str) -> dict[str, str]:
-    runs, row = records.of(model), {"model": MODELS[model].label}
-    if not runs:
+    row = {"model": MODELS[model].label}
+    if not (runs := records.of(model)):
         return row | {"test accuracy": records.state(model)}
     ours = Accuracy.of(runs)
     cost = cost_of(build_network(runs[0].info.parameters, runs[0].heads_left))
@@ -348,8 +353,9 @@ def lemma_1_table(record: RunRecord) -> Table:
     It also gives each layer's residual of Lemma 3, except for models with content, because the
     residual is defined only for attention that does not depend on the image.
     """
-    trained, rows = record.history.encodings(), []
+    trained = record.history.encodings()
     residuals = [f"{lemma_3_residual(e, *record.grid).max():.2f}" for e in trained]
+    rows = []
     for number, heads in enumerate(heads_of(record)):
         row = {
             "layer": str(number + 1),
@@ -391,15 +397,16 @@ def model_cards(records: Records) -> Table:
 
 
 def _model_card(records: Records, model: str) -> dict[str, str]:
-    card, runs = {"model": SPECS[model].label, "name": model}, records.of(model)
+    card = {"model": SPECS[model].label, "name": model}
+    runs = records.of(model)
     kept = [record for record in runs if (record.folder / WEIGHTS_FILE).exists()]
     if not kept:
         why = records.state(model) or "not kept"
         return card | {"test accuracy": f"no weights yet: {why}"}
-    info, ours = kept[0].info, Accuracy.of(runs)
+    info = kept[0].info
     return card | {
         "test accuracy": f"{info.final_test_accuracy:.4f}",
-        "mean over seeds": f"{ours} (n = {ours.seeds})",
+        "mean over seeds": with_seeds(runs),
         "parameters": f"{info.parameter_count:,}",
         "file": f"{(kept[0].folder / WEIGHTS_FILE).stat().st_size / 1e6:.2f} MB",
         "epochs": str(info.epochs_done),
@@ -417,14 +424,15 @@ def records_table(runs: Sequence[RunRecord], name: str) -> Table:
 
 
 def _record_row(record: RunRecord) -> dict[str, str]:
-    info, commit, best = record.info, record.info.git_commit, record.best_accuracy
+    info = record.info
+    commit = info.git_commit
     state = "" if info.status == "finished" else f", {info.status}"
     short = commit[:10] + "+" * commit.endswith("+") if commit else "not known"
     return {
         "record": record.name,
         "epochs": f"{info.epochs_done} of {info.parameters['epochs']}" + state,
         "test accuracy, last (best)": (
-            f"{record.accuracy:.4f} ({best:.4f})" if info.epochs_done else "-"
+            f"{record.accuracy:.4f} ({record.best_accuracy:.4f})" if info.epochs_done else "-"
         ),
         "images/s": f"{info.images_per_second:,.0f}" if info.images_per_second else "-",
         "minutes": f"{info.wall_seconds / 60:.1f}",

@@ -16,11 +16,9 @@ from companion.heads import (
     heads_of,
     lemma_3_residual,
     lost_mass,
-    median_axis_ratios,
 )
 from companion.runs.history import from_snapshot
 from companion.runs.record import load_run
-from companion.runs.select import Records
 from companion.specs import MODELS
 
 
@@ -172,18 +170,3 @@ def test_lost_mass_of_a_sharp_head_is_not_rounded_away():
     assert math.isclose(
         lost_mass(torch.tensor([60.0]), (0.0, 0.0)).item(), 4 * math.exp(-60), rel_tol=1e-9
     )
-
-
-def test_the_axis_ratio_leaves_out_heads_that_attend_to_many_pixels():
-    """Against a loop over the heads of a committed run, with NumPy's condition number."""
-    run = next(run for run in Records.read().found if run.name.startswith("sa-generalized--"))
-    for fewer_than in (math.inf, 32):
-        expected = []
-        for encoding, heads in zip(run.history.encodings(), heads_of(run), strict=True):
-            ratios = []
-            for root, map_ in zip(encoding.root.double(), heads.maps.double(), strict=True):
-                entropy = -sum(p * math.log(p) for p in map_.flatten().tolist() if p > 0)
-                if math.exp(entropy) < fewer_than:
-                    ratios.append(np.linalg.cond(root.numpy()))
-            expected.append(sorted(ratios)[(len(ratios) - 1) // 2])
-        assert median_axis_ratios(run, fewer_than) == pytest.approx(expected, rel=1e-3)

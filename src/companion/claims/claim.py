@@ -13,9 +13,11 @@ from ..runs.select import Records
 #: The verdicts on an experimental claim of the paper that has been judged.
 VERDICTS = ("reproduced", "exceeded", "partly", "differs", "undecided")
 #: The states of a claim that has not been judged: runs are missing, or the rule does not apply.
-NOT_RUN, NOT_ASKED = "not run", "not asked"
+NOT_RUN = "not run"
+NOT_ASKED = "not asked"
 #: Values of `Verdict.where` for a computation, and for the runs of several tiers together.
-COMPUTED, RECORDS = "computed", "records"
+COMPUTED = "computed"
+RECORDS = "records"
 
 
 @dataclass(frozen=True)

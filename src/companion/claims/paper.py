@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..accuracy import Accuracy
-from ..heads import TrainedHeads, heads_of, median_axis_ratios
+from ..heads import TrainedHeads, axis_ratios, heads_of
 from ..specs import MODELS, TABLE_4
 from ..tables import cost_in_table
 from .claim import Claims, Runs, Verdict
@@ -92,7 +92,8 @@ def _sizes(runs: Runs) -> Verdict:
     shown="08-results#fig-2",
 )
 def _converges_faster(runs: Runs, level: float = 0.9) -> Verdict:
-    reached, words = {}, []
+    reached = {}
+    words = []
     for model, records in runs.items():
         first = [
             next((e["epoch"] for e in record.metrics if e["test_accuracy"] >= level), math.inf)
@@ -295,16 +296,15 @@ def _constant_shift(runs: Runs) -> Verdict:
     shown="11-learned-encodings#fig-8",
 )
 def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0.3) -> Verdict:
-    counts, heads, images = [], 0, 0
-    for record in runs["sa-learned-content"]:
-        assert record.content_maps, "the claim needs a model with content"
-        maps = record.content_maps.single["image"].maps().double()  # (images, L, N_h, Q, H, W)
-        # total variation, (L, N_h)
-        apart = (maps - maps.mean(dim=0)).abs().sum(dim=(-2, -1)).mean(dim=(0, 3)) / 2
-        counts.append(int((apart >= mass).sum()))
-        heads, images = apart.numel(), len(maps)
+    contents = [record.content_maps for record in runs["sa-learned-content"]]
+    # (images, L, N_h, Q, H, W)
+    maps = [content.single["image"].maps().double() for content in contents if content]
+    gaps = [(each - each.mean(dim=0)).abs().sum(dim=(-2, -1)) / 2 for each in maps]
+    apart = [gap.mean(dim=(0, 3)) for gap in gaps]  # total variation, (L, N_h)
+    counts = [int((variation >= mass).sum()) for variation in apart]
+    heads = apart[0].numel()
     found = f"{listed([mean(counts)])} of {heads} heads have a total variation of at least {mass}"
-    return graded(f"{found} over {images} test images", mean(counts), enough, some)
+    return graded(f"{found} over {len(maps[0])} test images", mean(counts), enough, some)
 
 
 # --- appendices E and F: the generalised encoding, pruning, sixteen heads -------------------------
@@ -319,8 +319,11 @@ def _content_is_used(runs: Runs, enough: int = 3, some: int = 1, mass: float = 0
     shown="10-beyond-isotropic#fig-12",
 )
 def _non_isotropic(runs: Runs, ratio: float = 2) -> Verdict:
-    ratios = over_runs([median_axis_ratios(record) for record in runs["sa-generalized"]])
-    reached, above = max(ratios) >= ratio, mean(ratios[3:]) > mean(ratios[:3])
+    ratios = over_runs(
+        axis_ratios(record).median(dim=1).values.tolist() for record in runs["sa-generalized"]
+    )
+    reached = max(ratios) >= ratio
+    above = mean(ratios[3:]) > mean(ratios[:3])
     found = f"median axis ratio of the heads, by layer: {listed(ratios)}"
     return graded(found, reached * (1 + above), 2, 1)
 
@@ -377,7 +380,8 @@ def _pruning_recovers(runs: Runs, tolerance: float = TOLERANCE) -> Verdict:
     shown="08-results#table-4",
 )
 def _by_a_fourth(runs: Runs, percent: float = 22.5) -> Verdict:
-    before, after = cost_in_table("sa-generalized"), cost_in_table("sa-generalized-pruned")
+    before = cost_in_table("sa-generalized")
+    after = cost_in_table("sa-generalized-pruned")
     saved = [1 - after.parameters / before.parameters, 1 - after.flops_paper / before.flops_paper]
     found = (
         f"with the heads that the paper keeps, {saved[0]:.1%} fewer parameters and {saved[1]:.1%}"

@@ -22,7 +22,8 @@ VARIANTS = {"small": "20 epochs"} | {t: SETTINGS[t] for t in ("small-long", "sma
 
 def claims_tables(records: Records) -> tuple[Table, Table]:
     """Return a table of the claims judged in either tier, and a folded table of the others."""
-    judged, others = [], []
+    judged = []
+    others = []
     for claim in CLAIMS:
         small, paper = claim.judge(records)
         if small.is_judged or paper.is_judged:
@@ -149,7 +150,8 @@ def trained_heads(records: Records) -> Note:
     runs = records.of("sa-quadratic") or [best_run(records, "sa-quadratic")]
     largest = over_runs(lemma_3_residual_by_layer(record) for record in runs)
     close = sum(residual < 0.1 for residual in largest)
-    covered, ends = listed(kernel_positions(runs), 2), f"{min(largest):.2f} to {max(largest):.2f}"
+    covered = listed(kernel_positions(runs), 2)
+    ends = f"{min(largest):.2f} to {max(largest):.2f}"
     return Note.of(
         f"In the quadratic model of the {runs[0].tier} tier ({Accuracy.of(runs).conditions}),"
         f" layers 1 to {len(largest)} cover {covered} of the nine positions of a 3 × 3 kernel,"

@@ -6,6 +6,7 @@ statement passes merely because the tested images are small.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -49,10 +50,21 @@ ROUNDING = (
     f" {EPSILONS} machine epsilons (median of {SEEDS} seeds), and it grows no faster than the side"
     f" of the image to the power {GROWTH:g}"
 )
-# Computes the two sides of a statement for a size, a data type and a random generator.
-Sides = Callable[[int, torch.dtype, torch.Generator], tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True)
+class Draw:
+    """Draws random tensors, from a standard normal distribution, of one data type."""
+
+    dtype: torch.dtype
+    generator: torch.Generator
+
+    def __call__(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=self.generator).to(self.dtype)
+
+
+#: Computes the two sides of a statement for a size, with random numbers.
+Sides = Callable[[int, Draw], tuple[Tensor, Tensor]]
 THEORY: list[Claim] = []
 
 
@@ -81,21 +93,21 @@ def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> 
 
 
 def _up_to_rounding(sides: Sides, sizes: tuple[int, ...]) -> Verdict:
-    found, holds_in_all = [], True
+    found = []
+    within = []
     for dtype in (torch.float64, torch.float32):
         gaps = [_gap(sides, size, dtype) / torch.finfo(dtype).eps for size in sizes]
         exponent = growth(sizes, gaps)
-        within = all(gap <= EPSILONS for gap in gaps) and exponent <= GROWTH
-        holds_in_all = holds_in_all and within
+        within.append(all(gap <= EPSILONS for gap in gaps) and exponent <= GROWTH)
         name = str(dtype).removeprefix("torch.")
         found.append(f"{name}: at most {max(gaps):.1f} epsilons, growth exponent {exponent:.2f}")
-    return holds("; ".join(found), holds_in_all)
+    return holds("; ".join(found), all(within))
 
 
 def _gap(sides: Sides, size: int, dtype: torch.dtype) -> float:
-    seeded = [torch.Generator().manual_seed(seed) for seed in range(SEEDS)]
+    draws = [Draw(dtype, torch.Generator().manual_seed(seed)) for seed in range(SEEDS)]
     # numpy's median is NaN if any gap is NaN
-    return float(np.median([largest_gap(*sides(size, dtype, generator)) for generator in seeded]))
+    return float(np.median([largest_gap(*sides(size, draw)) for draw in draws]))
 
 
 def growth(sizes: tuple[int, ...], gaps: list[float], least: float = 0.1) -> float:
@@ -104,16 +116,10 @@ def growth(sizes: tuple[int, ...], gaps: list[float], least: float = 0.1) -> flo
     return float(np.polyfit(np.log(sizes), logs, 1)[0])
 
 
-def _random(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
-
-
-def _image_and_kernel(
-    size: int, dtype: torch.dtype, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _image_and_kernel(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
     """Return an image `(H, W, 3)` and a 3 x 3 kernel with 3 input and 4 output channels."""
-    image = _random(size, size, 3, dtype=dtype, generator=generator)
-    return image, _random(3, 3, 3, 4, dtype=dtype, generator=generator)
+    image = draw(size, size, 3)
+    return image, draw(3, 3, 3, 4)
 
 
 def _torch_convolution(image: Tensor, W: Tensor) -> Tensor:
@@ -126,10 +132,11 @@ def _torch_convolution(image: Tensor, W: Tensor) -> Tensor:
 
 
 @_equal("eq-4", "Equations (1), (2), (4)", "multi-head self-attention agrees with torch's")
-def _attention(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    heads, width = 3, 12
-    X = _random(size**2, width, dtype=dtype, generator=generator)
-    theirs = nn.MultiheadAttention(width, heads, bias=False, dtype=dtype)
+def _attention(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    heads = 3
+    width = 12
+    X = draw(size**2, width)
+    theirs = nn.MultiheadAttention(width, heads, bias=False, dtype=draw.dtype)
     query, key, value = theirs.in_proj_weight.detach().mT.unflatten(1, (3, heads, -1)).unbind(1)
     scale = (width // heads) ** -0.5
     A = attention_scores(X, scale * query.movedim(1, 0), key.movedim(1, 0))
@@ -138,51 +145,43 @@ def _attention(size: int, dtype: torch.dtype, generator: torch.Generator) -> tup
 
 
 @_equal("eq-5", "Equation (5)", "the convolution agrees with torch's")
-def _convolution(
-    size: int, dtype: torch.dtype, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    image, W = _image_and_kernel(size, dtype, generator)
+def _convolution(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, draw)
     return convolution(image, W), _torch_convolution(image, W)
 
 
 @_equal(
     "eq-8", "Equation (8)", "scores with a relative encoding are sums of four terms", (2, 3, 4, 6)
 )
-def _relative_scores(
-    size: int, dtype: torch.dtype, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    def draw(*shape: int) -> Tensor:
-        return _random(*shape, dtype=dtype, generator=generator)
+def _relative_scores(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    T = size**2
+    D_in = 5
+    D_k = 4
+    D_p = 3
+    X = draw(T, D_in)
+    r = draw(T, T, D_p)
+    W_qry = draw(D_k, D_in)
+    W_key = draw(D_k, D_in)
+    W_hat = draw(D_k, D_p)
+    u = draw(D_k)
+    v = draw(D_k)
 
-    T, D_in, D_k, D_p = size**2, 5, 4, 3
-    X, r = draw(T, D_in), draw(T, T, D_p)
-    W_qry, W_key, W_hat, u, v = (
-        draw(D_k, D_in),
-        draw(D_k, D_in),
-        draw(D_k, D_p),
-        draw(D_k),
-        draw(D_k),
-    )
-    # (W_qry x_q)^T (W_key x_k + W_hat r) + u^T W_key x_k + v^T W_hat r, pair by pair
-    pairs = [
-        [
-            (W_qry @ X[q]) @ (W_key @ X[k] + W_hat @ r[q, k])
-            + u @ (W_key @ X[k])
-            + v @ (W_hat @ r[q, k])
-            for k in range(T)
-        ]
-        for q in range(T)
-    ]
+    def score(q: int, k: int) -> Tensor:
+        content = W_key @ X[k]
+        position = W_hat @ r[q, k]
+        return (W_qry @ X[q]) @ (content + position) + u @ content + v @ position
+
     first, *others = relative_score_terms(X, r, W_qry, W_key, W_hat, u, v)
-    return sum(others, first), torch.stack([torch.stack(row) for row in pairs])
+    pair_by_pair = [torch.stack([score(q, k) for k in range(T)]) for q in range(T)]
+    return sum(others, first), torch.stack(pair_by_pair)
 
 
 # --- Theorem 1 and its lemmas ---------------------------------------------------------------------
 
 
 @_equal("lemma-1", "Lemma 1", "heads that each attend to one shift compute the convolution")
-def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    image, W = _image_and_kernel(size, dtype, generator)
+def _lemma_1(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, draw)
     padded = F.pad(image, (0, 0, 1, 1, 1, 1))
     inside = pixels(size, size) + 1
     output = image.new_zeros(size**2, W.shape[-1])
@@ -202,7 +201,9 @@ def _lemma_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple
     f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
 )
 def _lemma_2() -> Verdict:
-    alphas, worst, slopes = np.arange(2.0, 31.0, 2.0), 0.0, []
+    alphas = np.arange(2.0, 31.0, 2.0)
+    worst = 0.0
+    slopes = []
     for size in SIZES:
         missed = np.array([_off_centre(alpha, size) for alpha in alphas])
         worst = max(worst, (missed / (4 * np.exp(-alphas))).max())
@@ -251,8 +252,8 @@ def _is_one_hot(alpha: int, dtype: torch.dtype) -> bool:
 
 
 @_equal("theorem-1", "Theorem 1", "multi-head self-attention expresses the convolution")
-def _theorem_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    image, W = _image_and_kernel(size, dtype, generator)
+def _theorem_1(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    image, W = _image_and_kernel(size, draw)
     return convolution_by_attention(image, W), _torch_convolution(image, W)
 
 
@@ -265,25 +266,25 @@ def _theorem_1(size: int, dtype: torch.dtype, generator: torch.Generator) -> tup
     "alpha from 0.5 to 20, three random kernels, side 12, float64",
 )
 def _bound() -> Verdict:
-    shares, largest = [], 0.0
+    shares = []
+    ratios = []
     for seed in range(SEEDS):
-        image, W = _image_and_kernel(12, torch.float64, torch.Generator().manual_seed(seed))
-        exact, size = _torch_convolution(image, W), image.abs().max().item()
-
-        def gap(
-            alpha: float, image: Tensor = image, W: Tensor = W, exact: Tensor = exact
-        ) -> Tensor:
-            return (convolution_by_attention(image, W, alpha=alpha) - exact).abs().amax((0, 1))
-
-        shares += [
-            (gap(alpha) / softness_bound(W, alpha, size)).max().item()
-            for alpha in np.arange(0.5, 20.5, 1.5)
-        ]
-        asked = 10.0 ** -np.arange(1, 8)
-        ratios = [gap(sufficient_alpha(W, each, size)).max().item() / each for each in asked]
-        largest = max(largest, *ratios)
+        image, W = _image_and_kernel(12, Draw(torch.float64, torch.Generator().manual_seed(seed)))
+        size = image.abs().max().item()
+        for alpha in np.arange(0.5, 20.5, 1.5):
+            shares.append((_softness_gap(image, W, alpha) / softness_bound(W, alpha, size)).max())
+        for asked in 10.0 ** -np.arange(1, 8):
+            gap = _softness_gap(image, W, sufficient_alpha(W, asked, size))
+            ratios.append(gap.max() / asked)
+    largest = max(ratios)
     found = f"at most {max(shares):.2f} of the bound; {largest:.2f} of the requested gap"
-    return holds(found, max(shares) <= 1 and largest <= 1)
+    return holds(found, bool(max(shares) <= 1 and largest <= 1))
+
+
+def _softness_gap(image: Tensor, W: Tensor, alpha: float) -> Tensor:
+    """Return the largest error of attention with a finite alpha, for each output channel."""
+    difference = convolution_by_attention(image, W, alpha=alpha) - _torch_convolution(image, W)
+    return difference.abs().amax((0, 1))
 
 
 @_claim(
@@ -318,12 +319,13 @@ HYPERPARAMETERS: tuple[dict, ...] = (
     "Conv2d can be converted with all its hyper-parameters",
     (8, 16, 32),
 )
-def _layers(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    images = _random(2, 4, size, size, dtype=dtype, generator=generator)
-    ours, theirs = [], []
+def _layers(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    images = draw(2, 4, size, size)
+    ours = []
+    theirs = []
     for options in HYPERPARAMETERS:
-        conv = nn.Conv2d(4, 8, 3, dtype=dtype, **options)
-        conv.weight.data = _random(*conv.weight.shape, dtype=dtype, generator=generator)
+        conv = nn.Conv2d(4, 8, 3, dtype=draw.dtype, **options)
+        conv.weight.data = draw(*conv.weight.shape)
         ours.append(conv_to_attention(conv)(images).detach().flatten())
         theirs.append(conv(images).detach().flatten())
     return torch.cat(ours), torch.cat(theirs)
@@ -371,9 +373,9 @@ def _absolute_gap(side: int, alpha: float, center: tuple[float, float]) -> float
     k = pixels(side, side).double()
     P = torch.cat([torch.ones(len(k), 1).double(), k, k.square().sum(1, keepdim=True)], dim=1)
     # q . k scores: -alpha |k|^2 + 2 alpha (q + center) . k; the softmax ignores terms in q alone
-    W_qry, W_key = torch.zeros(2, 4, 3).double()
-    W_qry[0], W_qry[1, 1], W_qry[2, 2] = torch.tensor([1.0, *center]), 1, 1
-    W_key[3, 0], W_key[1, 1], W_key[2, 2] = -alpha, 2 * alpha, 2 * alpha
+    row, column = center
+    W_qry = torch.tensor([[1, row, column], [0, 1, 0], [0, 0, 1], [0, 0, 0]]).double()
+    W_key = alpha * torch.tensor([[0, 0, 0], [0, 2, 0], [0, 0, 2], [-1, 0, 0]]).double()
     maps = attention_scores(P, W_qry, W_key).softmax(dim=-1)
     encoding = QuadraticEncoding.from_alpha(torch.tensor([center]).double(), alpha)
     wanted = attention_probabilities(encoding, side, side).detach().reshape(maps.shape)
@@ -397,7 +399,8 @@ def _hard_maps(side: int) -> Tensor:
     "each of the nine heads left out in turn, sides 5 and 8",
 )
 def _lemma_3() -> Verdict:
-    whole, without = [], []
+    whole = []
+    without = []
     for side in (5, 8):
         maps = _hard_maps(side)
         whole.append(expresses_convolution(maps, 3).residual.max().item())
@@ -430,9 +433,9 @@ def _counterexample() -> Verdict:
 
 
 @_equal("theorem-2", "Theorem 2 (of the book)", "a head that ignores content is a convolution")
-def _theorem_2(size: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    image, _ = _image_and_kernel(size, dtype, generator)
-    scores = _random(2 * size - 1, 2 * size - 1, dtype=dtype, generator=generator)
+def _theorem_2(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
+    image, _ = _image_and_kernel(size, draw)
+    scores = draw(2 * size - 1, 2 * size - 1)
     row, column = (relative_offsets(size, size) + size - 1).flatten(2, 3).flatten(0, 1).unbind(-1)
     dense = scores[row, column].softmax(dim=-1) @ image.flatten(0, 1)
     return attention_by_convolution(image, scores), dense.unflatten(0, (size, size))

@@ -8,7 +8,11 @@ from torch import Tensor
 from attnconv.theory.grid import offset_set
 
 REACH = 6  # the window's offsets range from -6 to 6
-STEPS, CENTER_RATE, VALUE_RATE, DECAY, ALPHA = 1500, 3e-2, 1e-2, 1.0, 0.25
+STEPS = 1500
+CENTER_RATE = 3e-2
+VALUE_RATE = 1e-2
+DECAY = 1.0  # of the values
+ALPHA = 0.25  # at the start
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ def find_positions(centers: Tensor, steps: int = STEPS) -> Descent:
     which is a filter's expected squared error on white noise. The optimizer is AdamW with a cosine
     schedule to zero; weight decay applies only to the values, which start at zero.
     """
-    offsets, shifts = torch.arange(-REACH, REACH + 1).double(), offset_set((3, 3))
+    offsets = torch.arange(-REACH, REACH + 1).double()
     asked = torch.zeros(9, len(offsets), len(offsets), dtype=torch.float64)
-    asked[(torch.arange(9), *(shifts + REACH).unbind(dim=1))] = 1
+    asked[(torch.arange(9), *(offset_set((3, 3)) + REACH).unbind(dim=1))] = 1
     centers = centers.double().clone().requires_grad_()
     spreads = torch.full((9,), (2 * ALPHA) ** 0.5, dtype=torch.float64, requires_grad=True)
     values = torch.zeros(9, 9, dtype=torch.float64, requires_grad=True)

@@ -53,11 +53,13 @@ def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payl
         raise ValueError(
             "got a report without layers, expected at least one; see inspect_attention"
         )
-    payload, entries = Payload(), []
+    payload = Payload()
+    entries = []
     for grid in dict.fromkeys(layer.grid for layer in report.layers):
         layers = [layer for layer in report.layers if layer.grid == grid]
         label = "{} × {} tokens".format(*grid)
-        maps, heads = [layer.maps for layer in layers], [layer.heads for layer in layers]
+        maps = [layer.maps for layer in layers]
+        heads = [layer.heads for layer in layers]
         what = f"Layers from {layers[0].name} to {layers[-1].name}, means over the images."
         entry = {"id": label, "label": label, "source": what}
         entries.append(entry | maps_entry(payload, maps, heads, image))

@@ -176,7 +176,8 @@ def _maps_of_record(
     content: ContentMaps, dataset: str, images: Sequence[StoredImage]
 ) -> dict[str, list[Tensors]]:
     """Return the files for a record's maps on some images and its mean maps, by name."""
-    queries, layers = {"queries": content.queries}, range(len(content.mean_maps))
+    queries = {"queries": content.queries}
+    layers = range(len(content.mean_maps))
     return {
         name: [queries | vars(content.single[kind].of(n, layer)) for layer in layers]
         for kind, n, name in images
@@ -197,7 +198,8 @@ def attention_payload(
     pixels. If `models` contains the trained model under the run's name, the maps are computed from
     the model for every query pixel instead.
     """
-    payload, entries = Payload(place), []
+    payload = Payload(place)
+    entries = []
     for record in records:
         dataset = record.info.dataset["name"]
         images = _images(payload, dataset)

@@ -29,7 +29,8 @@ MOMENTS = {"soft heads": (0.0, 0.1), "sharper": (0.8, 0.8), "exact": (1.0, None)
 START = 2.5  # a descent's centres start within this many pixels of the query, along each axis
 STEPS = (0, 100, 300)  # steps of a descent that are drawn, besides the last
 SEEN = 32  # side, in pixels, of a network's input
-LAYER, QUERY = 2, (3, 4)  # the layer whose heads are drawn, and the query pixel
+LAYER = 2  # the layer whose heads are drawn
+QUERY = (3, 4)  # their query pixel
 SOFT = 1.0  # alpha of the soft heads
 ALIKE = 60 / 64  # share of pixels; a head that spreads over more, on average, is nearly uniform
 FAINT = 0.04  # opacity of the cloud of a nearly uniform head
@@ -89,7 +90,8 @@ def draw_plane(ax: Axes, centers: Tensor, alphas: list[float] | None) -> None:
     for head, (pixel, center) in enumerate(
         zip(offset_set((3, 3)).tolist(), centers.tolist(), strict=True)
     ):
-        color, (row, column) = head_color(head), center
+        row, column = center
+        color = head_color(head)
         corner = pixel[1] - 0.45, pixel[0] - 0.45
         ax.add_patch(Rectangle(corner, 0.9, 0.9, fill=False, color=color, lw=2))
         if alphas:
@@ -197,7 +199,8 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
     mark_query(ax, QUERY)
     for (row, column), heads in dots.items():
         for number, head in enumerate(heads):  # several dots surround the pixel's centre
-            angle, away = 2 * np.pi * number / len(heads), 0.25 * (len(heads) > 1)
+            angle = 2 * np.pi * number / len(heads)
+            away = 0.25 * (len(heads) > 1)
             place = column + away * np.sin(angle), row - away * np.cos(angle)
             ax.plot(*place, "o", ms=6, mfc=head_color(head), mec="white", zorder=4)
     bare(ax)
@@ -205,7 +208,8 @@ def draw_clouds(ax: Axes, image: np.ndarray, maps: Tensor) -> None:
 
 def draw_answers(ax: Axes, answers: dict[str, Tensor]) -> None:
     """Draw the probabilities `(10,)` that each named network assigns to the ten classes."""
-    height, places = 0.8 / len(answers), np.arange(len(CIFAR10_CLASSES))
+    height = 0.8 / len(answers)
+    places = np.arange(len(CIFAR10_CLASSES))
     for number, (name, probabilities) in enumerate(answers.items()):
         shift = (number - (len(answers) - 1) / 2) * height
         color = ("0.25", "#d55e00", "#f0c39a")[number]

@@ -102,9 +102,11 @@ def exactness(record: RunRecord) -> Figure:
 
 def network(model: SelfAttentionNet, image_size: int) -> Figure:
     """Draw the network of section 4.1 and one of its blocks, with the sizes of the given model."""
-    side, hidden = image_size // model.pooling, model.embedding.out_features
+    side = image_size // model.pooling
+    hidden = model.embedding.out_features
     heads = sorted({layer.num_heads for layer in model.attentions})
-    p, perceptron = model.pooling, cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
+    p = model.pooling
+    perceptron = cast(nn.Linear, model.get_submodule("blocks.0.mlp.0"))
     from_image_to_logits = [
         f"image\n{image_size} × {image_size} × {model.in_channels}",
         f"down-sampling\n{p} × {p} to 1\n{side} × {side} × {model.embedding.in_features}",
@@ -185,12 +187,14 @@ def claim() -> Figure:
     """
     sobel = nn.Conv2d(1, 1, kernel_size=3, padding=1, padding_mode="replicate", bias=False).double()
     sobel.weight.data = torch.tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]]).double()
-    image, query = load_photograph("china", (72, 108)).double(), (40, 40)
+    image = load_photograph("china", (72, 108)).double()
+    query = (40, 40)
     grey = image.mean(dim=2)[None, None]
     by_conv, by_attention = (
         layer(grey)[0, 0].detach() for layer in (sobel, conv_to_attention(sobel))
     )
-    difference, scale = by_attention - by_conv, float(by_conv.abs().max())
+    difference = by_attention - by_conv
+    scale = float(by_conv.abs().max())
     # rounding errors depend on the processor; without them, the picture is always the same
     size = "rounding" if difference.abs().max() < 1e-12 * scale else "more than rounding"
     titles = ["one query, nine heads", "by convolution", f"by self-attention (difference: {size})"]

@@ -132,7 +132,8 @@ def _draw_heads(ax: Axes, encoding: PositionEncoding, shares: Sequence[float]) -
     style = {"cmap": "Greys", "vmin": 0, "vmax": 1, "zorder": 0.5}
     drawn = ax.pcolormesh(edges, edges, summed, edgecolors="face", lw=0.1, **style)
     for head, log_mass in enumerate(on_pixels - norm[:, None]):
-        density, mass = (on_fine[head] - norm[head]).numpy(), log_mass.exp().numpy()
+        density = (on_fine[head] - norm[head]).numpy()
+        mass = log_mass.exp().numpy()
         levels = {share: np.log(max(mass_threshold(mass, share), 1e-300)) for share in shares}
         seen = {s: level for s, level in levels.items() if density.min() < level <= density.max()}
         for share, level in seen.items():
@@ -244,8 +245,8 @@ def maps_on_picture(record: RunRecord, picture: str) -> Tensor:
     The maps are computed from the weights in the record.
     """
     row, column = _with_content(record).queries[MIDDLE].tolist()
-    model, whole = model_of(record), load_photograph(picture)
-    inputs = model.transform((255 * whole).round().byte().numpy())[None]
+    model = model_of(record)
+    inputs = model.transform((255 * load_photograph(picture)).round().byte().numpy())[None]
     return torch.stack([layer.maps[0, :, row, column] for layer in attention_of(model, inputs)])
 
 
@@ -254,7 +255,8 @@ def _single_image(record: RunRecord, picture: str, number: int) -> Figure:
     content = _with_content(record)
     query = content.queries[MIDDLE].tolist()
     if (record.folder / WEIGHTS_FILE).exists():
-        maps, name = maps_on_picture(record, picture), f"picture: {picture}"
+        maps = maps_on_picture(record, picture)
+        name = f"picture: {picture}"
         image = middle_square(load_photograph(picture), PICTURE_SIZE)
     else:
         image, name = _test_image(record, number)
@@ -273,7 +275,8 @@ def _single_image(record: RunRecord, picture: str, number: int) -> Figure:
 def _test_image(record: RunRecord, number: int) -> tuple[Tensor, str]:
     """Return a test image and its name, or a blank one if its data set is not on this machine."""
     found = record.info.dataset
-    name, dataset = f"test image {number + 1} of {found['name']}", dataset_at_hand(found["name"])
+    name = f"test image {number + 1} of {found['name']}"
+    dataset = dataset_at_hand(found["name"])
     if dataset and dataset.fingerprint == found["fingerprint"]:
         return dataset.test_images[number] / 255, name
     size = DATASETS[found["name"]].image_size

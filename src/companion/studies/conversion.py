@@ -85,16 +85,6 @@ class Conversion(BaseModel):
     versions: dict[str, str]
     hardware: dict[str, Any]
 
-    def accuracies(self) -> dict[str, float]:
-        """Return the test accuracies of the CNN and `attention`, with and without mirror images."""
-        right = {
-            "CNN": self.cnn.right,
-            "CNN, mirrored": self.cnn.right_mirrored,
-            "attention": self.attention.right,
-            "attention, mirrored": self.attention.right_mirrored,
-        }
-        return {name: count / self.test_images for name, count in right.items()}
-
 
 class SoftmaxAtEveryQuery(nn.Module):
     """A converted layer that evaluates equation (4) as written, with a dense softmax.
@@ -108,7 +98,8 @@ class SoftmaxAtEveryQuery(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        layer, encoding = self.layer, self.layer.encoding
+        layer = self.layer
+        encoding = layer.encoding
         x = pad_image(x, layer.pads, layer.padding_mode)
         height, width = x.shape[2:]
         scores = quadratic_scores(quadratic_target(encoding.centers, encoding.alpha), height, width)
@@ -341,7 +332,8 @@ def numbers(record: RunRecord, found: Conversion, costs: Mapping[str, Measured])
     `record` is the CNN's run, `found` its conversion, and `costs` are the costs of the networks
     `CNN` and `attention`, measured while the book is built.
     """
-    info, total = record.info, found.test_images
+    info = record.info
+    total = found.test_images
     return {
         "cnn-minutes": info.wall_seconds / 60,
         "cnn-threads": info.hardware["threads"],

@@ -41,7 +41,8 @@ def added_memory(work: Callable[[], object]) -> float:
 
     Memory is sampled every 0.5 ms.
     """
-    process, done = psutil.Process(), threading.Event()
+    process = psutil.Process()
+    done = threading.Event()
     with suppress(OSError, AttributeError):  # reuse of freed memory would hide new use
         ctypes.CDLL(None).malloc_trim(0)
     start = highest = process.memory_info().rss
@@ -122,12 +123,11 @@ def times_table(costs: Costs) -> Table:
 def numbers(costs: Costs) -> Numbers:
     """Return the numbers that chapter 16 quotes."""
     slower = times_longer(costs, "one-hot heads, shifts").values()
-    largest = max(costs["convolution"])
-    heads, bytes_each = 9, 4
-    padded_pixels = (largest + 2) ** 2
+    padded_pixels = (max(costs["convolution"]) + 2) ** 2
+    maps = 9 * padded_pixels**2  # numbers in the maps of nine heads
     return {
         "cost-slower": f"{min(slower):.1f} to {max(slower):.1f}",
         "cost-soft": per_pixel(costs, "soft heads, shifts", 128),
         "cost-one-hot": per_pixel(costs, "one-hot heads, shifts", 128),
-        "cost-dense-gib": heads * padded_pixels**2 * bytes_each / 2**30,
+        "cost-dense-gib": 4 * maps / 2**30,
     }

@@ -76,7 +76,8 @@ def imitate_convolutions(
     decay = torch.tensor([run.weight_decay for run in runs])
     crops = torch.Generator().manual_seed(runs[0].seed)
     inner = slice(runs[0].kernel_size // 2, crop - runs[0].kernel_size // 2)
-    centers, errors = [encoding.centers.detach().clone()], []
+    centers = [encoding.centers.detach().clone()]
+    errors = []
     for _ in tqdm(range(runs[0].steps), desc="imitating", unit="step"):
         X = _random_crops(image, crop, 16, crops)
         target = _outputs(convs, X)[:, inner, inner]  # (n, H, W, B, D_out)
@@ -84,7 +85,8 @@ def imitate_convolutions(
         seen = attend((rows, columns), X.permute(1, 2, 0, 3)).unflatten(0, (len(runs), -1))
         seen = seen[:, :, inner, inner].movedim(1, -2).flatten(-2)  # (n, H, W, B, N_h * D_in)
         ours = torch.baddbmm(bias[:, None], seen.flatten(1, 3), weight).view(target.shape)
-        gap, scale = (ours - target).flatten(1), target.flatten(1)
+        gap = (ours - target).flatten(1)
+        scale = target.flatten(1)
         optimizer.zero_grad()
         (gap.square().mean(dim=1) / scale.square().mean(dim=1)).sum().backward()
         for value in (weight, bias):  # AdamW's weight decay, with a separate rate for each layer

@@ -1,5 +1,6 @@
 """Chapter 10: the effect of pruning, a comparison with an unpruned control, and the axis ratios."""
 
+import math
 from collections.abc import Sequence
 from statistics import mean
 
@@ -16,7 +17,7 @@ from ..claims.results import answer as judged_answer
 from ..claims.rules import minus
 from ..data import DATASETS
 from ..display import Numbers, Table
-from ..heads import heads_of, median_axis_ratios
+from ..heads import axis_ratios, heads_of
 from ..runs.record import RunRecord
 from ..runs.select import Records
 from ..specs import SPECS
@@ -33,8 +34,10 @@ CONTROL_RULE = (
 
 def pruning_table(record: RunRecord) -> Table:
     """Return a table that compares a model before and after pruning, and after further training."""
-    parent, parameters = record.parent, record.info.parameters
-    size, left = DATASETS[parameters["dataset"]].image_size, record.heads_left or ()
+    parent = record.parent
+    parameters = record.info.parameters
+    size = DATASETS[parameters["dataset"]].image_size
+    left = record.heads_left or ()
     whole = [NUM_HEADS] * len(left)
     before, pruned = (cost_of(build_network(parameters, heads), size) for heads in (whole, left))
     rows = [["test accuracy", *(f"{accuracy:.4f}" for accuracy in accuracies(record))]]
@@ -67,12 +70,11 @@ def _after(record: RunRecord) -> str:
 
 def by_seed(records: Records) -> dict[int, dict[str, RunRecord]]:
     """Return the runs of the pruned model and the control in a tier, by seed and then by model."""
-    runs = sorted(records.of(*COMPARED), key=lambda run: run.info.parameters["seed"])
     found: dict[int, dict[str, RunRecord]] = {}
-    for run in runs:
-        of = run.info.parameters
-        found.setdefault(of["seed"], {})[of["model"]] = run
-    return found
+    for run in records.of(*COMPARED):
+        given = run.info.parameters
+        found.setdefault(given["seed"], {})[given["model"]] = run
+    return dict(sorted(found.items()))
 
 
 def answer(records: Records) -> str:
@@ -106,10 +108,10 @@ def control_table(records: Records) -> Table:
     for seed, runs in (by_seed(records) or {"-": {}}).items():
         row = {"seed": str(seed)}
         for model in COMPARED:
-            label, run = SPECS[model].label.rpartition(", ")[2], runs.get(model)
-            before, after = (run.parent["test_accuracy"], run.accuracy) if run else (None, None)
-            row[f"{label}: before"] = f"{before:.4f}" if run else "not run"
-            row[f"{label}: after"] = f"{after:.4f}" if run else "not run"
+            label = SPECS[model].label.rpartition(", ")[2]
+            run = runs.get(model)
+            row[f"{label}: before"] = f"{run.parent['test_accuracy']:.4f}" if run else "not run"
+            row[f"{label}: after"] = f"{run.accuracy:.4f}" if run else "not run"
         rows.append(row)
     caption = (
         "Test accuracy of the parent (before) and of the model trained further (after), with and"
@@ -141,67 +143,53 @@ def numbers(records: Records, whole: RunRecord, pruned: RunRecord) -> Numbers:
         "ratio-1-48": axis_ratios(whole)[effective_pixels(whole) < 48].median().item(),
         "heads-paper": sum(
             int((~degenerate_heads(encoding, **PAPER_CRITERION)).sum())
-            for encoding in _encodings(whole)
+            for encoding in whole.history.encodings()
+            if isinstance(encoding, GeneralizedQuadraticEncoding)
         ),
     }
 
 
-def axis_ratios(record: RunRecord, moment: int = -1) -> Tensor:
-    """Return the ratio of the longer to the shorter axis of each head, `(layers * N_h,)`."""
-    roots = torch.cat([encoding.root.double() for encoding in _encodings(record, moment)])
-    axes = torch.linalg.svdvals(roots)
-    return axes[:, 0] / axes[:, 1]
-
-
-def _encodings(record: RunRecord, moment: int = -1) -> list[GeneralizedQuadraticEncoding]:
-    return [
-        encoding
-        for encoding in record.history.encodings(moment)
-        if isinstance(encoding, GeneralizedQuadraticEncoding)
-    ]
-
-
 def effective_pixels(record: RunRecord) -> Tensor:
-    """Return each trained head's effective number of pixels, exp(entropy), `(layers * N_h,)`."""
-    return torch.cat([heads.entropy.exp() for heads in heads_of(record)])
+    """Return each trained head's effective number of pixels, exp(entropy), `(L, N_h)`."""
+    return torch.stack([heads.entropy.exp() for heads in heads_of(record)])
 
 
 def axis_ratios_by_layer(runs: Sequence[RunRecord]) -> dict[str, Tensor]:
-    """Return each layer's median axis ratio, `(runs, layers)`, by the names in `FEWER_THAN`."""
+    """Return each layer's median axis ratio, `(runs, L)`, by the names in `FEWER_THAN`.
+
+    Only heads with fewer effective pixels count; the axes of a nearly uniform head mean little.
+    """
+    ratios = torch.stack([axis_ratios(run) for run in runs])  # (runs, L, N_h)
+    pixels = torch.stack([effective_pixels(run) for run in runs])
     return {
-        name: torch.tensor([median_axis_ratios(run, pixels) for run in runs])
-        for name, pixels in FEWER_THAN.items()
+        name: ratios.where(pixels < most, torch.nan).nanmedian(dim=-1).values
+        for name, most in FEWER_THAN.items()
     }
 
 
 def _effect_numbers(pruned: RunRecord) -> Numbers:
-    before, after, end = (f"{accuracy:.4f}" for accuracy in accuracies(pruned))
     left = pruned.heads_left or ()
-    return {
-        "accuracy-before": before,
-        "accuracy-after": after,
-        "accuracy-end": end,
+    found: Numbers = {
         "heads-before": str(NUM_HEADS * len(left)),
         "heads-after": str(sum(left)),
         "epochs-more": _after(pruned),
     }
+    for when, accuracy in zip(("before", "after", "end"), accuracies(pruned), strict=True):
+        found[f"accuracy-{when}"] = f"{accuracy:.4f}"
+    return found
 
 
 def _control_numbers(records: Records) -> Numbers:
     small = records.at("small")
     differences = lost(small)
-    again = [run.parent["test_accuracy"] for run in by_seed(small).get(REPEATED, {}).values()]
-    recorded = [
-        run.accuracy
-        for run in records.of("sa-generalized")
-        if run.info.parameters["seed"] == REPEATED
-    ]
+    again = by_seed(small).get(REPEATED, {}).values()
+    recorded = [r for r in records.of("sa-generalized") if r.info.parameters["seed"] == REPEATED]
     return {
         "recovers": judged_answer(records, "small", "the pruned model recovers"),
         "control-seeds": len(differences),
         "control-lost": sum(differences) / max(1, len(differences)),
-        "parent-again": again[0] if again else float("nan"),
-        "parent-recorded": recorded[0] if recorded else float("nan"),
+        "parent-again": next((run.parent["test_accuracy"] for run in again), math.nan),
+        "parent-recorded": next((run.accuracy for run in recorded), math.nan),
     }
 
 

@@ -59,7 +59,7 @@ def test_a_result_that_is_not_a_number_fails(monkeypatch, capsys):
 
 
 def test_a_gap_that_is_not_a_number_at_one_size_fails():
-    def sides(size, dtype, generator):
+    def sides(size, draw):
         one = torch.ones(1, dtype=torch.float64)
         return one * (torch.nan if size == 16 else 1), one
 
@@ -69,9 +69,9 @@ def test_a_gap_that_is_not_a_number_at_one_size_fails():
 def test_a_gap_that_grows_too_fast_fails():
     """Small at every size, but growing as the side to the power 3."""
 
-    def sides(size, dtype, generator):
+    def sides(size, draw):
         one = torch.ones(1, dtype=torch.float64)
-        return one * (1 + torch.finfo(dtype).eps * size**3 / 1000), one
+        return one * (1 + torch.finfo(draw.dtype).eps * size**3 / 1000), one
 
     found = theory._up_to_rounding(sides, (8, 16, 32))
     assert "exponent 3.0" in found.measured and found.verdict == "fails"

@@ -1,8 +1,12 @@
 """The table that compares pruned models with a control, and the rule that judges it."""
 
+import math
+
+import numpy as np
 import pytest
 from helpers.synthetic import write_record
 
+from companion.heads import heads_of
 from companion.runs.select import Records
 from companion.studies import pruning
 
@@ -58,3 +62,19 @@ def test_committed_runs_start_from_the_parent_of_their_seed():
         for model, run in runs.items():
             assert run.parent["run"].endswith(f"seed{seed}")
             assert ("removed_heads" in run.parent) == (model == PRUNED)
+
+
+def test_the_axis_ratio_leaves_out_heads_that_attend_to_many_pixels():
+    """Against a loop over the heads of a committed run, with NumPy's condition number."""
+    run = next(run for run in Records.read().found if run.name.startswith("sa-generalized--"))
+    found = pruning.axis_ratios_by_layer([run])
+    for name, fewer_than in pruning.FEWER_THAN.items():
+        expected = []
+        for encoding, heads in zip(run.history.encodings(), heads_of(run), strict=True):
+            ratios = []
+            for root, map_ in zip(encoding.root.double(), heads.maps.double(), strict=True):
+                entropy = -sum(p * math.log(p) for p in map_.flatten().tolist() if p > 0)
+                if math.exp(entropy) < fewer_than:
+                    ratios.append(np.linalg.cond(root.numpy()))
+            expected.append(sorted(ratios)[(len(ratios) - 1) // 2])
+        assert found[name][0].tolist() == pytest.approx(expected, rel=1e-3)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 TIER = "small-free"  # tier of the runs in chapter 15
-FIXED, PLACES, FREED = (), ("centers",), ("centers", "spread")
+FIXED = ()
+PLACES = ("centers",)
+FREED = ("centers", "spread")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ def arms_table(records: Records) -> Table:
 
 
 def _arm_row(records: Records, name: str) -> dict[str, str]:
-    runs, spec = records.of(name), SPECS[name]
-    if not runs:
+    spec = SPECS[name]
+    if not (runs := records.of(name)):
         return {"network": spec.label, "started after": records.state(name)}
     ours = Accuracy.of(runs)
     origins = [record.info.parent for record in runs if record.info.parent]

@@ -52,7 +52,8 @@ def gaps(records: Records) -> Figure:
     figure, axes = line_plots(1, len(STEPS), 9.5, 3.4, grid="y", sharey=True, gridspec_kw=ratios)
     for ax, (title, names) in zip(axes.flat, STEPS.items(), strict=True):
         for model, runs in found.items():
-            color, label = SPECS[model].curve[0], SPECS[model].label
+            color = SPECS[model].curve[0]
+            label = SPECS[model].label
             done = {x: [r.accuracy for r in runs[t]] for x, t in enumerate(names) if t in runs}
             ax.plot(list(done), list(map(np.mean, done.values())), color=color, label=label)
             for x, accuracies in done.items():

@@ -106,9 +106,11 @@ def change_of_gap(axis: Axis, accuracies: Accuracies) -> Change:
     `accuracies` contains those of both models, by model and tier.
     """
     attention, resnet = COMPARED
-    gaps, weights = [], Counter[tuple[str, str]]()
+    gaps = []
+    weights = Counter[tuple[str, str]]()
     for end, sign in ((0, 1), (-1, -1)):
-        ours, theirs = (attention, axis.tiers[end]), (resnet, axis.resnet_tiers[end])
+        ours = (attention, axis.tiers[end])
+        theirs = (resnet, axis.resnet_tiers[end])
         gaps.append(contrast(accuracies, {theirs: 1, ours: -1}).value)
         # if ResNet18 lacks the axis, its runs are the same at both ends and their weights cancel
         weights.update({theirs: sign, ours: -sign})

@@ -1,6 +1,6 @@
 """Tables for the chapter on scaling: settings, answers and predictions."""
 
-from ...accuracy import Accuracy
+from ...accuracy import Accuracy, with_seeds
 from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS
@@ -21,21 +21,18 @@ from .measures import (
 
 def settings_table(records: Records) -> Table:
     """Return a table of the settings that were run, with both accuracies and the gap."""
-    found, rows = compared_runs(records), []
-    for tier, name in SETTINGS.items():
-        if tier not in found["sa-quadratic"]:
-            continue
-        row, accuracies = {"setting": name}, {}
-        for model in COMPARED:
-            label, runs = SPECS[model].label, found[model].get(tier)
-            row |= {f"{label}, parameters": "-", f"{label}, accuracy": "not run"}
-            if runs:
-                ours = accuracies[model] = Accuracy.of(runs)
-                row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}"
-                row[f"{label}, accuracy"] = f"{ours} (n = {ours.seeds})"
-        if len(accuracies) == len(COMPARED):
-            gap = accuracies["resnet18"].last - accuracies["sa-quadratic"].last
-            row["gap"] = f"{gap:+.4f}"
+    attention, resnet = compared_runs(records).values()
+    rows = []
+    for tier in attention:
+        ours = attention[tier]
+        theirs = resnet.get(tier, [])
+        row = {"setting": SETTINGS[tier]}
+        for model, runs in zip(COMPARED, (ours, theirs), strict=True):
+            label = SPECS[model].label
+            row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}" if runs else "-"
+            row[f"{label}, accuracy"] = with_seeds(runs)
+        if theirs:
+            row["gap"] = f"{Accuracy.of(theirs).last - Accuracy.of(ours).last:+.4f}"
         rows.append(row)
     caption = (
         "Test accuracy after the last epoch (mean ± standard deviation over n seeds), and the gap"
@@ -48,19 +45,18 @@ def settings_table(records: Records) -> Table:
 
 def answers_table(records: Records) -> Table:
     """Return a table that answers the question about each axis by the chapter's rule."""
-    found, rows = changes(records), []
+    found = changes(records)
+    rows = []
     for axis, claim in zip(AXES, CLAIMS, strict=True):
         (verdict,) = claim.judge(records)
+        row = {"question": claim.text, "answer": verdict.verdict}
         if change := found.get(axis.name):
-            row = {
-                "answer": verdict.verdict,
-                "first gap": f"{change.first:+.4f}",
-                "last gap": f"{change.last:+.4f}",
-                "standard error of the change": f"{change.fall.standard_error:.4f}",
-            }
+            row["first gap"] = f"{change.first:+.4f}"
+            row["last gap"] = f"{change.last:+.4f}"
+            row["standard error of the change"] = f"{change.fall.standard_error:.4f}"
         else:
-            row = {"answer": f"{verdict.verdict}: {verdict.measured}"}
-        rows.append({"question": claim.text} | row)
+            row["answer"] += f": {verdict.measured}"
+        rows.append(row)
     caption = (
         "Does attention catch up? The rule on this page gives an answer for each axis. Source:"
         " the run records in data/runs."
@@ -73,7 +69,8 @@ def prediction_table(records: Records) -> Table:
 
     If the check fails for a model, nothing is predicted. The paper tier judges stored predictions.
     """
-    found, stored = predictions(records), stored_predictions()
+    found = predictions(records)
+    stored = stored_predictions()
     rows = []
     for model, each in found.items():
         published = SPECS[model].published.accuracy
@@ -104,5 +101,5 @@ def prediction_table(records: Records) -> Table:
 
 def _accuracy(prediction: Prediction) -> str:
     """Return the predicted accuracy and its 95 % interval as text."""
-    accuracy, low, high = 1 - prediction.error, 1 - prediction.high, 1 - prediction.low
-    return f"{accuracy:.3f} ({low:.3f} to {high:.3f})"
+    p = prediction
+    return f"{1 - p.error:.3f} ({1 - p.high:.3f} to {1 - p.low:.3f})"

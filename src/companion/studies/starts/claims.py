@@ -6,14 +6,15 @@ The questions and the rules that answer them were committed before the first run
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-
-import numpy as np
+from statistics import mean
 
 from ...claims.claim import NOT_RUN, RECORDS, Claim, Verdict, by_where
 from ...contrasts import Accuracies
 from ...runs.select import Records
 from .factorial import FACTORIAL_CLAIMS
 from .measures import (
+    DEFAULT,
+    OURS,
     PAIRS,
     VIT_TIERS,
     accuracies_of,
@@ -22,16 +23,15 @@ from .measures import (
     share_that_stayed,
 )
 
-OURS, DEFAULT = "vit-convolution", "vit-default"
 CONTROLS = ("vit-random", "vit-center")
 NOT_YET = Verdict(NOT_RUN, NOT_RUN)
 
 
 def _helps(records: Records) -> Verdict:
-    found, tier = accuracies_of(records), records.tier
-    if not _can_compare(found, (OURS, DEFAULT), (tier,)):
+    found = accuracies_of(records)
+    if not _can_compare(found, (OURS, DEFAULT), (records.tier,)):
         return NOT_YET
-    gain = compare_starts(found, OURS, DEFAULT, tier)
+    gain = compare_starts(found, OURS, DEFAULT, records.tier)
     words = {1: "helps", 0: "no difference shown", -1: "hurts"}
     return Verdict(words[gain.sign], f"gain {gain}")
 
@@ -72,7 +72,7 @@ def _heads_stay(records: Records) -> Verdict:
 
 def stays(shares: Sequence[float]) -> Verdict:
     """Return the verdict on whether heads stay, given the share that stayed in each run."""
-    share = float(np.mean(shares))
+    share = mean(shares)
     measured = f"share of heads, by run: {', '.join(f'{each:.2f}' for each in shares)}"
     if share >= 0.75:
         return Verdict("stay", measured)

@@ -18,7 +18,8 @@ OFFSETS = ("default", "convolution", "whole", "random", "center", "wide")
 MIMETIC = "-mimetic-values"
 CELLS = tuple(f"vit-{name}{values}" for values in ("", MIMETIC) for name in OFFSETS)
 #: Fewest seeds of a start that a question compares with another, and of any other start.
-SEEDS_COMPARED, SEEDS = 5, 3
+SEEDS_COMPARED = 5
+SEEDS = 3
 
 #: With six questions, a difference of chance alone exceeds this many standard errors in any of them
 #: in at most 5 % of experiments (Bonferroni; Student's t with 40 degrees of freedom).
@@ -133,12 +134,3 @@ FACTORIAL_CLAIMS = [
     )
     for name, question in QUESTIONS.items()
 ]
-
-
-def missing_seeds(accuracies: Mapping[str, Sequence[float]]) -> dict[str, int]:
-    """Return how many seeds of each start are still to be run, without those that are complete."""
-    needed = dict.fromkeys(CELLS, SEEDS)
-    for question in QUESTIONS.values():
-        needed |= {name: max(needed[name], question.seeds) for name in question.weights}
-    missing = {name: needed[name] - len(accuracies.get(name, ())) for name in CELLS}
-    return {name: count for name, count in missing.items() if count > 0}

@@ -1,5 +1,7 @@
 """The figure of test accuracy for different initialisations of a vision transformer."""
 
+from statistics import mean
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,7 +29,8 @@ def starts(records: Records) -> Figure:
             runs = records.at(tier).of(model)
             if runs:
                 accuracies = [[epoch["test_accuracy"] for epoch in run.metrics] for run in runs]
-                epochs, color = range(1, len(accuracies[0]) + 1), SPECS[model].curve[0]
+                epochs = range(1, len(accuracies[0]) + 1)
+                color = SPECS[model].curve[0]
                 label = f"{SPECS[model].label}, {len(epochs)} epochs"
                 draw_line(by_epoch, epochs, accuracies, color=color, lw=width, label=label)
     by_epoch.set(xlabel="epoch", ylabel="test accuracy")
@@ -43,6 +46,6 @@ def _draw_by_start(ax: Axes, records: Records) -> None:
         accuracies = [run.accuracy for run in found]
         color = SPECS[found[0].info.parameters["model"]].curve[0]
         ax.plot(accuracies, [row] * len(accuracies), "o", color=color, ms=5, alpha=0.7)
-        ax.plot(sum(accuracies) / len(accuracies), row, "|", color=color, ms=16, mew=2)
+        ax.plot(mean(accuracies), row, "|", color=color, ms=16, mew=2)
     ax.set(xlabel="test accuracy after the last epoch", ylim=(len(runs) - 0.5, -0.5))
     ax.set_yticks(range(len(runs)), runs)

@@ -4,19 +4,20 @@ All accuracies are on the 10,000 test images after the last epoch. Runs in the s
 in the seed.
 """
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnconv.heads import mean_by_offset
 from attnconv.vit.capture import attention_of
 
-from ...contrasts import Accuracies, Contrast, contrast
+from ...contrasts import Accuracies, Contrast, accuracies_by_tier, contrast
 from ...heads import heads_of
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import VITS
 
+OURS = "vit-convolution"
+DEFAULT = "vit-default"
 SHIFTS = "shift_probabilities"  # the name among a record's attention tensors
 #: The tiers in which chapter 17 compares starts.
 VIT_TIERS = ("vit-5k", "vit-10k", "vit-50k", "vit-10k-long")
@@ -33,14 +34,7 @@ RATE_RULE = (
 
 def accuracies_of(records: Records) -> dict[str, dict[str, list[float]]]:
     """Return the accuracies of all finished runs of chapter 17, by model and tier."""
-    return {
-        model: {
-            tier: [record.accuracy for record in runs]
-            for tier in VIT_TIERS
-            if (runs := records.at(tier).of(model))
-        }
-        for model in VITS
-    }
+    return accuracies_by_tier(records, VITS, VIT_TIERS)
 
 
 def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Contrast:
@@ -54,18 +48,17 @@ def compare_starts(found: Accuracies, one: str, other: str, tier: str) -> Contra
 
 def compare_gains(found: Accuracies, first: str, last: str) -> Contrast:
     """Return the convolution start's gain over timm's in tier `first` minus that in tier `last`."""
-    weights = {("vit-convolution", first): 1, ("vit-default", first): -1}
-    weights |= {("vit-convolution", last): -1, ("vit-default", last): 1}
-    return contrast(found, weights)
+    return contrast(
+        found, {(OURS, first): 1, (DEFAULT, first): -1, (OURS, last): -1, (DEFAULT, last): 1}
+    )
 
 
 def share_that_stayed(record: RunRecord) -> float:
     """Return the share of heads whose position bias alone still favours their initial offset."""
-    same = [
-        (now.offsets == then.offsets).all(dim=1)
-        for then, now in zip(heads_of(record, 0), heads_of(record, -1), strict=True)
-    ]
-    return float(np.mean([float(layer.float().mean()) for layer in same]))
+    then, now = (
+        torch.stack([heads.offsets for heads in heads_of(record, moment)]) for moment in (0, -1)
+    )
+    return (now == then).all(dim=-1).double().mean().item()
 
 
 def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:

@@ -23,7 +23,8 @@ OFFSET_STD = 2.0
 
 
 #: Weights of noise and identity in the products of the mimetic start (Trockman and Kolter, 2023).
-MIMETIC_QUERY_KEY, MIMETIC_VALUE = (0.7, 0.7), (0.4, -0.4)
+MIMETIC_QUERY_KEY = (0.7, 0.7)
+MIMETIC_VALUE = (0.4, -0.4)
 
 
 def vision_transformer(

@@ -1,6 +1,6 @@
 """The numbers that chapter 17 quotes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 import torch
@@ -13,9 +13,7 @@ from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...runs.weights import TrainedModel
 from ...tiers import VIT_RECIPE
-from .measures import SHIFTS, VIT_TIERS, accuracies_of, compare_starts
-
-OURS, DEFAULT = "vit-convolution", "vit-default"
+from .measures import DEFAULT, OURS, SHIFTS, VIT_TIERS, accuracies_of, compare_starts
 
 
 def numbers(records: Records, trained: TrainedModel) -> Numbers:
@@ -23,17 +21,15 @@ def numbers(records: Records, trained: TrainedModel) -> Numbers:
 
     `trained` is the network whose attention on photographs the chapter shows.
     """
-    accuracies = accuracies_of(records)
+    moved = [moved_by_content(run) for tier in VIT_TIERS for run in records.at(tier).of(OURS)]
     return {
         "starts-width": VIT_RECIPE["hidden"],
         "starts-check": trained.check["accuracy"],
         "starts-checked": trained.check["first_test_images"],
-        **_accuracy_numbers(accuracies),
-        **_gain_numbers(accuracies),
-        **_seed_numbers(accuracies),
-        **_mass_numbers(records),
+        "starts-other": sum(int(heads.sum()) for heads in moved),
+        "starts-heads": sum(heads.numel() for heads in moved),
+        **_accuracy_numbers(accuracies_of(records)),
         **_bias_numbers(records),
-        **_content_numbers(records),
         **_long_run_numbers(records),
     }
 
@@ -81,60 +77,37 @@ def metrics_of_long_runs(records: Records) -> dict[str, list[dict]]:
 
 
 def _accuracy_numbers(accuracies: Accuracies) -> Numbers:
+    means = mean_accuracies(accuracies)
     found: Numbers = {
-        model.replace("vit", "starts"): accuracy
-        for model, accuracy in mean_accuracies(accuracies).items()
+        "starts-gain": 100 * gain(accuracies, "vit-10k"),
+        "starts-gain-long": 100 * gain(accuracies, "vit-10k-long"),
+        "starts-gain-random": 100 * (means["vit-random"] - means[DEFAULT]),
+        "starts-n-main": _seeds(accuracies, "vit-10k", OURS, DEFAULT, "vit-random", "vit-center"),
+        "starts-n-frozen": _seeds(accuracies, "vit-10k", "vit-frozen"),
+        "starts-n-mimetic": _seeds(accuracies, "vit-10k", "vit-mimetic"),
+        "starts-seeds": len(accuracies[OURS]["vit-10k"]),
+        "starts-seeds-random": len(accuracies["vit-random"]["vit-10k"]),
     }
+    found |= {model.replace("vit", "starts"): accuracy for model, accuracy in means.items()}
     for name in ("5k", "50k", "10k-long"):
+        found[f"starts-n-{name}"] = _seeds(accuracies, f"vit-{name}", OURS, DEFAULT)
         for start in ("convolution", "default"):
             found[f"starts-{start}-{name}"] = mean(accuracies[f"vit-{start}"][f"vit-{name}"])
     return found
 
 
-def _gain_numbers(accuracies: Accuracies) -> Numbers:
-    means = mean_accuracies(accuracies)
-    return {
-        "starts-gain": 100 * gain(accuracies, "vit-10k"),
-        "starts-gain-long": 100 * gain(accuracies, "vit-10k-long"),
-        "starts-gain-random": 100 * (means["vit-random"] - means[DEFAULT]),
-    }
-
-
-def _seed_numbers(accuracies: Accuracies) -> Numbers:
-    seeds = {
-        model: {tier: len(values) for tier, values in by_tier.items()}
-        for model, by_tier in accuracies.items()
-    }
-    found: Numbers = {
-        f"starts-n-{name}": _either(seeds[model][f"vit-{name}"] for model in (OURS, DEFAULT))
-        for name in ("5k", "50k", "10k-long")
-    }
-    four = (OURS, DEFAULT, "vit-random", "vit-center")
-    return found | {
-        "starts-n-main": _either(seeds[model]["vit-10k"] for model in four),
-        "starts-n-frozen": seeds["vit-frozen"]["vit-10k"],
-        "starts-n-mimetic": seeds["vit-mimetic"]["vit-10k"],
-        "starts-seeds": seeds[OURS]["vit-10k"],
-        "starts-seeds-random": seeds["vit-random"]["vit-10k"],
-    }
-
-
-def _either(counts: Iterable[int]) -> str:
-    """Return several starts' numbers of seeds as text, such as "2" or "2 or 3"."""
-    return " or ".join(map(str, sorted(set(counts))))
-
-
-def _mass_numbers(records: Records) -> Numbers:
-    found: Numbers = {}
-    for start in ("convolution", "random"):
-        runs = records.at("vit-10k").of(f"vit-{start}")
-        layers = [layer for run in runs for layer in heads_of(run, 0)]
-        found[f"starts-mass-{start}"] = mean(layer.mass.mean().item() for layer in layers)
-    return found
+def _seeds(accuracies: Accuracies, tier: str, *models: str) -> str:
+    """Return the numbers of seeds of some models in a tier as text, such as "2" or "2 or 3"."""
+    counts = {len(accuracies[model][tier]) for model in models}
+    return " or ".join(map(str, sorted(counts)))
 
 
 def _bias_numbers(records: Records) -> Numbers:
     found: Numbers = {}
+    for start in ("convolution", "random"):
+        runs = records.at("vit-10k").of(f"vit-{start}")
+        masses = [layer.mass.mean().item() for run in runs for layer in heads_of(run, 0)]
+        found[f"starts-mass-{start}"] = mean(masses)
     for name in ("10k", "10k-long"):
         runs = records.at(f"vit-{name}").of(OURS)
         leads = [lead_of_largest_bias(position_biases(run)[:, -1]).min().item() for run in runs]
@@ -143,18 +116,11 @@ def _bias_numbers(records: Records) -> Numbers:
     return found
 
 
-def _content_numbers(records: Records) -> Numbers:
-    moved = [moved_by_content(run) for tier in VIT_TIERS for run in records.at(tier).of(OURS)]
-    return {
-        "starts-other": sum(int(heads.sum()) for heads in moved),
-        "starts-heads": sum(heads.numel() for heads in moved),
-    }
-
-
 def _long_run_numbers(records: Records) -> Numbers:
     metrics = metrics_of_long_runs(records)
-    found: Numbers = {
-        f"starts-train-{start}": epochs[-1]["train_accuracy"] for start, epochs in metrics.items()
-    }
     losses = [epoch["test_loss"] for epoch in metrics["default"]]
-    return found | {"starts-overfit": 1 + losses.index(min(losses))}
+    return {
+        "starts-train-convolution": metrics["convolution"][-1]["train_accuracy"],
+        "starts-train-default": metrics["default"][-1]["train_accuracy"],
+        "starts-overfit": 1 + losses.index(min(losses)),
+    }

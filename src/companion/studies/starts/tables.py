@@ -1,7 +1,6 @@
 """Tables for the chapter on vision transformers that start as convolutions."""
 
-from ...accuracy import Accuracy
-from ...claims.claim import NOT_RUN
+from ...accuracy import with_seeds
 from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS, VITS
@@ -18,14 +17,11 @@ def tier_label(tier: str) -> str:
 
 def starts_table(records: Records) -> Table:
     """Return a table of the test accuracy of every initialisation in every tier."""
-    rows = []
-    for model in VITS:
-        row = {"start": SPECS[model].label}
-        for tier in VIT_TIERS:
-            runs = records.at(tier).of(model)
-            accuracy = Accuracy.of(runs) if runs else None
-            row[tier_label(tier)] = f"{accuracy} (n = {accuracy.seeds})" if accuracy else NOT_RUN
-        rows.append(row)
+    rows = [
+        {"start": SPECS[model].label}
+        | {tier_label(tier): with_seeds(records.at(tier).of(model)) for tier in VIT_TIERS}
+        for model in VITS
+    ]
     caption = (
         "Test accuracy after the last epoch (mean ± standard deviation over n seeds). Source: the"
         " run records in data/runs."
@@ -35,16 +31,15 @@ def starts_table(records: Records) -> Table:
 
 def start_answers_table(records: Records) -> Table:
     """Return a table that answers each of the chapter's questions by its rule."""
-    rows = []
-    for claim in START_CLAIMS:
-        for verdict in claim.judge(records):
-            where = f" ({tier_label(verdict.where)})" if verdict.where in TIERS else ""
-            row = {
-                "question": claim.text + where,
-                "answer": verdict.verdict,
-                "measurement": verdict.measured,
-            }
-            rows.append(row)
+    rows = [
+        {
+            "question": claim.text + (f" ({tier_label(where)})" if where in TIERS else ""),
+            "answer": found.verdict,
+            "measurement": found.measured,
+        }
+        for claim in START_CLAIMS
+        for where, found in zip(claim.where, claim.judge(records), strict=True)
+    ]
     caption = (
         "The answers given by the rules on this page, and the measurements that decide them:"
         " differences in mean test accuracy, or shares of heads."
