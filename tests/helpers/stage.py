@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import torch
 from PIL import Image
@@ -112,6 +113,13 @@ def near(found, across, down, reach=2):
         slice(max(0, column - reach), column + reach + 1),
     )
     return bool(found[around].any())
+
+
+def assert_unmoved(what, before, now):
+    """Assert that two lists of boxes, as JSON, are alike. `what` was done between them."""
+    pairs = zip(json.loads(before), json.loads(now), strict=True)
+    moved = [pair for pair in pairs if pair[0] != pair[1]]
+    assert not moved, f"{what}: {moved[:3]}"
 
 
 def assert_readable(page, size):

@@ -21,6 +21,8 @@ FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
 # Axe would fetch imported style sheets from wrong addresses, for an experimental rule only, which
 # is off.
 AXE_OPTIONS = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
+# The rules whose result depends on the theme, which changes nothing but colours.
+OF_COLORS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 expect.set_options(timeout=20_000)  # for busy machines; what is there is found at once
 
 
@@ -63,17 +65,32 @@ class Visit:
             self.page.wait_for_function(LOADED)
             self.page.evaluate(TYPESET)
 
-    def violations(self, state, part=None):
-        """Return a text, headed by `state`, for each element that breaks a rule of axe-core, in the
-        page or in the part of it with this selector."""
+    def answer(self, address, **answer):
+        """Give this answer to what the page asks of an address."""
+        self.page.route(address, lambda route: route.fulfill(**answer))
+
+    def violations(self, state, part=None, only_colors=False):
+        """Return a text, headed by `state`, for each element that breaks a rule of axe-core, or one
+        on colours only, in the page or in the part of it with the selector `part`."""
         self.page.evaluate(FINISH_ANIMATIONS)
-        rules = Axe().run(self.page, context=part, options=AXE_OPTIONS).response["violations"]
+        options = AXE_OPTIONS | (OF_COLORS if only_colors else {})
+        rules = Axe().run(self.page, context=part, options=options).response["violations"]
         return [
             f"{state}: {rule['id']} ({rule['help']}) at {node['target']}\n   "
             f" {node['html'][:300]}\n    {node['failureSummary']}"
             for rule in rules
             for node in rule["nodes"]
         ]
+
+    def violations_in_both_themes(self, state, part=None):
+        """Return what `violations` does, in the light theme and in the dark one, which the system
+        asks for."""
+        found = []
+        for scheme in ("dark", "light"):
+            self.page.emulate_media(color_scheme=scheme)
+            expect(self.page.locator("html")).to_have_attribute("data-theme", scheme)
+            found += self.violations(f"{state}, {scheme}", part, only_colors=scheme == "dark")
+        return found
 
     def _refuse(self, route):
         self.problems.append(f"asked of another host: {route.request.url}")

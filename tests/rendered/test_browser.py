@@ -41,7 +41,7 @@ def wrong(visited):
     visited.page.set_viewport_size(DESKTOP)
     found += visited.violations("light")
     visited.page.evaluate(SWITCH_THEME, "dark")
-    return found + visited.violations("dark") + visited.problems
+    return found + visited.violations("dark", only_colors=True) + visited.problems
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -53,11 +53,15 @@ def test_page(path, visit):
     assert not (found := wrong(visited)), "\n".join(found)
 
 
-@pytest.mark.parametrize("path", [path for path in MOVED if path.startswith("notebooks/")])
-def test_an_old_address_of_a_chapter_leads_to_it(path, visit):
-    new = CONFIG["sphinx"]["config"]["redirects"][path.removesuffix(".html")]
-    visited = visit(f"{path}?x=1#some-place")
-    expect(visited.page).to_have_url(re.compile(rf"/{new}\.html.*#some-place"))
+def test_an_old_address_of_a_chapter_leads_to_it(visit):
+    visited = visit()
+    for path in (path for path in MOVED if path.startswith("notebooks/")):
+        new = CONFIG["sphinx"]["config"]["redirects"][path.removesuffix(".html")]
+        assert (HTML / f"{new}.html").exists()
+        # another test opens the chapter
+        visited.answer(f"**/{new}.html*", body="<title>a chapter</title>", content_type="text/html")
+        visited.page.goto(f"{path}?x=1#some-place")
+        expect(visited.page).to_have_url(re.compile(rf"/{new}\.html.*#some-place"))
     assert not visited.problems
 
 

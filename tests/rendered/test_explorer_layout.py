@@ -56,6 +56,10 @@ def spots(page, selector):
 @pytest.mark.parametrize("state", [QUADRATIC, CONTENT])
 def test_no_box_moves_through_any_interaction(heads, state, size):
     page = heads(state, size)
+    fixed, chosen_freely = "Image (no effect on the maps)", state == CONTENT
+    expect(page.get_by_label(fixed)).to_have_count(0 if chosen_freely else 1)
+    image = page.get_by_label("Image" if chosen_freely else fixed, exact=True)
+    expect(image).to_be_visible()
     page.locator(".explorer-status").scroll_into_view_if_needed()
     page.evaluate("document.querySelector('.explorer-status').scrollIntoView()")
     boxes = page.evaluate(BOXES)
@@ -154,14 +158,6 @@ def test_results_are_read_out(heads):
     expect(said).to_contain_text("Key pixel (4, 4)")
     page.get_by_label("Training").fill("0")
     expect(page.get_by_label("Training")).to_have_attribute("aria-valuetext", "after epoch 0 of 5")
-
-
-def test_the_choice_of_an_image_says_whether_it_changes_the_maps(heads):
-    fixed = "Image (no effect on the maps)"
-    expect(heads(QUADRATIC).get_by_label(fixed)).to_be_visible()
-    content = heads(CONTENT)
-    expect(content.get_by_label(fixed)).to_have_count(0)
-    expect(content.get_by_label("Image", exact=True)).to_be_visible()
 
 
 def test_sixteen_heads_have_room_for_their_numbers(heads):

@@ -63,6 +63,12 @@ def address(page):
 def test_the_query_follows_the_pointer_until_a_click_freezes_it(at):
     page = at(HEADS)
     assert page.evaluate("location.hash") == "", "opened with its plain address"
+    page.clock.run_for(1000)
+    chosen, masses = (
+        [float(re.search(r"m (\S+)", text)[1]) for text in page.locator(heads).all_inner_texts()]
+        for heads in (".explorer-row button[aria-pressed=true]", ".explorer-row button")
+    )
+    assert chosen == [max(masses)] and chosen[0] > 0.3, "it opens with the sharpest head"
     page.mouse.move(*spot(page, ".explorer-pad", 2, 6))
     expect(reading(page)).to_contain_text("Query (2, 6)")
     page.mouse.down()
@@ -76,8 +82,8 @@ def test_the_query_follows_the_pointer_until_a_click_freezes_it(at):
     expect(reading(page)).to_contain_text("Query (0, 0)")
 
 
-def test_the_keys_move_the_query_and_read_the_map(at):
-    page = at(HEADS, "query=4,4")
+def test_the_pointer_and_the_keys_move_the_query_and_read_the_map(at):
+    page = at(HEADS, "query=4,4&head=2")
     page.locator(".explorer-pad").focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
         page.keyboard.press(key)
@@ -85,16 +91,6 @@ def test_the_keys_move_the_query_and_read_the_map(at):
     page.locator(".explorer-map").focus()
     page.keyboard.press("ArrowDown")
     expect(reading(page)).to_contain_text("Key pixel (3, 3), offset (1, 0): probability")
-
-
-def test_a_finger_moves_the_query(at):
-    page = at(HEADS, has_touch=True, viewport={"width": 390, "height": 844})
-    page.touchscreen.tap(*spot(page, ".explorer-pad", 6, 2))
-    expect(reading(page)).to_contain_text("Query (6, 2)")
-
-
-def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
-    page = at(HEADS, "query=4,4&head=2")
     total = 0.0
     for row in range(8):
         for column in range(8):
@@ -103,6 +99,12 @@ def test_the_numbers_under_the_pointer_are_those_of_the_map(at):
             assert f"({row}, {column}), offset" in text
             total += float(re.search(r"probability ([^,]+),", text)[1].replace("−", "-"))
     assert total == pytest.approx(1, abs=0.02)
+
+
+def test_a_finger_moves_the_query(at):
+    page = at(HEADS, has_touch=True, viewport={"width": 390, "height": 844})
+    page.touchscreen.tap(*spot(page, ".explorer-pad", 6, 2))
+    expect(reading(page)).to_contain_text("Query (6, 2)")
 
 
 def test_a_link_gives_the_view_again(at):
@@ -127,6 +129,8 @@ def test_a_link_gives_the_view_again(at):
         assert other.locator(selector).inner_text() == page.locator(selector).inner_text()
     same = "document.querySelector('.explorer-map').toDataURL()"
     assert other.evaluate(same) == page.evaluate(same)
+    page.evaluate("location.hash = '#main-content'")  # a link to a heading keeps the view
+    expect(page.get_by_label("Model", exact=True)).to_have_value(expected["model"])
 
 
 def test_a_link_that_asks_for_too_much_says_so(at):
@@ -156,16 +160,14 @@ def test_the_centres_walk_through_training(at):
     assert address(page)["epoch"] == "5"
 
 
-@pytest.mark.parametrize(
-    "model",
-    ["sa-quadratic", "sa-generalized", "sa-generalized-pruned", "sa-learned", "sa-learned-content"],
-)
-def test_every_model_is_there(at, model):
-    page = at(HEADS, f"model={model}--digits-brief--seed0")
-    expect(page.locator(".explorer-source").last).to_contain_text(f"{model}--digits-brief--seed0")
-    expect(page.get_by_role("group", name="layer 3").get_by_role("button").first).to_contain_text(
-        "m 0."
-    )
+def test_every_model_is_there(at):
+    page = at(HEADS)
+    for kind in ("quadratic", "generalized", "generalized-pruned", "learned", "learned-content"):
+        model = f"sa-{kind}--digits-brief--seed0"
+        page.evaluate("(model) => { location.hash = `model=${model}`; }", model)
+        expect(page.locator(".explorer-source").last).to_contain_text(model)
+        head = page.get_by_role("group", name="layer 3").get_by_role("button").first
+        expect(head).to_contain_text("m 0.")
 
 
 def test_content_maps_are_loaded_and_have_parts(at):
@@ -188,31 +190,22 @@ def test_content_maps_are_loaded_and_have_parts(at):
     )
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (
-            {"body": b"nothing of the kind"},
-            "layer1 is damaged: it is not what this page was built with.",
-        ),
-        ({"status": 404, "body": b""}, "could not be loaded: the server answered 404."),
-    ],
-)
-def test_a_message_stands_in_place_of_what_cannot_be_shown(visit, answer, message):
+def test_a_message_stands_in_place_of_what_cannot_be_shown(visit):
     visited = visit(HEADS)
     page = visited.page
-    page.route("**/*layer1.safetensors", lambda route: route.fulfill(**answer))
-    page.get_by_label("Model", exact=True).select_option(CONTENT)
-    expect(page.get_by_role("alert")).to_contain_text(message)
-    expect(page.locator(".explorer-pad")).to_have_count(0)
-    page.get_by_label("Model", exact=True).select_option("sa-quadratic--digits-brief--seed0")
-    expect(page.locator(".explorer-pad")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_count(0)
+    for answer, message in (
+        ({"body": b"?"}, "layer1 is damaged: it is not what this page was built with."),
+        ({"status": 404, "body": b""}, "could not be loaded: the server answered 404."),
+    ):
+        visited.answer("**/*layer1.safetensors", **answer)
+        page.get_by_label("Model", exact=True).select_option(CONTENT)
+        expect(page.get_by_role("alert")).to_contain_text(message)
+        expect(page.locator(".explorer-pad")).to_have_count(0)
+        page.get_by_label("Model", exact=True).select_option("sa-quadratic--digits-brief--seed0")
+        expect(page.locator(".explorer-pad")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
     assert not visited.violations("after a message")
-
-
-def test_two_failures_in_a_row_and_back(visit):
-    page = visit(HEADS).page
+    page.unroute("**/*layer1.safetensors")
     page.route(
         re.compile(r"digit-[01]--layer1\.safetensors"), lambda route: route.fulfill(status=404)
     )
@@ -247,27 +240,6 @@ def test_another_image_keeps_the_moment(at):
     expect(page.locator(".explorer-training output")).to_have_text("after epoch 2 of 5")
 
 
-def test_a_link_to_a_heading_keeps_the_view(at):
-    page = at(HEADS)
-    page.get_by_label("Model", exact=True).select_option("sa-quadratic-16--digits-brief--seed0")
-    address(page)
-    page.evaluate("location.hash = '#main-content'")
-    expect(page.get_by_label("Model", exact=True)).to_have_value(
-        "sa-quadratic-16--digits-brief--seed0"
-    )
-
-
-def test_the_page_opens_with_the_sharpest_head(at):
-    page = at(HEADS)
-    page.clock.run_for(1000)
-    masses = [
-        float(re.search(r"m (\S+)", text)[1])
-        for text in page.locator(".explorer-row button").all_inner_texts()
-    ]
-    chosen = page.locator(".explorer-row button[aria-pressed=true]").inner_text()
-    assert float(re.search(r"m (\S+)", chosen)[1]) == max(masses) > 0.3
-
-
 def test_the_view_is_saved_as_a_picture(at, tmp_path):
     page = at(HEADS)
     for kind in ("svg", "png"):
@@ -283,7 +255,7 @@ def test_the_view_is_saved_as_a_picture(at, tmp_path):
 
 @pytest.mark.parametrize("path", [HEADS, PAGE])
 def test_the_page_loads_at_most_2_mb(visit, path):
-    visited = visit("search.html")
+    visited = visit()
     sizes = []
     visited.page.on("response", lambda response: sizes.append(len(response.body())))
     visited.page.goto(path, wait_until="networkidle")

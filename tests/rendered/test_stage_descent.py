@@ -1,7 +1,6 @@
 """Scene 2 of the stage in a browser: nine heads that find the kernel's pixels. Needs `make
 book`."""
 
-import json
 import re
 
 import pytest
@@ -13,6 +12,7 @@ from helpers.stage import (
     SIZES,
     address,
     assert_in_one_view,
+    assert_unmoved,
     disc,
     drag,
     open_state,
@@ -257,9 +257,7 @@ def test_no_box_moves_and_all_is_in_one_view(stage, size):
     def unchanged(what):
         page.clock.fast_forward(900)
         page.clock.run_for(50)
-        pairs = zip(json.loads(boxes), json.loads(page.evaluate(BOXES)), strict=True)
-        moved = [pair for pair in pairs if pair[0] != pair[1]]
-        assert not moved, f"{what}: {moved[:3]}"
+        assert_unmoved(what, boxes, page.evaluate(BOXES))
 
     finish(page)
     unchanged("the descent")

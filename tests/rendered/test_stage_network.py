@@ -1,7 +1,6 @@
 """Scene 3 of the stage in a browser: networks, against torch; movement, layout, links; what is
 damaged or malformed. Needs `make book`."""
 
-import json
 import re
 
 import pytest
@@ -19,7 +18,7 @@ from helpers.network_scene import (
     state_of,
     switch,
 )
-from helpers.stage import FILLED, PAGE, SIZES, assert_readable, tab_stops
+from helpers.stage import FILLED, PAGE, SIZES, assert_readable, assert_unmoved, tab_stops
 from playwright.sync_api import expect
 
 from attnconv import load_model
@@ -202,9 +201,7 @@ def test_no_box_moves_through_any_interaction(scene, size):
 
         def unchanged(what, mode=mode, boxes=boxes):
             ready(page)
-            pairs = zip(json.loads(boxes), json.loads(page.evaluate(BOXES)), strict=True)
-            moved = [pair for pair in pairs if pair[0] != pair[1]]
-            assert not moved, f"{mode}, {what}: {moved[:3]}"
+            assert_unmoved(f"{mode}, {what}", boxes, page.evaluate(BOXES))
 
         box = page.locator(".stage-picture").bounding_box()
         page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.1 * box["height"])
