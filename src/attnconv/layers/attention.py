@@ -80,7 +80,7 @@ def as_in_autocast(X: Tensor) -> Tensor:
 
     Without autocast, X is returned unchanged.
     """
-    if torch.is_autocast_enabled(X.device.type):
+    if not X.is_meta and torch.is_autocast_enabled(X.device.type):
         return X.to(torch.get_autocast_dtype(X.device.type))
     return X
 

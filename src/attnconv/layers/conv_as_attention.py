@@ -114,6 +114,8 @@ class ConvAsAttention(nn.Module):
         return softmax_without_tails(self.encoding.axis_scores(axis, keys - queries.unsqueeze(-1)))
 
     def forward(self, input: Tensor) -> Tensor:  # the name in torch's convolutions
+        if isinstance(input, torch.fx.Proxy):
+            return _as_one_node(self, input)
         self._check(input)
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
@@ -125,6 +127,18 @@ class ConvAsAttention(nn.Module):
         if self.bias is not None:
             x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
         return _in_memory_format(x, layout)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the output for code that kept the convolution's own `forward`, which calls this.
+
+        Raises ValueError for any weight or bias but the layer's own.
+        """
+        if weight is not self.weight or bias is not self.bias:
+            raise ValueError(
+                "got a weight or bias that is not the layer's own, expected its own; pass others"
+                " with torch.func.functional_call"
+            )
+        return self.forward(input)
 
     def shifts(self, sizes: Sequence[int]) -> Shifts | None:
         """Return the heads as shifts of one head on padded images of the given sizes, or None.
@@ -199,6 +213,17 @@ class ConvAsAttention(nn.Module):
                     f"axis {axis} has {padded} pixels with padding, expected at least the dilated"
                     f" kernel's {extent}"
                 )
+
+
+def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
+    """Return the layer's output in a symbolic trace, where it stays one node, as a convolution."""
+    tracer = cast(torch.fx.Tracer, input.tracer)
+    if tracer.root is layer:
+        raise TypeError(
+            "got an attention layer to trace by itself, expected a network that contains it; trace"
+            " torch.nn.Sequential(layer)"
+        )
+    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (input,), {})
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses import FakeTensor
+from torch._guards import detect_fake_mode
 from torch.jit._trace import is_tracing
 
 
@@ -18,6 +18,6 @@ def can_be_read(values: Tensor) -> bool:
     They are unknown on the meta device, of fake tensors, inside `torch.func` transforms of the
     tensor, and while a graph is recorded.
     """
-    if only_shapes_are_known() or values.is_meta or isinstance(values, FakeTensor):
+    if only_shapes_are_known() or values.is_meta or detect_fake_mode(values) is not None:
         return False
     return not is_functorch_wrapped_tensor(values)

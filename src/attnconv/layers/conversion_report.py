@@ -1,0 +1,118 @@
+"""What `convert_network` replaced and left, and how far the networks differ on given images."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .mode import evaluation_mode
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outputs of a network and its conversion on the same images, in evaluation mode.
+
+    `gap` is the largest difference and `largest` the largest absolute value of an output.
+    `executed` describes the convolutions that the converted network still executed.
+    """
+
+    gap: float
+    largest: float
+    executed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """The result of `convert_network` for each convolution, which prints as a table.
+
+    `replaced` maps the name of each new attention layer to the convolution that it replaces, and
+    `left` maps the names of other modules that may convolve to the reasons why they were left.
+    `comparison` is None unless images were given.
+    """
+
+    replaced: Mapping[str, str]
+    left: Mapping[str, str]
+    comparison: Comparison | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.replaced)} layers compute attention instead of a convolution"]
+        lines += [f"  {name or 'the model'}: {was}" for name, was in self.replaced.items()]
+        if self.left:
+            lines.append(f"{len(self.left)} modules were left as they were")
+            lines += [f"  {name or 'the model'}: {reason}" for name, reason in self.left.items()]
+        if found := self.comparison:
+            lines.append(f"largest gap {found.gap:.1e}, for outputs of up to {found.largest:.1e}")
+            lines.append(f"{len(found.executed)} convolutions were still executed")
+            lines += [f"  {each}" for each in found.executed]
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def compare(model: nn.Module, converted: nn.Module, images: Any) -> Comparison:
+    """Run both networks once in evaluation mode, with the same random numbers.
+
+    `images` is the network's argument, a tuple of its arguments, or a dict of its named ones.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(evaluation_mode(model))
+        stack.enter_context(evaluation_mode(converted))
+        theirs = _outputs(model, images)
+        watch = stack.enter_context(_watching(converted))
+        ours = _outputs(converted, images)
+    pairs = [(a.double(), b.double()) for a, b in zip(ours, theirs, strict=True) if b.numel()]
+    gaps = [float((a - b).abs().max()) for a, b in pairs]
+    largest = [float(b.abs().max()) for _, b in pairs]
+    return Comparison(max(gaps, default=0.0), max(largest, default=0.0), tuple(watch.executed))
+
+
+def _outputs(network: nn.Module, images: Any) -> list[Tensor]:
+    """Return all floating-point tensors in a network's output."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if isinstance(images, Mapping):
+            output = network(**images)
+        else:
+            output = network(*images) if isinstance(images, tuple) else network(images)
+    leaves = tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+class _Watch(TorchDispatchMode):
+    """A dispatch mode that lists the convolutions that a network executes, by module."""
+
+    def __init__(self):
+        super().__init__()
+        self.running: list[str] = []
+        self.executed: dict[str, None] = {}  # in order, each once
+
+    def enter(self, name: str, *_: Any) -> None:
+        self.running.append(name)
+
+    def leave(self, *_: Any) -> None:
+        self.running.pop()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if re.search(r"conv(?!ert)", func.name()):
+            where = self.running[-1] if self.running else "the model"
+            self.executed[f"{func.name()} in {where}"] = None
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _watching(network: nn.Module) -> Iterator[_Watch]:
+    """Watch the convolutions that a network executes inside the block."""
+    with ExitStack() as hooks, _Watch() as watch:
+        for path, module in network.named_modules():
+            name = f"{path or 'the model'} ({type(module).__name__})"
+            enter = module.register_forward_pre_hook(partial(watch.enter, name))
+            leave = module.register_forward_hook(watch.leave, always_call=True)
+            hooks.callback(enter.remove)
+            hooks.callback(leave.remove)
+        yield watch
