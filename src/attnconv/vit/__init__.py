@@ -1,6 +1,6 @@
-"""Functions that initialise timm's vision transformers as convolutions and read their attention.
+"""Functions that initialise vision transformers as convolutions and read their attention.
 
-timm is an optional dependency and is imported only when a function is called.
+timm, transformers, torchvision and vit-pytorch are optional and are not imported here.
 """
 
 from importlib.util import find_spec

@@ -1,23 +1,40 @@
-"""Write attention scores into the relative position biases of timm's attention layers.
+"""Write attention scores into the relative position biases of vision transformers.
 
 Letters: N_h heads, H x W tokens of an image or a window, T = H * W, delta = k - q.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..layers.encodings import QuadraticEncoding
-from .capture import modules_around
+from .projections import is_attention, num_heads, projections
 
 #: How far a prefix token's score is below the best patch's (a factor of `exp(-20)` in weight).
 PREFIX_MARGIN = 20.0
 
+#: Where a layer keeps its bias, if not in itself: attributes of the layer, then of the modules
+#: around it, which may share one bias among layers (timm, transformers).
+OWN_BIAS = ("rel_pos", "relative_position_bias")
+SHARED_BIAS = (
+    "shared_rel_pos",
+    "rel_pos_bias",
+    "relative_position_bias",
+    "shared_position_bias",
+)
+#: Functions without arguments that return a module's bias (timm, torchvision).
+READERS = (
+    "get_bias",
+    "_get_rel_pos_bias",
+    "get_relative_position_bias",
+    "get_relative_positional_bias",
+)
+
 
 class Biased(NamedTuple):
-    """A timm attention layer and the module that holds its relative position bias.
+    """An attention layer and the module that holds its relative position bias.
 
     `grid` is the size (H, W) of the layer's image or window in tokens. `holder` is the module with
     the bias, and `write` sets this bias to the scores of an encoding.
@@ -29,6 +46,11 @@ class Biased(NamedTuple):
     grid: tuple[int, int]
     write: Callable[[Any, QuadraticEncoding], None]
 
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return num_heads(self.attention)
+
     @torch.no_grad()
     def probabilities(self) -> Tensor:
         """Return the softmax of the layer's bias, `(N_h, H, W, H, W)`, float64.
@@ -36,9 +58,7 @@ class Biased(NamedTuple):
         The result is the attention between patch tokens; prefix tokens count only in the
         denominator.
         """
-        holder = self.holder
-        read = getattr(holder, "get_bias", None) or getattr(holder, "_get_rel_pos_bias", holder)
-        bias = read().double().flatten(0, -3)  # (N_h, T', T'), prefix tokens first
+        bias = _bias(self.holder).double().flatten(0, -3)  # (N_h, T', T'), prefix tokens first
         patches = self.grid[0] * self.grid[1]
         return (
             bias.softmax(dim=-1)[:, -patches:, -patches:]
@@ -54,91 +74,138 @@ def query_norm(attention: Any) -> nn.Module | None:
 
 
 def biased_layers(model: nn.Module) -> list[Biased]:
-    """Return the attention layers of a timm model in order, with their relative position biases.
+    """Return the attention layers of a model in order, with their relative position biases.
 
     Raises TypeError if the model has no attention layer, or has one whose scores cannot be set.
     """
-    writers = _writers()
-    attentions = _attention_classes()
     found = []
     for name, module in model.named_modules():
         called = f"cannot start {name or 'the model'}"
         if reason := _why_no_table(module):
             raise TypeError(f"{called} ({type(module).__name__}): {reason}; {SUPPORTED}")
-        if not hasattr(module, "attn_drop"):
+        if not (is_attention(module) or hasattr(module, "attn_drop")):
             continue
-        own = getattr(module, "rel_pos", None)
-        table = getattr(module, "relative_position_bias_table", None)
-        holder: Any = own or (module if table is not None else _shared_bias(name, model))
-        write = writers.get(type(holder))
-        if write is None or not isinstance(module, attentions):
+        holder = next(_holders(name, module, model), None)
+        write = None if holder is None else _writer(holder)
+        if holder is None or write is None or not is_attention(module):
+            own = getattr(module, "rel_pos", None)
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
-            raise TypeError(f"{called} ({what}): {SUPPORTED}")
+            raise TypeError(f"{called} ({what}): {_why_not_set(holder, model)}; {SUPPORTED}")
         if reason := _why_not(holder, query_norm(module)):
             raise TypeError(f"{called}: {reason}; {SUPPORTED}")
-        found.append(Biased(name, module, holder, tuple(holder.window_size), write))
+        try:
+            projections(module)
+        except TypeError as error:
+            raise TypeError(f"{called}: {error}; {SUPPORTED}") from None
+        found.append(Biased(name, module, holder, _window(holder), write))
     if not found:
-        raise TypeError(f"{type(model).__name__} has no timm attention layer: {SUPPORTED}")
+        raise TypeError(
+            f"{type(model).__name__} has no attention layer with queries and keys by a known name;"
+            f" {SUPPORTED}"
+        )
     return found
 
 
-def _shared_bias(name: str, model: nn.Module) -> nn.Module | None:
-    """Return the bias that a layer shares with others, which the module around them holds."""
-    around = modules_around(name, model)
-    kept = (getattr(m, a, None) for m in around for a in ("shared_rel_pos", "rel_pos_bias"))
-    return next(filter(None, kept), None)
+def _holders(name: str, module: Any, model: nn.Module) -> Iterator[Any]:
+    """Yield the modules with a bias that a layer may add, the layer's own first."""
+    yield from filter(None, (getattr(module, name, None) for name in OWN_BIAS))
+    if getattr(module, "relative_position_bias_table", None) is not None:
+        yield module
+    for around in modules_around(name, model):
+        yield from filter(None, (getattr(around, name, None) for name in SHARED_BIAS))
+
+
+def modules_around(name: str, model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that contain a layer, from the innermost one to the model itself."""
+    parts = name.split(".") if name else []
+    return (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
 
 
 SUPPORTED = (
-    "expected attention with a relative position bias (vit_relpos_*, Swin, BEiT, MaxViT, CoAtNet)"
-    " or a plain VisionTransformer with learned absolute positions (ViT, DeiT)"
+    "expected attention with a relative position bias (Swin, BEiT, MaxViT, CoAtNet, vit_relpos_*)"
+    " or a plain vision transformer with learned absolute positions (ViT, DeiT, DINOv2, CLIP)"
 )
 
 
-def _attention_classes() -> tuple[type, ...]:
-    from timm.models import beit, maxxvit, swin_transformer, vision_transformer_relpos
-
-    return (
-        vision_transformer_relpos.RelPosAttention,
-        swin_transformer.WindowAttention,
-        beit.Attention,
-        maxxvit.Attention2d,
-        maxxvit.AttentionCl,
-    )
+def _window(holder: Any) -> tuple[int, int]:
+    """Return the height and width in tokens of the window that a bias is for."""
+    window = getattr(holder, "window_size", None)
+    if window is None:
+        window = holder.size  # torchvision's MaxViT
+    return (window, window) if isinstance(window, int) else (int(window[0]), int(window[1]))
 
 
-def _writers() -> dict[type, Callable[[Any, QuadraticEncoding], None]]:
-    from timm.layers.pos_embed_rel import RelPosBias, RelPosBiasTf, RelPosMlp
-    from timm.models import beit, swin_transformer
+def _writer(holder: Any) -> Callable[[Any, QuadraticEncoding], None] | None:
+    """Return the function that writes scores into a bias, or None if its form is unknown."""
+    if hasattr(holder, "rel_coords_log"):  # timm's RelPosMlp
+        return _write_mlp
+    table = getattr(holder, "relative_position_bias_table", None)
+    if not isinstance(table, nn.Parameter):
+        return None
+    height, width = (2 * size - 1 for size in _window(holder))
+    if table.ndim == 3:
+        return _write_tf if tuple(table.shape[1:]) == (height, width) else None
+    # three more rows are those of a class token
+    return _write_table if len(table) in (height * width, height * width + 3) else None
 
-    tables = (
-        RelPosBias,
-        beit.Attention,
-        beit.RelativePositionBias,
-        swin_transformer.WindowAttention,
-    )
-    return dict.fromkeys(tables, _write_table) | {RelPosBiasTf: _write_tf, RelPosMlp: _write_mlp}
+
+def _bias(holder: Any) -> Tensor:
+    """Return a module's bias `(..., N_h, T', T')` as the module itself computes it."""
+    for name in READERS:
+        if (read := getattr(holder, name, None)) is not None:
+            return read()
+    index = getattr(holder, "relative_position_index", None)
+    if index is None and hasattr(holder, "generate_relative_position_index"):
+        index = holder.generate_relative_position_index(holder.window_size)  # transformers' BEiT
+    if index is None:
+        return holder()
+    tokens = round(index.numel() ** 0.5)
+    bias = holder.relative_position_bias_table[index.flatten()]
+    return bias.unflatten(0, (tokens, tokens)).movedim(-1, 0)
 
 
 SIGMOID = (
     "its bias passes through a sigmoid, so its values differ by less than 16, which is not enough"
 )
+NO_BIAS = (
+    "no relative position bias is added to its scores, and the model's absolute positions, if any,"
+    " are not where those of a known plain vision transformer are"
+)
+ROTARY = "it has rotary encodings, whose position scores are products with the query and the key"
+#: Attributes of attention layers whose scores cannot be set to those of the quadratic encoding.
+REASONS = {
+    "cpb_mlp": SIGMOID,  # SwinV2 of timm and torchvision
+    "continuous_position_bias_mlp": SIGMOID,  # SwinV2 of transformers
+    # LeViT, TinyViT, EfficientFormer
+    "attention_biases": "its bias depends only on the distance along each axis, so no head can"
+    " distinguish an offset from its mirror image",
+    # MViTv2, SAM
+    "rel_pos_h": "its position scores are products with the query, which the initialisation zeroes",
+    "rotary": ROTARY,
+    "rope": ROTARY,
+}
+#: Attributes of models whose attention layers have rotary encodings.
+ROTARY_MODELS = ("rope", "rope_embeddings", "rotary_emb", "rotary_pos_emb")
 
 
 def _why_no_table(module: nn.Module) -> str | None:
     """Return why a module's position scores cannot be set, or None if no reason is known."""
-    from timm.models import swin_transformer_v2
+    reasons = (
+        reason for name, reason in REASONS.items() if getattr(module, name, None) is not None
+    )
+    return next(reasons, None)
 
-    if isinstance(module, swin_transformer_v2.WindowAttention):
-        return SIGMOID
-    if hasattr(module, "attention_biases"):  # LeViT, TinyViT, EfficientFormer
-        return (
-            "its bias depends only on the distance along each axis, so no head can distinguish an"
-            " offset from its mirror image"
-        )
-    if hasattr(module, "rel_pos_h"):  # MViTv2, SAM
-        return "its position scores are products with the query, which the initialisation zeroes"
-    return None
+
+def _why_not_set(holder: Any, model: nn.Module) -> str:
+    """Return why the position scores of a layer with this bias (or None) cannot be set."""
+    if holder is not None:
+        return f"the form of its position bias ({type(holder).__name__}) is unknown"
+    rotary = any(
+        getattr(module, name, None) is not None
+        for module in model.modules()
+        for name in ROTARY_MODELS
+    )
+    return ROTARY if rotary else NO_BIAS
 
 
 def _why_not(holder: Any, norm: nn.Module | None) -> str | None:
@@ -175,7 +242,7 @@ def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
     lower than itself, so the margin holds at every border, where the kernel's pixel may be missing.
     """
     table = holder.relative_position_bias_table
-    scores = encoding.offset_scores(*holder.window_size).flip(1, 2).flatten(1).T
+    scores = encoding.offset_scores(*_window(holder)).flip(1, 2).flatten(1).T
     table[: len(scores)] = scores
     if len(table) > len(scores):
         own = scores[len(scores) // 2]  # the score of offset 0, in the middle of the table
@@ -186,7 +253,7 @@ def _write_table(holder: Any, encoding: QuadraticEncoding) -> None:
 @torch.no_grad()
 def _write_tf(holder: Any, encoding: QuadraticEncoding) -> None:
     """Fill a table `(N_h, 2H - 1, 2W - 1)`, which lists the offsets k - q in ascending order."""
-    holder.relative_position_bias_table.copy_(encoding.offset_scores(*holder.window_size))
+    holder.relative_position_bias_table.copy_(encoding.offset_scores(*_window(holder)))
 
 
 @torch.no_grad()

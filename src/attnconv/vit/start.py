@@ -1,4 +1,4 @@
-"""Start a vision transformer as a convolution: Theorem 1 for timm's models.
+"""Start a vision transformer as a convolution: Theorem 1 for the models of several libraries.
 
 Letters: N_h heads, K x K kernel, H x W tokens, alpha in inverse squared tokens.
 """
@@ -14,15 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from ..layers.encodings import QuadraticEncoding
-from ..theory.attention import spatial_softmax
-from ..theory.expressivity import expresses_convolution
 from ..theory.grid import offset_set
-from . import expect_timm
-from .absolute import CODE, Absolute, absolute_layers, expect_unstarted, start_absolute
+from .absolute import (
+    CODE,
+    Absolute,
+    Plain,
+    absolute_layers,
+    expect_unstarted,
+    image_size,
+    plain_model,
+    start_absolute,
+    unsaved,
+)
 from .biases import Biased, biased_layers, mlp_dropouts, query_norm
-from .capture import attention_of
 from .effect import NO_EFFECT, attention_effects, first_that_runs, low_effect
 from .inputs import model_images, selected, uncompiled
+from .measure import LayerMeasure, read_probabilities
+from .projections import projections
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def init_as_convolution(
     layers: Iterable[int] | slice | None = None,
     images: Tensor | None = None,
 ) -> StartReport:
-    """Initialise the attention layers of a timm vision transformer as K x K convolutions in place.
+    """Initialise the attention layers of a vision transformer as K x K convolutions in place.
 
     Each head attends to one offset Delta of the kernel, assigned by `kernel_offsets`, with the
     scores `-alpha ||delta - Delta||^2` (Theorem 1). The scores are written into the relative
@@ -106,18 +114,20 @@ def init_as_convolution(
 
     A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
     ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
-    positions with content (see `vit.absolute`). It is calibrated and measured on the same images.
-    The weights of each LayerNorm are rescaled so that the content of the patches in its output
-    keeps its root mean square on these images (in the last LayerNorm, the content of the tokens
-    that the classifier reads). A warning names any layer in which a head's fidelity is below 0.5
-    and below 90 % of the fidelity of exact attention. Initialise the model at the image size at
-    which it will be trained, because resizing the position encoding stretches the kernel.
+    positions with content (see `vit.absolute`). It is calibrated on at most eight of these images,
+    and fidelity and residual are measured on two. The weights of each LayerNorm are rescaled so
+    that the content of the patches in its output keeps its root mean square on these images (in the
+    last LayerNorm, the content of the tokens that the classifier reads). A warning names any layer
+    in which a head's fidelity is below 0.5 and below 90 % of the fidelity of exact attention.
+    Initialise the model at the image size at which it will be trained, because resizing the
+    position encoding stretches the kernel.
 
-    Raises a TypeError naming the module if a layer cannot be initialised this way, ValueError for
-    invalid arguments, and ImportError if timm is not installed. In
-    all cases, the model is left unchanged.
+    The models of timm, transformers (ViT, DeiT, DINOv2, CLIP, SigLIP, BEiT, Swin), torchvision
+    (ViT, Swin, MaxViT) and vit-pytorch (ViT, SimpleViT) can be initialised.
+
+    Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
+    for invalid arguments. In both cases, the model is left unchanged.
     """
-    expect_timm()
     vit = uncompiled(vit)
     if any(parameter.is_meta for parameter in vit.parameters()):
         raise ValueError("the model is on the meta device and has no weights; move it to a device")
@@ -125,11 +135,13 @@ def init_as_convolution(
         raise TypeError(f"{type(vit).__name__} has no floating-point weights; expected a model")
     # autocast would reuse casts of the weights from before they are changed
     with torch.autocast(weights[0].device.type, enabled=False):
-        plain = absolute_layers(vit)
+        plain = plain_model(vit)
         if images is not None:
-            images = model_images(images, _input_shape(vit), weights[0])
+            shape = _input_shape(vit) if plain is None else plain.image
+            images = model_images(images, shape, weights[0])
         if plain is not None:
-            report = _start_plain(vit, selected(plain, layers), kernel_size, alpha, images)
+            chosen = selected(absolute_layers(plain), layers)
+            report = _start_plain(plain, chosen, kernel_size, alpha, images)
         else:
             report = _start_biased(vit, layers, kernel_size, alpha, images)
     for note in report.notes:
@@ -149,9 +161,7 @@ def _start_biased(
     chosen = selected(found, layers)
     kernel_size = _expect_sizes(kernel_size, alpha, chosen)
     _expect_whole_groups(found, chosen)
-    holders = {
-        id(layer.holder): layer.attention.num_heads for layer in chosen
-    }  # layers may share one
+    holders = {id(layer.holder): layer.heads for layer in chosen}  # layers may share one
     by_holder = dict(zip(holders, kernel_offsets(kernel_size, [*holders.values()]), strict=True))
     wanted = [by_holder[id(layer.holder)] for layer in chosen]
     with _restored_on_error(vit):
@@ -169,7 +179,7 @@ def _effects(vit: nn.Module, layers: Sequence[Biased], images: Tensor | None) ->
     attentions = {layer.name: layer.attention for layer in layers}
     if images is not None:
         return attention_effects(vit, attentions, images)
-    like = layers[0].attention.qkv.weight
+    like = projections(layers[0].attention)[0].weight
 
     def on_noise(shape: tuple[int, ...]) -> dict[str, float]:
         return attention_effects(vit, attentions, _noise(1, shape, like))
@@ -198,54 +208,90 @@ def _report(
 
 
 @contextmanager
-def _restored_on_error(vit: nn.Module) -> Iterator[None]:
-    """Give a model its tensors and dropout probabilities back if the block raises."""
+def _restored_on_error(vit: nn.Module, *others: Tensor) -> Iterator[None]:
+    """Give a model its tensors, others, and dropout probabilities back if the block raises."""
+    kept = [tensor.detach().clone() for tensor in others]
     before = {name: value.clone() for name, value in vit.state_dict().items()}
     dropouts = [(module, module.p) for module in vit.modules() if isinstance(module, nn.Dropout)]
     try:
         yield
     except BaseException:
         vit.load_state_dict(before)
+        with torch.no_grad():
+            for tensor, old in zip(others, kept, strict=True):
+                tensor.copy_(old)
         for module, p in dropouts:
             module.p = p
         raise
 
 
 def _start_plain(
-    vit: Any, layers: list[Absolute], kernel_size: int, alpha: float, images: Tensor | None
+    plain: Plain, layers: list[Absolute], kernel_size: int, alpha: float, images: Tensor | None
 ) -> StartReport:
     kernel_size = _expect_sizes(kernel_size, alpha, layers)
-    expect_unstarted(vit, layers)
+    expect_unstarted(plain, layers)
     if images is None:
-        shape = _input_shape(vit)
-        assert shape is not None, "a plain vision transformer has a patch_embed"
-        images = _noise(8, shape, vit.pos_embed)
-    wanted = kernel_offsets(kernel_size, [layer.attention.num_heads for layer in layers])
-    with _restored_on_error(vit):
-        start_absolute(vit, layers, wanted, alpha, images)
-        read = attention_of(vit, images, [layer.block for layer in layers])
+        images = _noise(CALIBRATED, plain.image, plain.position)
+    wanted = kernel_offsets(kernel_size, [layer.heads for layer in layers])
+    attentions = {layer.name: layer.attention for layer in layers}
+    measures = {
+        layer.name: LayerMeasure(layer.grid, offsets, kernel_size)
+        for layer, offsets in zip(layers, wanted, strict=True)
+    }
+    with _restored_on_error(plain.model, plain.position):
+        start_absolute(plain, layers, wanted, alpha, _some(images, CALIBRATED))
+        shown = _some(images, MEASURED)
+        read_probabilities(
+            plain.model, attentions, shown, lambda name, found: measures[name].add(found)
+        )
         starts = []
-        for layer, offsets, found in zip(layers, wanted, read, strict=True):
-            maps = found.maps.double()
-            patches = (1 - found.prefix_mass).double()
-            fidelity = mass_on_offsets(maps, offsets) * patches
-            residual = float(expresses_convolution(maps, kernel_size).residual.max())
+        for layer, offsets in zip(layers, wanted, strict=True):
+            fidelity, residual = measures[layer.name].result()
             starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
-            encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
-            exact = mass_on_offsets(spatial_softmax(encoding.position_scores(*layer.grid)), offsets)
-            if bool((fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
-                lowest = int((fidelity / exact).argmin())
-                warnings.warn(
-                    f"a head of {layer.name} has fidelity {fidelity[lowest]:.2f} instead of"
-                    f" {exact[lowest]:.2f} because content outweighs position there; start fewer"
-                    " layers, or use a model with a relative position bias",
-                    stacklevel=3,
-                )
-        attentions = {layer.name: layer.attention for layer in layers}
-        effects = attention_effects(vit, attentions, images[:1], code=CODE)
-    return _report(kernel_size, alpha, starts, effects, vit)
+            _warn_of_content(starts[-1], alpha)
+        inside = {layer.name.removeprefix(f"{plain.path}."): layer.attention for layer in layers}
+        effects = attention_effects(plain.model, inside, images[:1], code=CODE)
+    effects = {name: effects[own] for name, own in zip(attentions, inside, strict=True)}
+    return _report(kernel_size, alpha, starts, effects, plain.model, unsaved(plain))
 
 
+def _warn_of_content(start: LayerStart, alpha: float) -> None:
+    """Warn if content makes a head of a layer miss its offset."""
+    exact = _exact_fidelity(start.grid, start.offsets, alpha)
+    if bool((start.fidelity < (0.9 * exact).clamp(max=LOW_FIDELITY)).any()):
+        lowest = int((start.fidelity / exact).argmin())
+        warnings.warn(
+            f"a head of {start.name} has fidelity {start.fidelity[lowest]:.2f} instead of"
+            f" {exact[lowest]:.2f} because content outweighs position there; start fewer"
+            " layers, or use a model with a relative position bias",
+            stacklevel=4,
+        )
+
+
+def _exact_fidelity(grid: tuple[int, int], offsets: Tensor, alpha: float) -> Tensor:
+    """Return the fidelity of each head `(N_h,)` with the quadratic encoding's own attention.
+
+    The probabilities factorise into those along the two axes.
+    """
+    encoding = QuadraticEncoding.from_alpha(offsets.double(), alpha)
+    fidelity = torch.ones(len(offsets), dtype=torch.float64)
+    for axis, size in enumerate(grid):
+        of_axis = offsets[:, axis].tolist()
+        k = torch.arange(size)
+        scores = encoding.axis_scores(axis, (k - k.unsqueeze(1)).flatten()).unflatten(
+            1, (size, size)
+        )
+        maps = scores.softmax(dim=-1)
+        queries = k[max(0, -min(of_axis)) : size - max(0, *of_axis)]
+        fidelity *= torch.stack(
+            [m[queries, queries + d].mean() for m, d in zip(maps, of_axis, strict=True)]
+        )
+    return fidelity
+
+
+#: A plain model is calibrated on at most as many images, and measured on at most as many.
+CALIBRATED = 8
+MEASURED = 2
 #: Below this fidelity, a head triggers a warning, unless exact attention is almost as soft.
 LOW_FIDELITY = 0.5
 
@@ -267,7 +313,7 @@ def kernel_offsets(kernel_size: int, num_heads: Sequence[int]) -> list[Tensor]:
 def set_heads(layers: Sequence[Biased], centers: Sequence[Tensor], alpha: float) -> None:
     """Set the centres `(N_h, 2)` and alpha of each layer's heads, and set the queries to zero."""
     for layer, of_layer in zip(layers, centers, strict=True):
-        weight = layer.attention.qkv.weight
+        weight = projections(layer.attention)[0].weight
         layer.write(layer.holder, QuadraticEncoding.from_alpha(of_layer.to(weight), alpha))
         zero_queries(layer.attention)
 
@@ -283,15 +329,7 @@ def zero_queries(attention: Any) -> None:
         for parameter in norm.parameters():
             parameter.zero_()
         return
-    qkv = attention.qkv
-    rows = torch.arange(qkv.out_channels if isinstance(qkv, nn.Conv2d) else qkv.out_features)
-    # most layers list all queries first; some list the query, key and value of each head
-    groups = attention.num_heads if getattr(attention, "head_first", False) else 1
-    rows = rows.view(groups, 3, -1)[:, 0].flatten()
-    qkv.weight[rows] = 0
-    for bias in (qkv.bias, getattr(attention, "q_bias", None)):
-        if bias is not None:
-            bias[rows if bias is qkv.bias else slice(None)] = 0
+    projections(attention)[0].zero_()
 
 
 def _expect_whole_groups(found: Sequence[Biased], chosen: Sequence[Biased]) -> None:
@@ -308,9 +346,16 @@ def _expect_whole_groups(found: Sequence[Biased], chosen: Sequence[Biased]) -> N
 
 def _input_shape(vit: Any) -> tuple[int, ...] | None:
     """Return the shape `(C, H', W')` of the model's input, or None if it is unknown."""
-    size = getattr(getattr(vit, "patch_embed", None), "img_size", None)
+    size = image_size(vit)
     first = next((m for m in vit.modules() if isinstance(m, nn.Conv2d)), None)
     return (first.in_channels, *size) if size and first else None
+
+
+def _some(images: Tensor, count: int) -> Tensor:
+    """Return at most `count` of the images, spread evenly over the batch."""
+    if len(images) <= count:
+        return images
+    return images[torch.linspace(0, len(images) - 1, count).round().long()]
 
 
 def _noise(count: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -330,17 +375,15 @@ def _expect_sizes(
             f" smaller side of {name} in tokens; `layers` selects layers with more tokens"
         )
     # an invalid alpha is rejected here, before anything is written
-    dtype = layers[0].attention.qkv.weight.dtype
+    dtype = projections(layers[0].attention)[0].weight.dtype
     QuadraticEncoding.from_alpha(torch.zeros(1, 2, dtype=dtype), alpha)
     return int(kernel_size)
 
 
 def _measure(layer: Biased, offsets: Tensor, kernel_size: int) -> LayerStart:
-    maps = layer.probabilities().cpu()
-    fidelity = mass_on_offsets(maps, offsets)
-    patches = maps / maps.sum(dim=(-2, -1), keepdim=True)  # without the mass on prefix tokens
-    residual = float(expresses_convolution(patches, kernel_size).residual.max())
-    return LayerStart(layer.name, layer.grid, offsets, fidelity, residual)
+    measure = LayerMeasure(layer.grid, offsets, kernel_size)
+    measure.add(layer.probabilities().flatten(3).flatten(1, 2).cpu())
+    return LayerStart(layer.name, layer.grid, offsets, *measure.result())
 
 
 def mass_on_offsets(maps: Tensor, offsets: Tensor) -> Tensor:
