@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 #: Largest gap between weights @ values and what the model computed, relative to the largest value.
 TOLERANCE = 1e-5
+#: Number of scores that are computed at a time, about 2 MB in float32.
+SCORES = 2**19
 SOFTMAX = {F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax}
 PRODUCTS = {
     torch.matmul,
@@ -153,16 +155,28 @@ def _of_fused(
             for each in (key, value)
         )
     query, key = _at_least_float32(query), _at_least_float32(key)
-    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.mT
+    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is not None:
-        added = attn_mask
-        if attn_mask.dtype == torch.bool:
-            added = torch.zeros_like(attn_mask, dtype=scores.dtype)
-            added = added.masked_fill(~attn_mask, float("-inf"))
-        scores += added
-    return _checked(scores.softmax(dim=-1), value, result)
+        queries, keys = query.shape[-2], key.shape[-2]
+        attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, float("-inf"))
+    return _checked(_softmax_of_scores(query, key, attn_mask), value, result)
+
+
+def _softmax_of_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Return softmax(Q K^T + bias), some queries at a time so that their scores stay in cache."""
+    queries, keys = query.shape[-2], key.shape[-2]
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    weights = query.new_empty(*leading, queries, keys)
+    step = max(1, SCORES // max(1, prod(leading) * keys))
+    for start in range(0, queries, step):
+        rows = slice(start, start + step)
+        scores = query[..., rows, :] @ key.mT
+        if bias is not None:
+            scores += bias if bias.ndim < 2 or bias.shape[-2] == 1 else bias[..., rows, :]
+        weights[..., rows, :] = scores.softmax(dim=-1)
+    return weights
 
 
 def _of_product(
