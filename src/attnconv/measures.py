@@ -46,7 +46,7 @@ def measure_maps(maps: Tensor, kernel_size: int) -> Measures:
     maps = maps.detach()
     images, heads, height, width = maps.shape[:4]
     interior = _Interior(height, width, kernel_size)
-    mean = maps.new_empty(maps.shape[1:], dtype=torch.float32)
+    mean = maps[0].float() if images == 1 else maps.new_empty(maps.shape[1:], dtype=torch.float32)
     # (interior row or not, column of the query, head, row of the offset, column of the key)
     sums = maps.new_zeros(2, width, heads, 2 * height - 1, width, dtype=torch.float64)
     grams = []  # A_q A_q^T of each interior query
@@ -55,9 +55,11 @@ def measure_maps(maps: Tensor, kernel_size: int) -> Measures:
         A = _row(maps, i)
         if not _are_probabilities(A):
             expect_probabilities(maps)
-        total = A.sum(dim=0) if images > 1 else A[0]
+        total = A[0]
+        if images > 1:
+            total = A.sum(dim=0)
+            mean[:, i] = (total / images).transpose(0, 1)
         sums[int(i in interior.rows), :, :, height - 1 - i : 2 * height - 1 - i] += total
-        mean[:, i] = (total / images if images > 1 else total).transpose(0, 1)
         if i in interior.rows:
             A = interior.queries(A)
             grams.append(A @ A.mT)
