@@ -1,16 +1,17 @@
 """Measure the time to inspect the attention of a vision transformer, in forward passes.
 
 The forward pass and the inspection of the same model and images alternate, so that changes in the
-machine's load affect both; the ratio is the median of each pair's ratio. ViT-S on images of 8 x 8
-to 37 x 37 patches, with random weights. Prints a Markdown table; with --write it also stores the
-numbers in benchmarks/results/NAME.json.
+machine's load affect both; the ratio is the median of each pair's ratio. Times are processor times
+in one thread. ViT-S on images of 8 x 8 to 37 x 37 patches, with random weights. Prints a Markdown
+table; with --write it also stores the numbers in benchmarks/results/NAME.json.
 
-Usage: python benchmarks/inspection.py [--repeats 5] [--batch 4] [--write NAME]
+Usage: python benchmarks/inspection.py [--repeats 5] [--batch 4] [--sides 8 14 24 37] [--write NAME]
 """
 
 import argparse
 import json
 import statistics
+import time
 from pathlib import Path
 
 import timm
@@ -18,10 +19,16 @@ import torch
 
 from attnconv import inspect_attention
 from companion.runs.record import provenance
-from companion.studies.cost import seconds
 
 SIDES = (8, 14, 24, 37)  # patches a side
 PATCH = 16
+
+
+def seconds(call):
+    """Return the processor time of a call."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
 
 
 @torch.no_grad()
@@ -34,10 +41,10 @@ def measure(side, batch, repeats):
     calls = {"forward": lambda: vit(images), "inspect": lambda: inspect_attention(vit, images)}
     times = {kind: [] for kind in calls}
     for call in calls.values():
-        seconds(call, 1, warm_up=0)
+        seconds(call)
     for _ in range(repeats):
         for kind, call in calls.items():
-            times[kind].append(seconds(call, 1, warm_up=0))
+            times[kind].append(seconds(call))
     ratios = [b / a for a, b in zip(times["forward"], times["inspect"], strict=True)]
     medians = {f"{kind}_ms": 1e3 * statistics.median(found) for kind, found in times.items()}
     spread = {"ratio": statistics.median(ratios), "least": min(ratios), "largest": max(ratios)}
@@ -50,11 +57,13 @@ def main():
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--sides", type=int, nargs="+", default=SIDES)
     parser.add_argument("--write", metavar="NAME")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     print("| patches | forward pass | inspect | ratio (range) |\n" + "|---" * 4 + "|")
     rows = []
-    for side in SIDES:
+    for side in options.sides:
         row = measure(side, options.batch, options.repeats)
         rows.append(row)
         ratio = f"{row['ratio']:.2f} ({row['least']:.2f}-{row['largest']:.2f})"

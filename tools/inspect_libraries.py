@@ -77,6 +77,8 @@ FILES = [
     "volo",
     "xcit",
 ]
+# larger images are replaced by small ones, in pixels a side
+LARGE, SMALL = 256, 224
 # words for sizes in names, in ascending order; a name without one is of middle size
 SIZES = [
     "atto",
@@ -142,8 +144,14 @@ def timm_models():
             families.setdefault((file, family(name)), []).append(name)
     for names in families.values():
         name = min(names, key=size)
-        side = timm.models.get_pretrained_cfg(name).input_size[-1]
-        yield name, partial(timm.create_model, name), side
+        cfg = timm.models.get_pretrained_cfg(name)
+        side = cfg.input_size[-1]
+        if side <= LARGE:
+            yield name, partial(timm.create_model, name), side
+        elif cfg.fixed_input_size:  # its constructor takes another size
+            yield name, partial(timm.create_model, name, img_size=SMALL), SMALL
+        else:
+            yield name, partial(timm.create_model, name), SMALL
 
 
 def transformers_models():

@@ -46,17 +46,19 @@ def measure_maps(maps: Tensor, kernel_size: int) -> Measures:
     maps = maps.detach()
     images, heads, height, width = maps.shape[:4]
     interior = _Interior(height, width, kernel_size)
-    mean = maps.new_empty(maps.shape[1:], dtype=torch.float32)
-    # (interior row or not, head, column of the query, row of the offset, column of the key)
-    sums = maps.new_zeros(2, heads, width, 2 * height - 1, width, dtype=torch.float64)
+    mean = maps[0].float() if images == 1 else maps.new_empty(maps.shape[1:], dtype=torch.float32)
+    # (interior row or not, column of the query, head, row of the offset, column of the key)
+    sums = maps.new_zeros(2, width, heads, 2 * height - 1, width, dtype=torch.float64)
     grams = []  # A_q A_q^T of each interior query
     selected = []  # A_q at the pixels q + Delta
     for i in range(height):
-        A = maps[:, :, i].double()
+        A = _row(maps, i)
         if not _are_probabilities(A):
             expect_probabilities(maps)
-        total = A.sum(dim=0)
-        mean[:, i] = total / images
+        total = A[0]
+        if images > 1:
+            total = A.sum(dim=0)
+            mean[:, i] = (total / images).transpose(0, 1)
         sums[int(i in interior.rows), :, :, height - 1 - i : 2 * height - 1 - i] += total
         if i in interior.rows:
             A = interior.queries(A)
@@ -78,6 +80,12 @@ def measure_maps(maps: Tensor, kernel_size: int) -> Measures:
     )
 
 
+def _row(maps: Tensor, i: int) -> Tensor:
+    """Return the maps of a row of queries in float64, `(B, W, N_h, H, W)`."""
+    row = maps[:, :, i].transpose(1, 2)
+    return row.to(torch.float64, memory_format=torch.contiguous_format)
+
+
 class _Interior:
     """The interior queries of a grid."""
 
@@ -89,11 +97,11 @@ class _Interior:
         self.columns = range(-left, width - right)
 
     def queries(self, A: Tensor) -> Tensor:
-        """Return the maps of a row's interior queries, `(B, Q, N_h, T)`, from `(B, N_h, W, H, W)`.
+        """Return the maps of a row's interior queries, `(B, Q, N_h, T)`, from `(B, W, N_h, H, W)`.
 
         Q counts the interior queries of the row.
         """
-        return A[:, :, self.columns.start : self.columns.stop].flatten(3).transpose(1, 2)
+        return A[:, self.columns.start : self.columns.stop].flatten(3)
 
     def keys(self, i: int) -> Tensor:
         """Return the pixel q + Delta of each interior query of row i, as an index `(Q, K^2)`."""
@@ -111,7 +119,7 @@ class _Interior:
 
 
 def _are_probabilities(A: Tensor) -> bool:
-    off = (A.sum(dim=(-2, -1)) - 1).abs().max()
+    off = (A.flatten(-2).sum(dim=-1) - 1).abs().max()
     return bool(off <= 1e-2) and bool(A.amin() >= 0)
 
 
@@ -123,11 +131,11 @@ def _pairs(queries: range, size: int) -> Tensor:
 
 
 def _sum_by_column(sums: Tensor, columns: range) -> Tensor:
-    """Sum `(N_h, W, 2H - 1, W)` over the queries' columns by offset: `(N_h, 2H - 1, 2W - 1)`."""
+    """Sum `(W, N_h, 2H - 1, W)` over the queries' columns by offset: `(N_h, 2H - 1, 2W - 1)`."""
     width = sums.shape[-1]
-    by_offset = sums.new_zeros(len(sums), sums.shape[2], 2 * width - 1)
+    by_offset = sums.new_zeros(*sums.shape[1:3], 2 * width - 1)
     for j in columns:
-        by_offset[:, :, width - 1 - j : 2 * width - 1 - j] += sums[:, j]
+        by_offset[:, :, width - 1 - j : 2 * width - 1 - j] += sums[j]
     return by_offset
 
 
@@ -168,7 +176,7 @@ def _residual(maps: Tensor, interior: _Interior, grams: Tensor, selected: Tensor
 def _rows(maps: Tensor, interior: _Interior) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield `(B, Q, N_h, T)` and the targets `(B, Q, K^2, T)` for each row of interior queries."""
     for i in interior.rows:
-        A = interior.queries(maps[:, :, i].double())
+        A = interior.queries(_row(maps, i))
         keys = interior.keys(i)
         targets = A.new_zeros(*keys.shape, A.shape[-1]).scatter_(-1, keys[..., None], 1.0)
         yield A, targets.expand(len(A), -1, -1, -1)

@@ -6,6 +6,7 @@ Letters: B images, N_h heads, T queries, S keys, D features of a value.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from math import prod
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 #: Largest gap between weights @ values and what the model computed, relative to the largest value.
 TOLERANCE = 1e-5
+#: Number of scores that are computed at a time, about 2 MB in float32.
+SCORES = 2**19
 SOFTMAX = {F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax}
 PRODUCTS = {
     torch.matmul,
@@ -26,19 +29,19 @@ PRODUCTS = {
     torch.functional.einsum,
 }
 SORTS = {torch.argsort, Tensor.argsort}
-MIXED = (
-    "its softmax is changed before it weights the values, as in differential attention or talking"
-    " heads"
+NO_PROBABILITIES = (
+    "its weights are negative or do not sum to 1, as in differential attention or talking heads"
 )
+AGAIN = "its weights multiply more than one set of values"
 
 
 @dataclass
 class Weights:
     """The weights `(..., T, S)` of one product of attention weights and values.
 
-    `values` `(..., S, D)` are what the weights multiply, in the same layout if it is known. `gap`
-    is the largest difference between this product and the model's own result, relative to the
-    largest value. `problem` says why the weights cannot be read, if they cannot.
+    `values` is the tensor that they multiply. `gap` is the largest difference between this product
+    and the model's own result, relative to the largest value. `problem` says why the weights cannot
+    be read, if they cannot.
     """
 
     weights: Tensor
@@ -49,19 +52,24 @@ class Weights:
 
 @dataclass
 class _Softmax:
-    """A softmax whose output is followed to its product with values; `weights` is `(..., T, S)`."""
+    """A softmax that is followed to its product with values.
 
-    weights: Tensor
+    `shape` `(..., T, S)` has the keys last, and `memory` is the address of the output in this form.
+    """
+
+    shape: tuple[int, ...]
+    memory: int
     used: bool = False
 
 
 class Interception(TorchFunctionMode):
     """Report the weights of each attention that runs while this mode is active.
 
-    It calls `found` with the weights of `scaled_dot_product_attention`, of `nn.MultiheadAttention`
-    and of each softmax that later multiplies values. The fused functions do not return their
-    weights, so these are computed from the arguments. In all cases, weights times values are
-    compared with what the model goes on with. The model's own results are never changed.
+    It calls `found` with the weights of `scaled_dot_product_attention` and `nn.MultiheadAttention`,
+    and with each softmax that later multiplies values, as it is then: if heads were mixed in
+    between, it is the mixture. The fused functions do not return their weights, so these are
+    computed from the arguments. In all cases, weights times values are compared with what the model
+    goes on with. The model's own results are never changed.
     `reordered` is True after the model has sorted something into another order than it had.
     """
 
@@ -94,15 +102,16 @@ class Interception(TorchFunctionMode):
         sources = [each for each in operands if hasattr(each, "_attnconv_softmax")]
         if not sources:
             return
-        softmax = sources[0]._attnconv_softmax
-        equation = args[0] if isinstance(args[0], str) else None
-        weights_values = len(operands) == 2 and len(sources) == 1 and func in PRODUCTS
-        if weights_values and not (equation and _mixes_heads(equation, operands[0] is sources[0])):
-            self.found(_of_product(softmax, operands, sources[0], equation, result))
-            softmax.used = True
-            return
+        softmax: _Softmax = sources[0]._attnconv_softmax
+        if func in PRODUCTS and len(operands) == 2 and len(sources) == 1:
+            equation = args[0] if isinstance(args[0], str) else None
+            found = _of_product(softmax, operands, sources[0], equation, result)
+            if found is not None:
+                self.found(found)
+                softmax.used = True
+                return
         for each in _tensors(result if isinstance(result, tuple | list) else (result,)):
-            if 1 < each.numel() <= softmax.weights.numel() and each.is_floating_point():
+            if 1 < each.numel() <= prod(softmax.shape) and each.is_floating_point():
                 each._attnconv_softmax = softmax  # type: ignore[attr-defined]
 
 
@@ -114,16 +123,12 @@ def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _mixes_heads(equation: str, first: bool) -> bool:
-    """Return whether an einsum keeps both the queries and the keys of its weights."""
-    inputs, _, output = equation.replace(" ", "").partition("->")
-    return set(inputs.split(",")[0 if first else 1][-2:]) <= set(output)
-
-
 def _start_following(result: Tensor, args: Sequence, kwargs: Mapping) -> None:
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if isinstance(dim, int) and result.ndim >= 3:
-        result._attnconv_softmax = _Softmax(result.movedim(dim, -1))  # type: ignore[attr-defined]
+        over_keys = result.movedim(dim, -1)
+        softmax = _Softmax(tuple(over_keys.shape), over_keys.data_ptr())
+        result._attnconv_softmax = softmax  # type: ignore[attr-defined]
 
 
 def _is_sorted(order: Tensor, args: Sequence, kwargs: Mapping) -> bool:
@@ -150,69 +155,61 @@ def _of_fused(
             for each in (key, value)
         )
     query, key = _at_least_float32(query), _at_least_float32(key)
-    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.mT
+    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is not None:
-        added = attn_mask
-        if attn_mask.dtype == torch.bool:
-            added = torch.zeros_like(attn_mask, dtype=scores.dtype)
-            added = added.masked_fill(~attn_mask, float("-inf"))
-        scores += added
-    return _checked(scores.softmax(dim=-1), value, result)
+        queries, keys = query.shape[-2], key.shape[-2]
+        attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, float("-inf"))
+    return _checked(_softmax_of_scores(query, key, attn_mask), value, result)
+
+
+def _softmax_of_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Return softmax(Q K^T + bias), some queries at a time so that their scores stay in cache."""
+    queries, keys = query.shape[-2], key.shape[-2]
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    weights = query.new_empty(*leading, queries, keys)
+    step = max(1, SCORES // max(1, prod(leading) * keys))
+    for start in range(0, queries, step):
+        rows = slice(start, start + step)
+        scores = query[..., rows, :] @ key.mT
+        if bias is not None:
+            scores += bias if bias.ndim < 2 or bias.shape[-2] == 1 else bias[..., rows, :]
+        weights[..., rows, :] = scores.softmax(dim=-1)
+    return weights
 
 
 def _of_product(
     softmax: _Softmax, operands: list[Tensor], source: Tensor, equation: str | None, result: Tensor
-) -> Weights:
-    """Return the weights of a softmax that multiplies values, as the first or second operand."""
+) -> Weights | None:
+    """Return the weights in a product that sums over the keys of a softmax, None in any other.
+
+    The softmax, or what has become of it, is the first or the second operand.
+    """
     first = operands[0] is source
     values = operands[1] if first else operands[0]
-    weights = softmax.weights
-    if softmax.used:
-        return Weights(weights, values, 0.0, "its softmax is multiplied more than once")
-    off = (weights.sum(dim=-1) - 1).abs().max()
-    if not bool(off <= 1e-2):  # changed in place, with the softmax's own memory
-        return Weights(weights, values, 0.0, "its weights do not sum to 1")
+    transposed = not first
     if equation is not None:
-        return _of_einsum(weights, source, values, equation, first, result)
-    if not first:  # V^T A^T = (A V)^T
-        source, values, result = source.mT, values.mT, result.mT
-    rows = weights.shape[-2:]
-    if source.shape[-2:] != rows or source.numel() != weights.numel():
-        if source.mT.shape[-2:] == rows and source.numel() == weights.numel():
-            return Weights(weights.mT, values, 0.0, "its softmax is not over the keys")
-        return Weights(weights, values, 0.0, MIXED)
-    if not _same(source.reshape(-1, *rows), weights.reshape(-1, *rows)):
-        return Weights(weights, values, 0.0, MIXED)
-    shared = values.ndim == source.ndim and values.shape[:-2] == source.shape[:-2]
-    if not shared:
-        values = values.expand(*source.shape[:-2], *values.shape[-2:])
-    values = values.reshape(*weights.shape[:-2], *values.shape[-2:])
-    return _checked(weights, values, result.reshape(*weights.shape[:-1], values.shape[-1]))
-
-
-def _of_einsum(
-    weights: Tensor, source: Tensor, values: Tensor, equation: str, first: bool, result: Tensor
-) -> Weights:
-    """Return the weights of an einsum that sums over the keys, the softmax's last axis."""
-    inputs, _, output = equation.replace(" ", "").partition("->")
-    ours = inputs.split(",")[0 if first else 1]
-    if source.shape != weights.shape or not _same(source, weights):
-        return Weights(weights, values, 0.0, MIXED)
-    if ours[-1] in output or ours[-2] not in output:
-        return Weights(weights, values, 0.0, "its softmax is not over the keys")
-    weights = _at_least_float32(weights)
-    operands = (weights, values.to(weights)) if first else (values.to(weights), weights)
-    gap = _gap(torch.einsum(equation, *operands), values, result)
-    return Weights(weights, values, gap, _problem(gap, result.dtype))
-
-
-def _same(found: Tensor, weights: Tensor) -> bool:
-    """Return whether the weights in use are the softmax's output, except for a rounding cast."""
-    if found.dtype == weights.dtype:
-        return torch.equal(found, weights)
-    return torch.equal(found, weights.to(found.dtype))
+        inputs, _, output = equation.replace(" ", "").partition("->")
+        query, key = inputs.split(",")[0 if first else 1][-2:]
+        if query in output and key in output:
+            return None  # it mixes heads
+        transposed = key in output
+    weights = source.mT if transposed else source
+    if weights.shape[-2:] != softmax.shape[-2:]:
+        return None
+    exact, exact_values = _at_least_float32(source), values.to(_at_least_float32(source))
+    pair = (exact, exact_values) if first else (exact_values, exact)
+    again = torch.matmul(*pair) if equation is None else torch.einsum(equation, *pair)
+    gap = _gap(again, values, result)
+    problem = _problem(gap, result.dtype)
+    if bool(weights.amin() < 0) or not bool((weights.sum(dim=-1) - 1).abs().max() <= 1e-2):
+        problem = NO_PROBABILITIES
+    if softmax.used:
+        problem = AGAIN
+    if softmax.memory == weights.data_ptr() and prod(softmax.shape) == weights.numel():
+        weights = weights.reshape(softmax.shape)  # heads and images on axes of their own
+    return Weights(_at_least_float32(weights), values, gap, problem)
 
 
 def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:

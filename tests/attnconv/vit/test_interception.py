@@ -220,10 +220,18 @@ def differential_fused(q, k, v):
     return fused(q, k, v) - 0.5 * fused(-q, k, v)
 
 
+MIXTURE = torch.tensor([[0.9, 0.3], [-0.2, 1.0]])
+
+
 def talking_heads(q, k, v):
     weights = scores(q, k).softmax(dim=-1)
-    mixed = F.linear(weights.permute(0, 2, 3, 1), torch.ones(HEADS, HEADS) / HEADS)
+    mixed = F.linear(weights.permute(0, 2, 3, 1), MIXTURE)
     return mixed.permute(0, 3, 1, 2) @ v
+
+
+def talking_heads_by_einsum(q, k, v):
+    weights = torch.einsum("bhij,gh->bgij", scores(q, k).softmax(dim=-1), MIXTURE)
+    return weights @ v
 
 
 def changed_in_place(q, k, v):
@@ -246,8 +254,9 @@ def dropped_out(q, k, v):
         (differential_in_one_softmax, "differential attention"),
         (differential_fused, "differential attention"),
         (talking_heads, "talking heads"),
+        (talking_heads_by_einsum, "talking heads"),
         (changed_in_place, "do not sum to 1"),
-        (multiplied_twice, "multiplied more than once"),
+        (multiplied_twice, "more than one set of values"),
         (dropped_out, "differ from its output by"),
     ],
 )
@@ -256,6 +265,25 @@ def test_what_no_map_describes_is_refused_by_name(way, message):
     images = torch.randn(1, 3, 4 * SIDE, 4 * SIDE)
     with pytest.raises(TypeError, match=rf"layer \(Attention\) cannot be read: .*{message}"):
         attention_of(Patches(Attention(way)), images)
+
+
+def gated(q, k, v):
+    """A mixture of two maps, as in ConViT."""
+    content, position = (
+        scores(q, k).softmax(dim=-1),
+        torch.eye(k.shape[-2]).expand(1, HEADS, -1, -1),
+    )
+    return (0.25 * content + 0.75 * position) @ v
+
+
+def test_a_mixture_of_maps_that_are_probabilities_is_read():
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
+    ours, mixture = (Patches(Attention(way)) for way in (fused, gated))
+    mixture.load_state_dict(ours.state_dict())
+    (content,), (found,) = (attention_of(model, images) for model in (ours, mixture))
+    position = torch.eye(T).unflatten(1, (SIDE, SIDE)).unflatten(0, (SIDE, SIDE))
+    assert torch.allclose(found.maps, 0.25 * content.maps + 0.75 * position, atol=1e-6)
 
 
 def pooling(q, k, v):
