@@ -14,6 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnconv import init_as_convolution
+from attnconv.theory.expressivity import expresses_convolution
+from attnconv.vit.measure import LayerMeasure
+from attnconv.vit.start import mass_on_offsets
 
 torchvision = pytest.importorskip("torchvision")
 
@@ -494,3 +497,18 @@ def test_importing_the_start_imports_none_of_the_libraries():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_fidelity_and_residual_are_those_of_the_definitions():
+    """Against Lemma 3's own least squares and a direct average, on two images."""
+    torch.manual_seed(0)
+    offsets = torch.tensor([[0, 0], [-1, 0], [0, 1], [1, 1]])
+    maps = (3 * torch.randn(2, 4, 30, 30, dtype=torch.float64)).softmax(dim=-1)
+    measure = LayerMeasure((5, 6), offsets, 3)
+    for image in maps:
+        measure.add(image)
+    fidelity, residual = measure.result()
+    grids = maps.unflatten(-1, (5, 6)).unflatten(2, (5, 6))
+    expected = expresses_convolution(grids, 3).residual.max()
+    assert residual == pytest.approx(float(expected), rel=1e-9)
+    torch.testing.assert_close(fidelity, mass_on_offsets(grids, offsets))
