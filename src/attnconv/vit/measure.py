@@ -116,7 +116,15 @@ class LayerMeasure:
         self.on_kernel: list[Tensor] = []  # (Q, N_h, K^2)
 
     def add(self, probabilities: Tensor) -> None:
-        """Add the probabilities `(..., N_h, P + T, P + T)` of one image, prefix tokens first."""
+        """Add the probabilities `(..., N_h, P + T, P + T)` of one image, prefix tokens first.
+
+        Raises ValueError if some are NaN or infinite, as with an alpha that overflows.
+        """
+        if not probabilities.isfinite().all():
+            raise ValueError(
+                "the attention maps contain NaN or infinite numbers, expected probabilities;"
+                " choose a smaller alpha"
+            )
         patches = self.grid[0] * self.grid[1]
         maps = probabilities.reshape(-1, *probabilities.shape[-3:])[:, :, -patches:, -patches:]
         for each in maps:  # windows, or one image
