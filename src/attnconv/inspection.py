@@ -18,7 +18,8 @@ from .layers.attention import PositionAttention
 from .measures import measure_maps
 from .networks import SelfAttentionNet
 from .theory.expressivity import expect_probabilities
-from .vit.capture import LayerAttention, chosen_layers, patches_of, read_attention
+from .vit.capture import LayerAttention, patches_of, read_attention
+from .vit.inputs import selected
 
 #: A report on up to this many heads has one line per head; any other has one per layer.
 HEADS_IN_FULL = 36
@@ -186,9 +187,7 @@ def inspect_attention(
         reading = read_attention(model, images, layers, measure)
         return AttentionReport(kernel_size, tuple(reading.layers), reading.skipped)
     given = [partial(_given, name, maps, grid, prefix) for name, maps in _by_name(model)]
-    return AttentionReport(
-        kernel_size, tuple(measure(read()) for read in chosen_layers(given, layers))
-    )
+    return AttentionReport(kernel_size, tuple(measure(read()) for read in selected(given, layers)))
 
 
 def _positions_only(model: nn.Module) -> Tensor:

@@ -1,4 +1,4 @@
-"""One encoding of each kind."""
+"""One encoding of each kind, and the quadratic encoding computed by a loop."""
 
 import math
 
@@ -44,3 +44,13 @@ def sharp(alpha, dtype):
         "bias": RelativeBias(alpha * torch.randn(4, 23, 23)),
     }
     return {name: encoding.to(dtype).requires_grad_() for name, encoding in encodings.items()}
+
+
+def quadratic_attention(offsets, alpha, height, width):
+    """The quadratic encoding's attention by a loop over pixels, `(N_h, T, T)`, float64."""
+    pixels = torch.cartesian_prod(torch.arange(height), torch.arange(width)).double()
+    maps = []
+    for offset in offsets.double():
+        rows = [(-alpha * (pixels - q - offset).square().sum(dim=1)).softmax(0) for q in pixels]
+        maps.append(torch.stack(rows))
+    return torch.stack(maps)

@@ -1,4 +1,4 @@
-"""Whether the values of a tensor can be read, or only its shape is known."""
+"""Tell whether the values of a tensor can be read, or only its shape is known."""
 
 import torch
 from torch import Tensor

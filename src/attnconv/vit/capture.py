@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
 from ..layers.mode import evaluation_mode
+from .inputs import selected
 from .interception import Interception, Weights
 
 SUPPORTED = (
@@ -95,31 +96,11 @@ def read_attention(
         raise TypeError(
             f"{type(model).__name__} has no attention that can be read{reasons}; {SUPPORTED}"
         )
-    found = chosen_layers(reader.found, layers)
+    found = selected(reader.found, layers)
     for each in found:
         if isinstance(each, Exception):
             raise each
     return Reading(found, tuple(reader.skipped))
-
-
-def chosen_layers(found: list[Any], layers: Sequence[int] | None) -> list[Any]:
-    """Return the layers with the given numbers (from 0), or all layers if `layers` is None.
-
-    Negative numbers count from the end. Raises ValueError for anything but a sequence of different
-    numbers in range.
-    """
-    if layers is None:
-        return found
-    if isinstance(layers, int | str) or not len(layers) or any(type(n) is float for n in layers):
-        raise ValueError(
-            f"layers is {layers!r}, expected a list of numbers such as [0], or None for all layers"
-        )
-    if wrong := [number for number in layers if not -len(found) <= number < len(found)]:
-        raise ValueError(f"layers has {wrong[0]}, expected numbers from 0 to {len(found) - 1}")
-    numbers = [number % len(found) for number in layers]
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"layers is {list(layers)}, which names a layer twice")
-    return [found[number] for number in numbers]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from helpers.encodings import quadratic_attention
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,16 +20,6 @@ from attnconv.vit.measure import LayerMeasure
 from attnconv.vit.start import mass_on_offsets
 
 torchvision = pytest.importorskip("torchvision")
-
-
-def quadratic_attention(offsets, alpha, height, width):
-    """The quadratic encoding's attention by a loop over pixels, `(N_h, T, T)`, float64."""
-    pixels = torch.cartesian_prod(torch.arange(height), torch.arange(width)).double()
-    maps = []
-    for offset in offsets.double():
-        rows = [(-alpha * (pixels - q - offset).square().sum(dim=1)).softmax(0) for q in pixels]
-        maps.append(torch.stack(rows))
-    return torch.stack(maps)
 
 
 def maps_in_forward(model, images):

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from helpers.encodings import quadratic_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -59,16 +60,6 @@ def attention_in_forward(model, images):
     for hook in hooks:
         hook.remove()
     return found
-
-
-def quadratic_attention(offsets, alpha, height, width):
-    """The quadratic encoding's attention by a loop over pixels, `(N_h, T, T)`, float64."""
-    pixels = torch.cartesian_prod(torch.arange(height), torch.arange(width)).double()
-    maps = []
-    for offset in offsets.double():
-        rows = [(-alpha * (pixels - q - offset).square().sum(dim=1)).softmax(0) for q in pixels]
-        maps.append(torch.stack(rows))
-    return torch.stack(maps)
 
 
 @pytest.mark.slow

@@ -246,7 +246,7 @@ def test_a_full_disk_stops_no_run_before_its_end(tmp_path, small_files):
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_damaged_snapshots_are_written_anew(kept, finished, tmp_path, monkeypatch):
-    """From the checkpoint; without one, by training again."""
+    """A run that ended early goes on from its checkpoint; without one, it is trained again."""
     attention = finished.record.folder / "attention.safetensors"
     attention.write_bytes(b"damaged")
     if not kept:
