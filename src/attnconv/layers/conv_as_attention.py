@@ -171,7 +171,7 @@ class ConvAsAttention(nn.Module):
         stride = (1, *self.stride)[-2:]
         kept = [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
-            image = _as_image(x).permute(2, 0, 3, 1).contiguous()
+            image = _as_image(x).permute(2, 0, 3, 1)
             averages = average(shifts.probabilities, image)
             total = add_shifted(averages, blocks, corners, kept, stride).permute(1, 3, 0, 2)
         return total if x.ndim == 4 else total.squeeze(2)
@@ -229,6 +229,8 @@ def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
     """Return images `(B, C, ...)` padded on both sides of each axis, as in a convolution."""
     pads = [pad for before_after in reversed(padding) for pad in before_after]
+    if not any(pads):
+        return x  # `F.pad` would copy the images
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..theory.grid import axis_offsets
@@ -20,6 +21,7 @@ from .encodings import QuadraticEncoding, softmax_without_tails, tail_cutoff
 from .tiles import banded_matmul, one_by_one
 
 CHANNELS = 64  # smaller matrix products are inefficient
+IN_CACHE = 2**18  # numbers that a processor's cache holds
 
 
 class Shifts(NamedTuple):
@@ -97,18 +99,26 @@ def add_shifted(
     multiplied by the head's matrix.
     """
     total = _AddShifted.apply(images, matrices, corners, queries, stride)
-    return total.unflatten(0, (queries[0], images.shape[1]))
+    return _by_query(total, queries[0], images.shape[1])
+
+
+def _by_query(total: Tensor, rows: int, batch: int) -> Float[Tensor, "Q_1 B Q_2 O"]:
+    """Return a result of `_AddShifted` by queries."""
+    return total.unflatten(0, (rows, batch)) if total.ndim == 3 else total.permute(2, 0, 3, 1)
 
 
 class _AddShifted(torch.autograd.Function):
     """The sum of shifted images, with a gradient that is also a sum of shifted images.
 
-    Autograd's own gradient would allocate an all-zero image for each head.
+    Autograd's own gradient would allocate an all-zero image for each head. The result is
+    `(Q_1 B, Q_2, O)` or `(B, O, Q_1, Q_2)`, whichever the products write.
     """
 
     @staticmethod
     def forward(images, matrices, corners, queries, stride):
-        return _sum_of_products(_shifted(images, corners, queries, stride), matrices)
+        if _channels_first_pays(images, matrices, queries):
+            return _sum_of_ranges(images.permute(1, 3, 0, 2), matrices, corners, queries, stride)
+        return _sum_of_products(_shifted(images.contiguous(), corners, queries, stride), matrices)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -135,7 +145,7 @@ class _AddShifted(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         images, matrices = ctx.saved_tensors
-        gradient = gradients[0].unflatten(0, (ctx.queries[0], images.shape[1]))
+        gradient = _by_query(gradients[0], ctx.queries[0], images.shape[1])
         of_images = of_matrices = None
         if ctx.needs_input_grad[1]:
             queries = gradient.shape[0], gradient.shape[2]
@@ -181,6 +191,76 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
     ]
     inside[:] = gradient
     return spread, [(last[0] - row, last[1] - column) for row, column in corners]
+
+
+def _channels_first_pays(images: Tensor, matrices: Tensor, queries) -> bool:
+    """Return whether `_sum_of_ranges` is faster than `_sum_of_products`.
+
+    It is for groups, for a single head, and for images with more pixels than outputs, unless the
+    images are channels-last. In half precision it would round the sum once per head.
+    """
+    heads, groups, _, outputs = matrices.shape
+    if matrices.element_size() == 2:
+        return False
+    many_pixels = queries[0] * queries[1] > outputs
+    return groups > 1 or ((heads == 1 or many_pixels) and images.stride(-1) != 1)
+
+
+def _sum_of_ranges(
+    images: Float[Tensor, "B C H W"], matrices: Tensor, corners, queries, stride
+) -> Float[Tensor, "B O {queries[0]} {queries[1]}"]:
+    """Return the sum over heads of shifted images times `(N_h, G, C_g, O_g)`, without copies.
+
+    In an image whose rows lie one after the other, the pixels that a head's queries attend to form
+    one range, with some pixels between the rows that no query attends to. Their products are
+    dropped at the end. A stride splits the image into one image for each remainder.
+    """
+    batch = len(images)
+    groups, channels, outputs = matrices.shape[1:]
+    phases = _phases(images, stride)  # (B, C, s_1 s_2, H / s_1, W / s_2)
+    width = phases.shape[-1]
+    flat = phases.flatten(3).unflatten(1, (groups, channels)).flatten(0, 1)
+    total = images.new_empty(batch, groups * outputs, queries[0], width)
+    count = (queries[0] - 1) * width + queries[1]
+    sums = total.view(batch * groups, outputs, queries[0] * width)[..., :count]
+    rows, columns = stride
+    ranges = []
+    for row, column in corners:
+        start = row // rows * width + column // columns
+        phase = row % rows * columns + column % columns
+        ranges.append(flat[:, :, phase, start : start + count])
+    by_head = matrices.mT.contiguous().unsqueeze(1).expand(-1, batch, -1, -1, -1).flatten(1, 2)
+    if channels == 1:
+        _add_scaled(sums, ranges, by_head)
+    else:
+        torch.bmm(by_head[0], ranges[0], out=sums)
+        for pixels, matrix in zip(ranges[1:], by_head[1:], strict=True):
+            torch.baddbmm(sums, matrix, pixels, out=sums)
+    return total if width == queries[1] else total[..., : queries[1]].contiguous()
+
+
+def _add_scaled(
+    sums: Float[Tensor, "N O_g P"], ranges: list[Tensor], factors: Float[Tensor, "N_h N O_g 1"]
+) -> None:
+    """Write the sum over heads of ranges `(N, 1, P)` times factors, for a few images at a time."""
+    _, outputs, pixels = sums.shape
+    together = max(1, IN_CACHE // (outputs * pixels)) if sums.device.type == "cpu" else len(sums)
+    for first in range(0, len(sums), together):
+        some = slice(first, first + together)
+        total = sums[some]
+        torch.mul(ranges[0][some], factors[0, some], out=total)
+        for shifted, factor in zip(ranges[1:], factors[1:, some].unbind(), strict=True):
+            total.addcmul_(shifted[some], factor)
+
+
+def _phases(images: Float[Tensor, "B C H W"], stride) -> Tensor:
+    """Return the pixels with each remainder by the strides: `(B, C, s_1 s_2, H / s_1, W / s_2)`."""
+    rows, columns = stride
+    height, width = images.shape[2:]
+    if height % rows or width % columns:
+        images = F.pad(images, (0, -width % columns, 0, -height % rows))
+    by_remainder = images.unflatten(3, (-1, columns)).unflatten(2, (-1, rows))
+    return by_remainder.permute(0, 1, 3, 5, 2, 4).flatten(2, 3).contiguous()
 
 
 def _sum_of_products(shifted: list[Tensor], matrices: Tensor) -> Tensor:
