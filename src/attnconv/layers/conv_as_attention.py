@@ -125,7 +125,9 @@ class ConvAsAttention(nn.Module):
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         if self.bias is not None:
-            x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+            bias = self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+            in_place = can_be_read(bias) and can_be_read(x)  # saves a copy of the output
+            x = x.add_(bias) if in_place else x + bias
         return _in_memory_format(x, layout)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
