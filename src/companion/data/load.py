@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..store import REPOSITORY, DamagedFile
+from ..store import REPOSITORY, DamagedFile, user_path
 from .cifar10 import kept_cifar10, read_cifar10
 from .dataset import Dataset
 
@@ -36,7 +36,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     if name == "digits":
         return _digits()
     if name == "cifar10":
-        return read_cifar10(Path(root) if root else _default_root())
+        return read_cifar10(user_path(root) if root else _default_root())
     raise ValueError(f"unknown dataset {name!r}, expected digits or cifar10")
 
 
@@ -55,7 +55,7 @@ def dataset_at_hand(name: str) -> Dataset | None:
 
 
 def _default_root() -> Path:
-    return Path(os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data")
+    return user_path(os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data")
 
 
 def _digits() -> Dataset:

@@ -16,7 +16,7 @@ from attnconv.cnn import WIDTH, SmallCNN
 
 from ..data import DATASETS
 from ..specs import SPECS, deviations, recipe
-from ..store import REPOSITORY
+from ..store import REPOSITORY, user_path
 from ..studies.freed.network import START_ALPHA
 from ..tiers import TIERS, tiers_of
 
@@ -32,6 +32,14 @@ def one_of(allowed: tuple[str, ...]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _expanded(folder: str) -> str:
+    return str(user_path(folder)) if folder else ""
+
+
+#: A folder's path, or "" for the default folder.
+Folder = Annotated[str, AfterValidator(_expanded)]
 
 
 def _from_text(text: str) -> Any:
@@ -224,11 +232,11 @@ class Parent(Parameters):
 class Folders(Parameters):
     """Folders on the machine that computes a run, which are not part of its record."""
 
-    runs: str = ""
+    runs: Folder = ""
     """folder of the records; empty: the repository's data/runs"""
-    checkpoints: str = ""
+    checkpoints: Folder = ""
     """folder of the checkpoints; empty: the repository's data/cache/checkpoints"""
-    data_root: str = ""
+    data_root: Folder = ""
     """folder of the data; empty: ATTNCONV_DATA if set, else the repository's data"""
 
 
@@ -389,6 +397,6 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 class ResultsParameters(Parameters):
     """Parameters of chapters 8 to 11: the records to show, and the seed of the quick runs."""
 
-    runs: str = ""
+    runs: Folder = ""
     tier: Literal["auto", "paper", "small"] = "auto"
     seed: int = Field(0, ge=0, lt=2**32)
