@@ -40,7 +40,7 @@ def test_every_parameter_that_names_a_folder(home):
             assert getattr(parameters({name: "~/a"}), name) == str(home / "a")
             assert getattr(parameters({name: ""}), name) == ""
     names = {"runs": "~/runs"}
-    found = ResultsParameters.from_notebook(names, set())
+    found = ResultsParameters.from_notebook(names, {})
     assert found.runs == str(home / "runs")
     parameters = RunParameters.check({"runs": "~/runs", "checkpoints": "~/checkpoints"})
     assert parameters.record_folder.parent == home / "runs"

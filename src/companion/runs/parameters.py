@@ -5,7 +5,7 @@ computation. The command line and papermill accept them by name, without the gro
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -83,13 +83,20 @@ class Parameters(BaseModel):
             raise ValueError(cls._message(error)) from None
 
     @classmethod
-    def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
+    def from_notebook(cls, namespace: Mapping[str, Any], before: Mapping[str, Any]) -> Self:
         """Return the parameters defined in a notebook, given its `globals()`.
 
-        Every name that is not in `before` counts as a parameter, so that misspelt names are errors.
+        `before` is a copy of it from before the parameters were set. Every name that is new or has
+        another value counts as a parameter, so that a misspelt name and the name of an import are
+        errors.
         """
-        new = set(namespace) - set(before) - RESERVED
-        return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
+        new = {
+            name: value
+            for name, value in namespace.items()
+            if name not in before or value is not before[name]
+        }
+        names = [name for name in new if name not in RESERVED and not name.startswith("_")]
+        return cls.check({name: new[name] for name in names})
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
