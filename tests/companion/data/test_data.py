@@ -271,6 +271,7 @@ def test_the_original_is_read_from_any_level_and_from_its_archive(
     archive = pack(folder, tmp_path / name)
     deeper = tmp_path / "a"
     shutil.move(folder, deeper / "any name")
+    assert find_layout(tmp_path)[0].parent.name == "any name", "not the archive"
     expect_the_images(made_up, tmp_path)
     shutil.rmtree(deeper)
     expect_the_images(made_up, tmp_path)
