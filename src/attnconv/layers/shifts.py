@@ -300,7 +300,7 @@ def _pieces(sums: Float[Tensor, "N O_g P"]) -> list[tuple[slice, slice, slice]]:
     """Return the parts of sums that are written one after the other: few images, or few pixels."""
     images, outputs, pixels = sums.shape
     if sums.device.type != "cpu":
-        return [(slice(None),) * 3]
+        return [(slice(None), slice(None), slice(None))]
     few_images = max(1, IN_CACHE // (outputs * pixels))
     few_pixels = max(1, IN_CACHE // outputs)
     return [
