@@ -142,18 +142,34 @@ def _of_fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    *options: Any,
+    enable_gqa: bool = False,
+    **named: Any,
+) -> Weights:
+    """Return the weights of `scaled_dot_product_attention`, checked against its result."""
+    weights = fused_weights(query, key, value, *options, enable_gqa=enable_gqa, **named)
+    if enable_gqa:
+        value = _for_each_query_head(value, query)
+    return _checked(weights, value, result)
+
+
+def fused_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Weights:
-    """Return the weights softmax(Q K^T scale + mask) of `scaled_dot_product_attention`."""
+) -> Tensor:
+    """Return the weights softmax(Q K^T scale + mask) of `scaled_dot_product_attention`.
+
+    It takes the function's own arguments. The weights `(..., N_h, T, S)` are those without dropout,
+    in float32 or float64.
+    """
     if enable_gqa:
-        key, value = (
-            each.repeat_interleave(query.shape[-3] // each.shape[-3], dim=-3)
-            for each in (key, value)
-        )
+        key = _for_each_query_head(key, query)
     query, key = _at_least_float32(query), _at_least_float32(key)
     query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
@@ -161,7 +177,12 @@ def _of_fused(
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, float("-inf"))
-    return _checked(_softmax_of_scores(query, key, attn_mask), value, result)
+    return _softmax_of_scores(query, key, attn_mask)
+
+
+def _for_each_query_head(shared: Tensor, query: Tensor) -> Tensor:
+    """Return keys or values that groups of heads share, repeated for each head of the query."""
+    return shared.repeat_interleave(query.shape[-3] // shared.shape[-3], dim=-3)
 
 
 def _softmax_of_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:

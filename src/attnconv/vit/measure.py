@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..layers.mode import evaluation_mode
 from ..theory.grid import offset_set
+from .interception import fused_weights
 
 
 class Probabilities(TorchFunctionMode):
@@ -35,29 +36,10 @@ class Probabilities(TorchFunctionMode):
             return output, None
         output = func(*args, **kwargs)
         if func is scaled_dot_product_attention:
-            self.record(_probabilities(*args, **kwargs))
+            self.record(fused_weights(*args, **kwargs))
         elif getattr(func, "__name__", "") == "softmax":
             self.record(output)
         return output
-
-
-def _probabilities(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Return the probabilities of a call of `scaled_dot_product_attention`."""
-    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, float("-inf"))
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    return scores.softmax(dim=-1)
 
 
 @torch.no_grad()
