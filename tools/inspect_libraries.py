@@ -5,8 +5,10 @@ From timm, one model of each family is tried: the smallest among the models of a
 whose names differ in sizes only. The record, benchmarks/results/inspection-libraries.json, has the
 date, the versions of the libraries and, for each model, whether its attention was read, the number
 of layers, the largest gap between weights times values and the layers' own results, the attention
-that was skipped, or the reason of the refusal. It is written after each model, and models that it
-already has are kept unless --again is given. Needs timm, torchvision, transformers and vit-pytorch.
+that was skipped, or the reason of the refusal. "failed" means an error that is no refusal by
+attnconv, such as one in the model itself. The record is written after each model. Models that it already has
+are kept unless --again is given or a library has another version. Needs timm, torchvision,
+transformers and vit-pytorch.
 
 Usage: python tools/inspect_libraries.py [--again] [--only WORD]
 """
@@ -16,12 +18,14 @@ import datetime
 import importlib.metadata
 import json
 import re
+import traceback
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
+import attnconv
 from attnconv.vit.capture import read_attention
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/inspection-libraries.json"
@@ -79,6 +83,7 @@ FILES = [
 ]
 # larger images are replaced by small ones, in pixels a side
 LARGE, SMALL = 256, 224
+SIDES = {"gemma4_vit_167m_enc": 240}  # it pools 3 x 3 patches of 16 x 16 pixels
 # words for sizes in names, in ascending order; a name without one is of middle size
 SIZES = [
     "atto",
@@ -151,7 +156,7 @@ def timm_models():
         elif cfg.fixed_input_size:  # its constructor takes another size
             yield name, partial(timm.create_model, name, img_size=SMALL), SMALL
         else:
-            yield name, partial(timm.create_model, name), SMALL
+            yield name, partial(timm.create_model, name), SIDES.get(name, SMALL)
 
 
 def transformers_models():
@@ -200,7 +205,8 @@ def _transformers_model(transformers, name, options, attention):
     config = getattr(transformers, f"{name}Config")(**options, attn_implementation=attention)
     torch.manual_seed(0)
     model = getattr(transformers, f"{name}Model")(config)
-    return InOrder(model) if name == "ViTMAE" else model
+    wrappers = {"ViTMAE": InOrder, "Siglip2Vision": OfPatches}
+    return wrappers[name](model) if name in wrappers else model
 
 
 class InOrder(nn.Module):
@@ -213,6 +219,20 @@ class InOrder(nn.Module):
     def forward(self, images):
         patches = self.model.embeddings.patch_embeddings.num_patches
         return self.model(images, noise=torch.arange(patches).expand(len(images), -1).float())
+
+
+class OfPatches(nn.Module):
+    """A model that is given patches of 16 x 16 pixels and their numbers of rows and columns."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        patches = images.unfold(2, 16, 16).unfold(3, 16, 16).permute(0, 2, 3, 4, 5, 1)
+        grids = torch.tensor([patches.shape[1:3]] * len(images))
+        patches = patches.flatten(3).flatten(1, 2)
+        return self.model(patches, patches.new_ones(patches.shape[:2]).long(), grids)
 
 
 def torchvision_models():
@@ -290,8 +310,7 @@ def attempt(build, side):
     try:
         reading = read_attention(model, torch.randn(1, 3, side, side), use=summarise)
     except Exception as error:
-        known = type(error) in (TypeError, ValueError)
-        outcome = "refused" if known else "failed"
+        outcome = "refused" if is_refusal(error) else "failed"
         return row | {"outcome": outcome, "reason": f"{type(error).__name__}: {error}"[:500]}
     grids = sorted({f"{height} x {width}" for _, (height, width) in reading.layers})
     return row | {
@@ -302,6 +321,13 @@ def attempt(build, side):
         "skipped": len(reading.skipped),
         "first skipped": reading.skipped[:1],
     }
+
+
+def is_refusal(error):
+    """Return whether attnconv itself raised an error of a type that it documents."""
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    ours = Path(attnconv.__file__).parent in raised_in.parents
+    return ours and type(error) in (TypeError, ValueError)
 
 
 def summarise(layer):
@@ -316,8 +342,10 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {"models": {}}
-    record["date"] = datetime.date.today().isoformat()
-    record["versions"] = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    if record.get("versions") != versions:
+        record = {"models": {}}
+    record |= {"date": datetime.date.today().isoformat(), "versions": versions}
     for library, models in LIBRARIES.items():
         rows = record["models"].setdefault(library, {})
         for name, build, side in models():

@@ -1,6 +1,7 @@
 """Facts that the page on using the package (book/use.md) states in words about its benchmarks."""
 
 import json
+import re
 
 import pytest
 from helpers import ROOT
@@ -52,7 +53,7 @@ def test_the_record_of_inspected_libraries_is_whole():
                 read[library] += 1
                 assert found["gap"] <= 1e-5, name
             else:
-                assert "cannot be read" in found["reason"] or "expected" in found["reason"], name
+                assert re.search("cannot be read|that can be read|expected", found["reason"]), name
     others = sum(count for library, count in read.items() if library != "timm")
     assert read["timm"] >= 110 and others >= 25 and len(read) == 5
 
