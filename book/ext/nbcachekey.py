@@ -39,9 +39,8 @@ def digest(root, names=WATCHED):
             whole.update(
                 "/".join(parts).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest()
             )
-    at_hand = Path(
-        os.environ.get("ATTNCONV_DATA") or Path(root, "data"), "cache", "cifar10.safetensors"
-    ).exists()
+    data = os.path.expanduser(os.environ.get("ATTNCONV_DATA") or Path(root, "data"))
+    at_hand = Path(data, "cache", "cifar10.safetensors").exists()
     whole.update(f"CIFAR-10 at hand: {at_hand}".encode())  # then pages show its images
     return whole.hexdigest()[:16]
 

@@ -26,6 +26,12 @@ class DamagedFile(ValueError):
     """The error raised when a file does not contain what was written to it."""
 
 
+def user_path(path: str | Path) -> Path:
+    """Return a path that a user gave, with a leading `~` replaced by the home folder."""
+    # unlike Path.expanduser, this leaves the name of an unknown user, which then is not found
+    return Path(os.path.expanduser(path))
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically, so that it always contains either the old or the new content.
 

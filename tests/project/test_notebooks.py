@@ -58,6 +58,42 @@ def test_chapters_answer_in_at_most_three_sentences(path):
     assert len(text.split()) <= MOST_WORDS
 
 
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+WITH_PARAMETERS = [
+    path for path in NOTEBOOKS if any("parameters" in tags(c) for c in code_cells(path))
+]
+
+
+def test_a_notebook_with_parameters_has_the_three_cells_that_check_them():
+    """One that validates parameters or records the names before them has all three."""
+    for path in NOTEBOOKS:
+        sources = "".join(cell.source for cell in code_cells(path))
+        parts = [
+            "before = dict(globals())" in sources,
+            ".from_notebook(globals(), before)" in sources,
+        ]
+        assert parts == [path in WITH_PARAMETERS] * 2, path.stem
+
+
+@pytest.mark.parametrize("injected", ["typo = 3", "figures = 3"])
+@pytest.mark.parametrize("path", WITH_PARAMETERS, ids=lambda path: path.stem)
+def test_an_unknown_parameter_stops_each_notebook_before_its_first_computation(path, injected):
+    """The value is set where papermill sets it. `figures` is the name of an import."""
+    cells = code_cells(path)
+    [place] = [i for i, cell in enumerate(cells) if "parameters" in tags(cell)]
+    namespace = {}
+    for cell in cells[: place + 1]:
+        exec(cell.source, namespace)
+    check = cells[place + 1].source
+    exec(check, namespace.copy())  # the defaults are accepted
+    exec(injected, namespace)
+    with pytest.raises(ValueError, match=f"unknown parameter {injected}"):
+        exec(check, namespace)
+
+
 def papermill(notebook, output, *parameters):
     options = [word for name, value in parameters for word in ("-p", name, value)]
     command = [

@@ -125,7 +125,9 @@ class ConvAsAttention(nn.Module):
         shifts = self.shifts(x.shape[2:])
         x = self.along_axes(x) if shifts is None else self.by_shifts(x, shifts)
         if self.bias is not None:
-            x = x + self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+            bias = self.bias.to(x.dtype).view(-1, *(1,) * len(self.kernel_size))
+            in_place = can_be_read(bias) and can_be_read(x)  # saves a copy of the output
+            x = x.add_(bias) if in_place else x + bias
         return _in_memory_format(x, layout)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -171,7 +173,7 @@ class ConvAsAttention(nn.Module):
         stride = (1, *self.stride)[-2:]
         kept = [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
-            image = _as_image(x).permute(2, 0, 3, 1).contiguous()
+            image = _as_image(x).permute(2, 0, 3, 1)
             averages = average(shifts.probabilities, image)
             total = add_shifted(averages, blocks, corners, kept, stride).permute(1, 3, 0, 2)
         return total if x.ndim == 4 else total.squeeze(2)
@@ -229,6 +231,8 @@ def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
     """Return images `(B, C, ...)` padded on both sides of each axis, as in a convolution."""
     pads = [pad for before_after in reversed(padding) for pad in before_after]
+    if not any(pads):
+        return x  # `F.pad` would copy the images
     return F.pad(x, pads, mode="constant" if mode == "zeros" else mode)
 
 

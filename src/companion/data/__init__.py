@@ -1,7 +1,8 @@
 """The data sets (digits and CIFAR-10) and pictures from scikit-learn and scikit-image."""
 
-from .cifar10 import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
+from .cifar10 import CIFAR10_FINGERPRINT, CIFAR10_NORMALISATION
 from .dataset import DATASETS, Batches, Dataset, Normaliser, Split
+from .layouts import CIFAR10_COUNTS
 from .load import (
     PHOTOGRAPHS,
     PICTURES,

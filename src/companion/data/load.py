@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..store import REPOSITORY, DamagedFile
+from ..store import REPOSITORY, DamagedFile, user_path
 from .cifar10 import kept_cifar10, read_cifar10
 from .dataset import Dataset
 
@@ -26,17 +26,18 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
 
     CIFAR-10 is read from `root`, by default the folder named by the environment variable
-    ATTNCONV_DATA, or else the repository's `data/`. The first of the following that exists there is
-    used: the decoded copy `cache/cifar10.safetensors`, the original archive's
-    `cifar-10-batches-py/`, or `cifar10/` with one PNG per image (`train/cat/0.png`, torchvision's
-    ImageFolder layout). If none exists, torchvision downloads the data. The data are verified,
-    sorted and stored as a decoded copy. Raises ValueError for an unknown name or damaged data, and
+    ATTNCONV_DATA, or else the repository's `data/`. The first of the following that exists there,
+    or at most two folders deeper, is used: the decoded copy `cache/cifar10.safetensors`, the files
+    of the original archive (Python or binary version), one PNG per image (`train/cat/0.png`,
+    torchvision's ImageFolder layout), or the archive itself, which `root` may also name. If none
+    exists, torchvision downloads the data. The data are verified, sorted and stored as a decoded
+    copy. Raises ValueError for an unknown name or damaged data, and
     FileNotFoundError if the data are absent.
     """
     if name == "digits":
         return _digits()
     if name == "cifar10":
-        return read_cifar10(Path(root) if root else _default_root())
+        return read_cifar10(user_path(root) if root else _default_root())
     raise ValueError(f"unknown dataset {name!r}, expected digits or cifar10")
 
 
@@ -55,7 +56,7 @@ def dataset_at_hand(name: str) -> Dataset | None:
 
 
 def _default_root() -> Path:
-    return Path(os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data")
+    return user_path(os.environ.get("ATTNCONV_DATA") or REPOSITORY / "data")
 
 
 def _digits() -> Dataset:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attnconv.inspection import AttentionReport
 
-from ..store import write_file
+from ..store import user_path, write_file
 from . import page_html, source
 from .payload import Payload, maps_entry
 
@@ -27,7 +27,7 @@ def save_html(
     model. Raises FileNotFoundError if the folder of `path` does not exist, and ValueError for a
     report without layers.
     """
-    path = Path(path)
+    path = user_path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"there is no folder {path.parent} for {path.name}; create it first"

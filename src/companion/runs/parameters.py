@@ -5,7 +5,7 @@ computation. The command line and papermill accept them by name, without the gro
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +16,7 @@ from attnconv.cnn import WIDTH, SmallCNN
 
 from ..data import DATASETS
 from ..specs import SPECS, deviations, recipe
-from ..store import REPOSITORY
+from ..store import REPOSITORY, user_path
 from ..studies.freed.network import START_ALPHA
 from ..tiers import TIERS, tiers_of
 
@@ -32,6 +32,14 @@ def one_of(allowed: tuple[str, ...]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _expanded(folder: str) -> str:
+    return str(user_path(folder)) if folder else ""
+
+
+#: A folder's path, or "" for the default folder.
+Folder = Annotated[str, AfterValidator(_expanded)]
 
 
 def _from_text(text: str) -> Any:
@@ -75,13 +83,20 @@ class Parameters(BaseModel):
             raise ValueError(cls._message(error)) from None
 
     @classmethod
-    def from_notebook(cls, namespace: Mapping[str, Any], before: Set[str]) -> Self:
+    def from_notebook(cls, namespace: Mapping[str, Any], before: Mapping[str, Any]) -> Self:
         """Return the parameters defined in a notebook, given its `globals()`.
 
-        Every name that is not in `before` counts as a parameter, so that misspelt names are errors.
+        `before` is a copy of it from before the parameters were set. Every name that is new or has
+        another value counts as a parameter, so that a misspelt name and the name of an import are
+        errors.
         """
-        new = set(namespace) - set(before) - RESERVED
-        return cls.check({name: namespace[name] for name in new if not name.startswith("_")})
+        new = {
+            name: value
+            for name, value in namespace.items()
+            if name not in before or value is not before[name]
+        }
+        names = [name for name in new if name not in RESERVED and not name.startswith("_")]
+        return cls.check({name: new[name] for name in names})
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:
@@ -224,11 +239,11 @@ class Parent(Parameters):
 class Folders(Parameters):
     """Folders on the machine that computes a run, which are not part of its record."""
 
-    runs: str = ""
+    runs: Folder = ""
     """folder of the records; empty: the repository's data/runs"""
-    checkpoints: str = ""
+    checkpoints: Folder = ""
     """folder of the checkpoints; empty: the repository's data/cache/checkpoints"""
-    data_root: str = ""
+    data_root: Folder = ""
     """folder of the data; empty: ATTNCONV_DATA if set, else the repository's data"""
 
 
@@ -389,6 +404,6 @@ FREE_IN_A_TIER = Place.names() | Task.names() - {"epochs"} | {"precision"}
 class ResultsParameters(Parameters):
     """Parameters of chapters 8 to 11: the records to show, and the seed of the quick runs."""
 
-    runs: str = ""
+    runs: Folder = ""
     tier: Literal["auto", "paper", "small"] = "auto"
     seed: int = Field(0, ge=0, lt=2**32)

@@ -31,7 +31,7 @@ from attnconv.networks import NUM_HEADS
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
 from ..specs import SPECS
-from ..store import REPOSITORY, DamagedFile, read_tensors, write_file, write_tensors
+from ..store import REPOSITORY, DamagedFile, read_tensors, user_path, write_file, write_tensors
 from ..tiers import TIERS
 from .history import ContentMaps, PositionHistory
 
@@ -225,7 +225,7 @@ def load_run(folder: str | Path) -> RunRecord:
     Raises FileNotFoundError if the folder holds no record, and DamagedFile if the record's content
     is not what was written.
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"there is no run record in {folder} (run.json is missing)")
     try:
@@ -275,9 +275,10 @@ def find_runs(folder: str | Path | None = None) -> tuple[list[RunRecord], dict[s
     Returns the intact records, and a description of what is wrong with each damaged one, by name.
     Raises FileNotFoundError if the given folder does not exist.
     """
-    if folder and not Path(folder).is_dir():
+    given = bool(folder)
+    folder = user_path(folder or REPOSITORY / "data" / "runs")
+    if given and not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}, expected one that holds run records")
-    folder = Path(folder) if folder else REPOSITORY / "data" / "runs"
     records, problems = [], {}
     for path in sorted(path for path in folder.glob("*--*--seed*") if path.is_dir()):
         try:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from attnconv import conv_to_attention
+from attnconv.layers import shifts
 from attnconv.layers.encodings import QuadraticEncoding, softmax_without_tails
 from attnconv.layers.shifts import is_one_hot
 from attnconv.theory.theorem1 import DTYPES, hard_alpha
@@ -54,3 +55,33 @@ def test_one_hot_heads_are_told_by_their_alpha(size, dtype):
         assert is_one_hot(encoding.alpha, size) == one_hot, alpha
         found.add((one_hot, alpha >= hard))
     assert (True, True) in found and (False, True) not in found and (False, False) in found
+
+
+@pytest.mark.parametrize("channels_first", [False, True], ids=["products", "ranges"])
+@pytest.mark.parametrize("channels", [(4, 6, 1), (4, 6, 2), (4, 4, 4), (4, 12, 4)])
+@pytest.mark.parametrize("stride", [1, (2, 3)])
+@pytest.mark.parametrize("kernel", [(3, 2), 1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_both_ways_to_add_shifted_images_equal_the_convolution(
+    channels_first, channels, stride, kernel, bias, monkeypatch
+):
+    inputs, outputs, groups = channels
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=1, groups=groups, bias=bias).double()
+    layer = conv_to_attention(conv)
+    monkeypatch.setattr(shifts, "_channels_first_pays", lambda *_: channels_first)
+    monkeypatch.setattr(shifts, "IN_CACHE", 50)  # a few images at a time
+    for batch in (0, 1, 3):
+        x = torch.randn(batch, inputs, 8, 9).double().requires_grad_()
+        for images in (x, x.contiguous(memory_format=torch.channels_last)):
+            layer(images).relu_()  # an in-place operation may follow
+            output = layer(images)
+            assert output.stride() == conv(images).stride()
+            assert torch.allclose(output, conv(images), rtol=0, atol=1e-12)
+            weights = torch.randn_like(output)
+            ours, theirs = (
+                torch.autograd.grad((f(images) * weights).sum(), [x, f.weight])
+                for f in (layer, conv)
+            )
+            assert all(
+                torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(ours, theirs, strict=True)
+            )

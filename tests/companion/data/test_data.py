@@ -1,8 +1,11 @@
 import hashlib
+import itertools
 import pickle
 import shutil
 import sys
+import tarfile
 from dataclasses import replace
+from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
@@ -20,10 +23,11 @@ from companion.data import (
     Batches,
     Split,
     cifar10,
+    layouts,
     load_photograph,
     whitened,
 )
-from companion.data.cifar10 import CIFAR10_CLASSES, read_archive
+from companion.data.layouts import CIFAR10_CLASSES, LAYOUTS, find_layout
 from companion.gaps import largest_gap
 from companion.runs.parameters import RunParameters
 
@@ -140,7 +144,7 @@ def small_folder(root):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar10, "CIFAR10_COUNTS", {"train": 20, "test": 10})
+    monkeypatch.setattr(layouts, "CIFAR10_COUNTS", {"train": 20, "test": 10})
     small_folder(tmp_path)
     return tmp_path
 
@@ -189,14 +193,26 @@ def test_channel_statistics_are_checked(folder):
         load_dataset("cifar10", folder)
 
 
-def test_the_original_archive(tmp_path, monkeypatch):
+@pytest.fixture
+def made_up(monkeypatch):
+    """Twenty training and ten test images of noise, in bytes as in the original: (N, 3072)."""
+    monkeypatch.setattr(layouts, "CIFAR10_COUNTS", {"train": 20, "test": 10})
+    rng = np.random.default_rng(0)
+    return {n: rng.integers(0, 256, (n, 3072), dtype=np.uint8) for n in (20, 10)}
+
+
+def labels_of(count):
+    return [i % 10 for i in range(count)]
+
+
+@pytest.fixture
+def python_version(made_up, tmp_path, monkeypatch):
     """torchvision's own files, with made-up images; the sums are those of these files."""
-    rng, folder = np.random.default_rng(0), tmp_path / "cifar-10-batches-py"
+    folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     contents = {"batches.meta": {"label_names": list(CIFAR10_CLASSES)}}
     for name, count in (("data_batch_1", 20), ("test_batch", 10)):
-        pixels = rng.integers(0, 256, (count, 3072), dtype=np.uint8)
-        contents[name] = {"data": pixels, "labels": [i % 10 for i in range(count)]}
+        contents[name] = {"data": made_up[count], "labels": labels_of(count)}
     sums = {}
     for name, content in contents.items():
         (folder / name).write_bytes(pickle.dumps(content))
@@ -206,15 +222,154 @@ def test_the_original_archive(tmp_path, monkeypatch):
     monkeypatch.setattr(original, "test_list", [["test_batch", sums["test_batch"]]])
     about = {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]}
     monkeypatch.setattr(original, "meta", about)
-    splits = read_archive(tmp_path)
-    images, labels = splits["test"]
-    assert images.shape == (10, 32, 32, 3) and labels.tolist() == list(range(10))
-    pixels = contents["test_batch"]["data"][7].reshape(3, 32, 32)
-    assert images[7, 1, 2].tolist() == pixels[:, 1, 2].tolist()
-    (folder / "test_batch").write_bytes(b"cut")
+    return folder
+
+
+@pytest.fixture
+def binary_version(made_up, tmp_path):
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    train, test = (
+        np.concatenate([np.array(labels_of(n), np.uint8)[:, None], made_up[n]], axis=1)
+        for n in (20, 10)
+    )
+    for name, rows in (("data_batch_1", train[:12]), ("data_batch_2", train[12:])):
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+    (folder / "test_batch.bin").write_bytes(test.tobytes())
+    return folder
+
+
+def pack(folder, archive):
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    return archive
+
+
+def expect_the_images(made_up, root):
+    """Compare each pixel with the bytes of the original: 1024 red, green and blue, row by row."""
+    source, read = find_layout(root)
+    splits = read(source)
+    for split, count in (("train", 20), ("test", 10)):
+        images, labels = splits[split]
+        assert images.shape == (count, 32, 32, 3) and labels.tolist() == labels_of(count)
+        assert (images.dtype, labels.dtype) == (np.uint8, np.int64)
+        for n, row, column, channel in itertools.product(
+            (0, 3, count - 1), (0, 7), (1, 31), range(3)
+        ):
+            byte = made_up[count][n, 1024 * channel + 32 * row + column]
+            assert images[n, row, column, channel] == byte
+
+
+@pytest.mark.parametrize("version", ["python_version", "binary_version"])
+def test_the_original_is_read_from_any_level_and_from_its_archive(
+    version, made_up, tmp_path, request
+):
+    folder = request.getfixturevalue(version)
+    expect_the_images(made_up, folder)
+    expect_the_images(made_up, tmp_path)
+    name = "cifar-10-python.tar.gz" if version == "python_version" else "cifar-10-binary.tar.gz"
+    archive = pack(folder, tmp_path / name)
+    deeper = tmp_path / "a"
+    shutil.move(folder, deeper / "any name")
+    assert find_layout(tmp_path)[0].parent.name == "any name", "not the archive"
+    expect_the_images(made_up, tmp_path)
+    shutil.rmtree(deeper)
+    expect_the_images(made_up, tmp_path)
+    expect_the_images(made_up, archive)
+    renamed = archive.rename(tmp_path / "mine.tgz")
+    expect_the_images(made_up, renamed)
+    assert find_layout(tmp_path) is None
+
+
+def test_a_pickle_that_is_not_the_original_is_never_loaded(python_version, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    (python_version / "test_batch").write_bytes(pickle.dumps(Trap()))
     text = r"cifar-10-batches-py is incomplete or damaged \(a file's MD5"
     with pytest.raises(ValueError, match=text):
         load_dataset("cifar10", tmp_path)
+    archive = pack(python_version, tmp_path / "cifar-10-python.tar.gz")
+    shutil.rmtree(python_version)
+    text = r"python.tar.gz is damaged or is not an archive of CIFAR-10 \(cifar.*MD5.*\)\. Remove it"
+    for root in (tmp_path, archive):
+        with pytest.raises(ValueError, match=text):
+            load_dataset("cifar10", root)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_damaged_or_hostile_archive(binary_version, tmp_path):
+    archive = pack(binary_version, tmp_path / "cifar-10-binary.tar.gz")
+    shutil.rmtree(binary_version)
+    whole = archive.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 255
+    text = r"binary.tar.gz is damaged or is not an archive of CIFAR-10 \(.*\)\. Remove it"
+    for content in (whole[: len(whole) // 2], b"not an archive", b""):
+        archive.write_bytes(content)
+        with pytest.raises(ValueError, match=text):
+            load_dataset("cifar10", tmp_path)
+    archive.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"is damaged|some images or labels were exchanged"):
+        load_dataset("cifar10", tmp_path)
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in ("../../test_batch.bin", "unknown"):
+            tar.addfile(tarfile.TarInfo(name))
+    with pytest.raises(ValueError, match=r"outside the destination\)\. Remove it"):
+        load_dataset("cifar10", archive)
+    archive.write_bytes(b"not an archive")
+    text = r"is a file, expected a folder, cifar-10-python.tar.gz or cifar-10-binary.tar.gz; down"
+    with pytest.raises(ValueError, match=text):
+        load_dataset("cifar10", archive)
+
+
+def test_the_binary_version_is_whole(binary_version, tmp_path):
+    (binary_version / "data_batch_2.bin").unlink()
+    text = r"data_batch_\[1-5\].bin has 36876 bytes, expected 61460. Remove it"
+    with pytest.raises(ValueError, match=text):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_files_of_jupyter_and_macos_are_ignored(folder):
+    for split in ("train", "test"):
+        (folder / "cifar10" / split / ".ipynb_checkpoints").mkdir()
+        (folder / "cifar10" / split / "cat" / "._0.png").write_bytes(b"attributes")
+    junk = folder / "__MACOSX" / "cifar-10-batches-bin"
+    junk.mkdir(parents=True)
+    (junk / "data_batch_1.bin").write_bytes(b"attributes")
+    source, read = find_layout(folder)
+    assert {name: len(labels) for name, (_, labels) in read(source).items()} == {
+        "train": 20,
+        "test": 10,
+    }
+
+
+def test_kaggles_files_are_refused(tmp_path):
+    (tmp_path / "kaggle" / "train").mkdir(parents=True)
+    (tmp_path / "kaggle" / "train" / "1.png").touch()
+    text = "kaggle/train has the training images of Kaggle's competition, whose test images have no"
+    with pytest.raises(ValueError, match=text):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_an_unknown_layout_names_what_was_expected_and_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(torchvision.datasets.utils, "_urlretrieve", no_network)
+    (tmp_path / "train.parquet").touch()
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset("cifar10", tmp_path)
+    for pattern in LAYOUTS:
+        assert pattern in str(caught.value)
+    assert "found train.parquet." in str(caught.value)
+
+
+def test_the_copy_of_an_archive_lies_beside_it(tmp_path, monkeypatch):
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    archive.touch()
+    digits = load_dataset("digits").subset(20, 10)
+    monkeypatch.setattr(cifar10, "find_cifar10", lambda root: digits)
+    load_dataset("cifar10", archive)
+    assert (tmp_path / "cache" / "cifar10.safetensors").exists()
 
 
 @pytest.mark.slow
@@ -257,13 +412,13 @@ def test_cifar10_in_another_order_is_the_same_and_mislabelled_it_is_refused(
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         order = torch.randperm(len(labels))
         splits[split] = (images[order].numpy(), labels[order].numpy())
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    monkeypatch.setattr(cifar10, "read_archive", lambda root: splits)
+    (tmp_path / "data_batch_1").touch()
+    monkeypatch.setitem(LAYOUTS, "data_batch_[1-5]", lambda batch: splits)
     assert load_dataset("cifar10", tmp_path).fingerprint == CIFAR10_FINGERPRINT
     shutil.rmtree(tmp_path / "cache")
     images, labels = splits["test"]
     # cats are dogs
     splits["test"] = images, np.where(labels == 3, 5, np.where(labels == 5, 3, labels))
-    with pytest.raises(ValueError, match=r"is not CIFAR-10: some images or labels were exchanged"):
+    with pytest.raises(ValueError, match=r"are not CIFAR-10: some images or labels were exchanged"):
         load_dataset("cifar10", tmp_path)
     assert not (tmp_path / "cache").exists()

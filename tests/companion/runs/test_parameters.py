@@ -35,12 +35,14 @@ def test_parameters_name_what_was_wrong(values, message):
 
 def test_parameters_from_a_notebook_see_every_new_name():
     namespace = {"torch": torch}
-    before = set(namespace)
+    before = dict(namespace)
     namespace |= {"before": before, "epochs": 2, "_i1": "", "In": [], "model": "resnet18"}
     found = RunParameters.from_notebook(namespace | {"batch_size": None}, before)
     assert found == RunParameters(epochs=2, model="resnet18")
     with pytest.raises(ValueError, match="unknown parameter epoch = 3"):
         RunParameters.from_notebook(namespace | {"epoch": 3}, before)
+    with pytest.raises(ValueError, match="unknown parameter torch = 3"):
+        RunParameters.from_notebook(namespace | {"torch": 3}, before)
 
 
 def test_parameters_from_a_command_line():
