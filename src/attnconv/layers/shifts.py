@@ -188,7 +188,8 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
 
     Each head's part of the gradient with respect to the images starts at the head's new corner.
     """
-    (rows, columns), (height, width) = stride, sizes
+    rows, columns = stride
+    height, width = sizes
     q_1, batch, q_2, channels = gradient.shape
     last = [max(along) for along in zip(*corners, strict=True)]
     first = [min(along) for along in zip(*corners, strict=True)]
