@@ -127,7 +127,7 @@ class _AddShifted(torch.autograd.Function):
 
     @staticmethod
     def forward(images, matrices, corners, queries, stride):
-        if _channels_first_pays(images, matrices, queries):
+        if _channels_first_pays(images, matrices):
             return _sum_of_ranges(images.permute(1, 3, 0, 2), matrices, corners, queries, stride)
         return _sum_of_products(_shifted(images.contiguous(), corners, queries, stride), matrices)
 
@@ -160,7 +160,7 @@ class _AddShifted(torch.autograd.Function):
         of_images = of_matrices = None
         if ctx.needs_input_grad[1]:
             how = ctx.corners, ctx.queries, ctx.stride
-            by_ranges = _channels_first_pays(images, matrices, ctx.queries)
+            by_ranges = _channels_first_pays(images, matrices)
             correlate = _correlate_ranges if by_ranges else _correlate
             of_matrices = correlate(images, gradient, matrices.shape[1], *how)
         if ctx.needs_input_grad[0]:
@@ -203,17 +203,17 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
     return spread, [(last[0] - row, last[1] - column) for row, column in corners]
 
 
-def _channels_first_pays(images: Tensor, matrices: Tensor, queries) -> bool:
-    """Return whether `_sum_of_ranges` is faster than `_sum_of_products`.
+def _channels_first_pays(images: Tensor, matrices: Tensor) -> bool:
+    """Return whether `_sum_of_ranges` is preferred to `_sum_of_products`.
 
-    It is for groups, for a single head, and for images with more pixels than outputs, unless the
-    images are channels-last. In half precision it would round the sum once per head.
+    It is much faster for groups, and for a single head unless the images are channels-last. Other
+    layers keep exactly the convolution's number of products. In half precision, the sum would be
+    rounded once per head.
     """
-    heads, groups, _, outputs = matrices.shape
+    heads, groups = matrices.shape[:2]
     if matrices.element_size() == 2:
         return False
-    many_pixels = queries[0] * queries[1] > outputs
-    return groups > 1 or ((heads == 1 or many_pixels) and images.stride(-1) != 1)
+    return groups > 1 or (heads == 1 and images.stride(-1) != 1)
 
 
 def _sum_of_ranges(
