@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 import sys
 
 from helpers import ROOT
@@ -19,6 +20,20 @@ def test_the_record_has_a_date_and_the_version_of_each_library():
     assert datetime.date.fromisoformat(STORED["date"])
     assert list(STORED["versions"]) == list(STORED["models"]) == list(LIBRARIES)
     assert all(STORED["versions"].values())
+
+
+def test_every_model_was_read_or_refused_with_a_reason():
+    read = dict.fromkeys(STORED["models"], 0)
+    for library, models in STORED["models"].items():
+        for name, found in models.items():
+            assert found["outcome"] in ("read", "refused"), name
+            if found["outcome"] == "read":
+                read[library] += 1
+                assert found["gap"] <= 1e-5, name
+            else:
+                assert re.search("cannot be read|that can be read|expected", found["reason"]), name
+    others = sum(count for library, count in read.items() if library != "timm")
+    assert read["timm"] >= 110 and others >= 25 and len(read) == 5
 
 
 def test_the_record_has_every_model_of_torch_and_only_those():

@@ -127,7 +127,7 @@ class _AddShifted(torch.autograd.Function):
 
     @staticmethod
     def forward(images, matrices, corners, queries, stride):
-        if _channels_first_pays(images, matrices):
+        if _uses_ranges(images, matrices):
             return _sum_of_ranges(images.permute(1, 3, 0, 2), matrices, corners, queries, stride)
         return _sum_of_products(_shifted(images.contiguous(), corners, queries, stride), matrices)
 
@@ -160,7 +160,7 @@ class _AddShifted(torch.autograd.Function):
         of_images = of_matrices = None
         if ctx.needs_input_grad[1]:
             how = ctx.corners, ctx.queries, ctx.stride
-            by_ranges = _channels_first_pays(images, matrices)
+            by_ranges = _uses_ranges(images, matrices)
             correlate = _correlate_ranges if by_ranges else _correlate
             of_matrices = correlate(images, gradient, matrices.shape[1], *how)
         if ctx.needs_input_grad[0]:
@@ -203,8 +203,8 @@ def _spread(gradient: Tensor, corners, stride, sizes) -> tuple[Tensor, list[tupl
     return spread, [(last[0] - row, last[1] - column) for row, column in corners]
 
 
-def _channels_first_pays(images: Tensor, matrices: Tensor) -> bool:
-    """Return whether `_sum_of_ranges` is preferred to `_sum_of_products`.
+def _uses_ranges(images: Tensor, matrices: Tensor) -> bool:
+    """Return whether the sum is computed by `_sum_of_ranges` instead of `_sum_of_products`.
 
     It is much faster for groups, and for a single head unless the images are channels-last. Other
     layers keep exactly the convolution's number of products. In half precision, the sum would be

@@ -93,10 +93,10 @@ class Parameters(BaseModel):
         new = {
             name: value
             for name, value in namespace.items()
+            if name not in RESERVED and not name.startswith("_")
             if name not in before or value is not before[name]
         }
-        names = [name for name in new if name not in RESERVED and not name.startswith("_")]
-        return cls.check({name: new[name] for name in names})
+        return cls.check(new)
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> Self:

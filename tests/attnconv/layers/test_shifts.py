@@ -57,18 +57,18 @@ def test_one_hot_heads_are_told_by_their_alpha(size, dtype):
     assert (True, True) in found and (False, True) not in found and (False, False) in found
 
 
-@pytest.mark.parametrize("channels_first", [False, True], ids=["products", "ranges"])
+@pytest.mark.parametrize("by_ranges", [False, True], ids=["products", "ranges"])
 @pytest.mark.parametrize("channels", [(4, 6, 1), (4, 6, 2), (4, 4, 4), (4, 12, 4)])
 @pytest.mark.parametrize("stride", [1, (2, 3)])
 @pytest.mark.parametrize("kernel", [(3, 2), 1])
 @pytest.mark.parametrize("bias", [True, False])
 def test_both_ways_to_add_shifted_images_equal_the_convolution(
-    channels_first, channels, stride, kernel, bias, monkeypatch
+    by_ranges, channels, stride, kernel, bias, monkeypatch
 ):
     inputs, outputs, groups = channels
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=1, groups=groups, bias=bias).double()
     layer = conv_to_attention(conv)
-    monkeypatch.setattr(shifts, "_channels_first_pays", lambda *_: channels_first)
+    monkeypatch.setattr(shifts, "_uses_ranges", lambda *_: by_ranges)
     monkeypatch.setattr(shifts, "IN_CACHE", 50)  # a few images at a time
     for batch in (0, 1, 3):
         x = torch.randn(batch, inputs, 8, 9).double().requires_grad_()
