@@ -15,7 +15,7 @@ from .theory.grid import all_offsets, offset_set
 
 #: Below this ratio of eigenvalues, normal equations lose too many digits.
 WELL_CONDITIONED = 1e-11
-#: A residual below this multiple of 1 + |phi|^2 is computed again without cancellation.
+#: A residual below this multiple of 1 + phi^T phi is computed again without cancellation.
 CANCELLED = 1e-4
 
 
