@@ -41,13 +41,13 @@ def test_the_ratio_is_largest_for_depthwise_convolutions():
     assert min(ratios[True]) > max(ratios[False])
 
 
-def test_init_as_convolution_takes_less_than_a_forward_pass_or_3_7_times_as_long(transformers):
-    relative, absolute = transformers
-    assert relative["start_ms"] < relative["forward_ms"]
-    assert f"{absolute['start_ms'] / absolute['forward_ms']:.1f}" == "3.7"
+def test_init_as_convolution_takes_2_3_or_2_9_times_as_long_as_a_forward_pass(transformers):
+    ratios = [f"{found['start_ms'] / found['forward_ms']:.1f}" for found in transformers]
+    assert ratios == ["2.3", "2.9"]  # with relative and with absolute positions
+    assert all(found["start_ms"] > found["inspect_ms"] for found in transformers)
 
 
-def test_inspect_attention_takes_1_6_to_1_8_times_as_long_as_a_forward_pass(transformers):
+def test_inspect_attention_takes_1_7_to_1_8_times_as_long_as_a_forward_pass(transformers):
     assert spread([found["inspect_ms"] / found["forward_ms"] for found in transformers]) == (
-        "1.6 to 1.8"
+        "1.7 to 1.8"
     )
