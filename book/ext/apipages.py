@@ -11,6 +11,7 @@ backticks; modules that it does not name follow in alphabetical order.
 import ast
 import re
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from docutils import nodes
@@ -99,6 +100,12 @@ def fields_without_numbers(app, what, name, obj, options, lines):
         lines.clear()
 
 
+def defining_module(app, module, attribute):
+    """Return the module of a type alias such as `dict[str, int]`, which itself names `builtins`."""
+    alias = vars(import_module(module)).get(attribute)
+    return module if getattr(alias, "__module__", None) == "builtins" else None
+
+
 def setup(app):
     app.add_directive("api", Api)
     app.setup_extension("sphinx.ext.autodoc")
@@ -107,4 +114,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", fields_in_full)
     app.connect("autodoc-skip-member", fields_once)
     app.connect("autodoc-process-docstring", fields_without_numbers)
+    app.connect("viewcode-follow-imported", defining_module)
     return {"parallel_read_safe": True}

@@ -12,6 +12,7 @@ import sys
 import nbformat
 import pytest
 from helpers import ROOT
+from sphinx.application import Sphinx
 
 from companion import figures, tables
 from companion.runs.select import Records
@@ -117,6 +118,17 @@ def test_the_pages_of_the_code_have_every_file_that_defines_a_public_name():
     parts = " ".join(re.findall(r"^:::\{api\} (.*)$", pages, re.M)).split()
     shown = [module for part in parts for module in apipages.modules_in(part)]
     assert sorted(shown) == sorted(defined)
+
+
+def test_the_source_of_an_alias_is_that_of_its_module(tmp_path):
+    (tmp_path / "conf.py").write_text('extensions = ["myst_parser", "apipages"]\n')
+    (tmp_path / "index.md").write_text("# Code\n\n```{api} companion.data.layouts\n```\n")
+    app = Sphinx(tmp_path, tmp_path, tmp_path / "html", tmp_path / "tree", "html", status=None)
+    app.build()
+    index = (tmp_path / "html" / "_modules" / "index.html").read_text()
+    assert re.findall(r'href="([a-z/]+)\.html">[a-z.]+</a></li>', index) == [
+        "companion/data/layouts"
+    ]
 
 
 CHAPTERS = {  # a chapter, the model whose record is damaged, those that are whole
