@@ -1,3 +1,4 @@
+import os
 import resource
 import subprocess
 import sys
@@ -12,8 +13,11 @@ jaxtyping.install_import_hook(["attnconv.theory", "attnconv.layers"], "helpers.s
 pytest.register_assert_rewrite("helpers.runs")
 
 import torch
+from filelock import FileLock
 from helpers import ROOT
 from helpers.synthetic import write_records
+
+from attnconv import load_dataset
 
 # A lossless copy of CIFAR-10 with the program that unpacks it, where one lies beside the checkout.
 UNPACK = ROOT.parent / "shared" / "cifar10" / "unpack.py"
@@ -37,11 +41,21 @@ def small_files():
 
 @pytest.fixture(scope="session")
 def cifar10_root(tmp_path_factory):
-    """Return a folder with CIFAR-10 in ImageFolder layout, unpacked once by each worker."""
+    """Return a folder with CIFAR-10 in ImageFolder layout and decoded, which tests must not change.
+
+    It is made once for all workers.
+    """
     if not UNPACK.exists():
         pytest.skip("no copy of CIFAR-10 at hand (shared/cifar10/unpack.py beside the checkout)")
-    root = tmp_path_factory.mktemp("cifar10-root")
-    subprocess.run([sys.executable, str(UNPACK), "folder", str(root / "cifar10")], check=True)
+    common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = common.parent
+    root = common / "cifar10-root"
+    with FileLock(common / "cifar10-root.lock"):
+        if not (root / "cache").exists():
+            command = [sys.executable, str(UNPACK), "folder", str(root / "cifar10")]
+            subprocess.run(command, check=True)
+            load_dataset("cifar10", root)
     return root
 
 

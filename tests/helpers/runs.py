@@ -26,6 +26,8 @@ def small(folder, **values):
     """A run on digits of a second, with everything that is random: dropout, crops, mirroring."""
     network = {"num_layers": 2, "hidden": 8, "intermediate": 8}
     network |= {"dropout": 0.1, "attention_dropout": 0.1}
+    if values.get("model") == "resnet18":
+        network["width"] = 8
     data = {"train_images": 330, "test_images": 60, "batch_size": 50, "augment": True}
     about = {"resume": True, "checkpoint_every": 1, "epochs": 2, "device": "cpu"}
     return RunParameters.check(network | data | about | places(folder) | values)

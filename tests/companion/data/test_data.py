@@ -373,8 +373,9 @@ def test_the_copy_of_an_archive_lies_beside_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypatch):
-    dataset = load_dataset("cifar10", cifar10_root)
+def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, tmp_path, monkeypatch):
+    (tmp_path / "cifar10").symlink_to(cifar10_root / "cifar10")
+    dataset = load_dataset("cifar10", tmp_path)
     assert dataset.train_images.shape == (50_000, 32, 32, 3)
     assert dataset.test_labels.bincount().tolist() == [1000] * 10
     assert dataset.fingerprint == CIFAR10_FINGERPRINT and dataset.classes[3] == "cat"
@@ -382,10 +383,10 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     some_cat = torch.from_numpy(np.array(Image.open(picture)))
     same = (dataset.test_images == some_cat).flatten(1).all(dim=1)
     assert dataset.test_labels[same].tolist() == [3]
-    copy = cifar10_root / "cache" / "cifar10.safetensors"
+    copy = tmp_path / "cache" / "cifar10.safetensors"
     with monkeypatch.context() as patch:
         patch.setattr(cifar10, "find_cifar10", lambda root: pytest.fail("there was a copy"))
-        again = load_dataset("cifar10", cifar10_root)
+        again = load_dataset("cifar10", tmp_path)
     assert torch.equal(again.test_images, dataset.test_images)
     assert again.fingerprint == CIFAR10_FINGERPRINT
     content = bytearray(copy.read_bytes())
@@ -394,11 +395,11 @@ def test_cifar10_from_a_folder_and_from_its_decoded_copy(cifar10_root, monkeypat
     monkeypatch.setattr(cifar10, "find_cifar10", lambda root: dataset)
     text = "is damaged: its content does not match its digest; creating it again"
     with pytest.warns(UserWarning, match=text):
-        assert load_dataset("cifar10", cifar10_root).fingerprint == CIFAR10_FINGERPRINT
+        assert load_dataset("cifar10", tmp_path).fingerprint == CIFAR10_FINGERPRINT
     copy.write_bytes(content[:1000])
     with pytest.warns(UserWarning, match="is damaged: .*; creating it again"):
-        load_dataset("cifar10", cifar10_root)
-    load_dataset("cifar10", cifar10_root)
+        load_dataset("cifar10", tmp_path)
+    load_dataset("cifar10", tmp_path)
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 

@@ -199,7 +199,8 @@ def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path, monk
     runs = []
     for size in (100, 50, 33):
         sizes.clear()
-        runs.append(train(two_steps(tmp_path / str(size), model, micro_batch=size), noise))
+        values = {"micro_batch": size, "num_layers": 2}
+        runs.append(train(two_steps(tmp_path / str(size), model, **values), noise))
         assert max(sizes) == size
     for run in runs[1:]:
         for ours, theirs in zip(run.metrics, runs[0].metrics, strict=True):
@@ -267,7 +268,7 @@ def test_weights_of_another_shape_are_refused():
 def test_the_same_command_repeats_a_run_bit_for_bit(cifar10_root, tmp_path):
     words = (
         "--model sa-quadratic --dataset cifar10 --tier small --override True --epochs 2 --device"
-        f" cpu --train_images 500 --test_images 100 --data_root {cifar10_root}"
+        f" cpu --train_images 200 --test_images 60 --data_root {cifar10_root}"
     )
     first, second = (tmp_path / name for name in ("first", "second"))
     for folder in (first, second):

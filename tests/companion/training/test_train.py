@@ -79,19 +79,19 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    whole = train(small(tmp_path / "whole", epochs=80, hidden=16), DIGITS)
-    parameters = small(tmp_path / "killed", epochs=80, hidden=16)
-    epoch = whole.record.info.wall_seconds / 80
+    whole = train(small(tmp_path / "whole", epochs=40), DIGITS)
+    parameters = small(tmp_path / "killed", epochs=40)
+    epoch = whole.record.info.wall_seconds / 40
     moments = random.Random(0)
     for _ in range(20):
         child = multiprocessing.get_context("fork").Process(target=train, args=(parameters, DIGITS))
         child.start()
-        time.sleep(moments.uniform(0, 4 * epoch))
+        time.sleep(moments.uniform(0, 3 * epoch))
         os.kill(child.pid, signal.SIGKILL)
         child.join()
         assert child.exitcode == -signal.SIGKILL, "the run was under way"
     left = Checkpoints(parameters.checkpoint_folder).read()
-    assert left and 0 < left.progress.epoch < 80, "it got somewhere, and not to the end"
+    assert left and 0 < left.progress.epoch < 40, "it got somewhere, and not to the end"
     assert results(train(parameters, DIGITS)) == results(whole)
     assert "resumed at epoch" in capsys.readouterr().out
     assert not list((tmp_path / "killed").rglob("*.tmp"))
@@ -446,10 +446,10 @@ def test_a_gpu_that_is_not_there(tmp_path):
 def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
     """Two epochs with the paper's recipe, on so many images and so narrow a network that it takes
     seconds."""
-    images = {"resnet18": 100, "sa-learned-content": 300}.get(model, 2000)
     given = {"model": model, "dataset": "cifar10", "epochs": 2, "parent_epochs": 1}
-    given |= {"train_images": images, "test_images": 100, "data_root": str(cifar10_root)}
-    given |= {"num_layers": 1, "hidden": 16, "intermediate": 16} if model != "resnet18" else {}
+    given |= {"train_images": 150, "test_images": 100, "data_root": str(cifar10_root)}
+    attention = {"num_layers": 1, "hidden": 16, "intermediate": 16}
+    given |= {"width": 16} if model == "resnet18" else attention
     record = train(RunParameters.check(given | places(tmp_path))).record
     check_record(record, model, epochs=2)
     assert record.info.dataset["fingerprint"] == CIFAR10_FINGERPRINT
