@@ -13,19 +13,13 @@ torchvision, transformers and vit-pytorch.
 Usage: python tools/inspect_libraries.py [--again] [--only WORD]
 """
 
-import argparse
-import datetime
-import importlib.metadata
-import json
-import re
-import traceback
 from functools import partial
 from pathlib import Path
 
 import torch
+from outside_models import is_refusal, smallest_of_each_family, write_record
 from torch import nn
 
-import attnconv
 from attnconv.vit.capture import read_attention
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/inspection-libraries.json"
@@ -84,71 +78,13 @@ FILES = [
 # larger images are replaced by small ones, in pixels a side
 LARGE, SMALL = 256, 224
 SIDES = {"gemma4_vit_167m_enc": 240}  # it pools 3 x 3 patches of 16 x 16 pixels
-# words for sizes in names, in ascending order; a name without one is of middle size
-SIZES = [
-    "atto",
-    "femto",
-    "pico",
-    "nano",
-    "xxtiny",
-    "xxsmall",
-    "xxs",
-    "xs",
-    "wee",
-    "ti",
-    "tiny",
-    "mini",
-    "little",
-    "small",
-    "s",
-    "-",
-    "betwixt",
-    "medium",
-    "mediumd",
-    "m",
-    "plus",
-    "base",
-    "b",
-    "large",
-    "l",
-    "xl",
-    "xlarge",
-    "so150m",
-    "so150m2",
-    "so400m",
-    "huge",
-    "h",
-    "giant",
-    "g",
-    "gigantic",
-    "enormous",
-]
-SIZE = re.compile(rf"(?<![a-z])({'|'.join(SIZES)})(?![a-z])|\d+")
-
-
-def family(name):
-    """Return a model's name without what states its size."""
-    return re.sub(r"_+", "_", SIZE.sub("", name)).strip("_")
-
-
-def size(name):
-    """Return a key by which the models of a family are sorted by size, as far as names tell."""
-    stated = [match[0] for match in SIZE.finditer(name)]
-    words = [SIZES.index(each) for each in stated if not each.isdigit()]
-    numbers = [int(each) for each in stated if each.isdigit()]
-    return max(words, default=SIZES.index("-")), sorted(numbers)[-1:], numbers, name
 
 
 def timm_models():
     """Yield the name of each model, a function that builds it, and the side of its images."""
     import timm
 
-    families = {}
-    for file in FILES:
-        for name in timm.list_models(module=file):
-            families.setdefault((file, family(name)), []).append(name)
-    for names in families.values():
-        name = min(names, key=size)
+    for name in smallest_of_each_family(FILES):
         cfg = timm.models.get_pretrained_cfg(name)
         side = cfg.input_size[-1]
         if side <= LARGE:
@@ -323,41 +259,9 @@ def attempt(build, side):
     }
 
 
-def is_refusal(error):
-    """Return whether attnconv itself raised an error of a type that it documents."""
-    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    ours = Path(attnconv.__file__).parent in raised_in.parents
-    return ours and type(error) in (TypeError, ValueError)
-
-
 def summarise(layer):
     return layer.gap, tuple(layer.maps.shape[-2:])
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"models": {}}
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    if record.get("versions") != versions:
-        record = {"models": {}}
-    record |= {"date": datetime.date.today().isoformat(), "versions": versions}
-    for library, models in LIBRARIES.items():
-        rows = record["models"].setdefault(library, {})
-        for name, build, side in models():
-            if options.only not in f"{library} {name}" or (name in rows and not options.again):
-                continue
-            row = attempt(build, side)
-            if row is None:
-                continue
-            rows[name] = row
-            print(library, name, rows[name], flush=True)
-            RECORD.write_text(json.dumps(record, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    write_record(RECORD, LIBRARIES, attempt, __doc__)
