@@ -56,19 +56,21 @@ def torchvision_networks():
         if "quantization" not in module and "video" not in module:
             families.setdefault((module, family(name)), []).append(name)
     for (module, _), names in families.items():
-        options = {"weights": None}
-        if "detection" in module or "segmentation" in module:
-            options["weights_backbone"] = None
         name = min(names, key=size)
-        yield name, partial(models.get_model, name, **options), side_of(name, module)
+        if "detection" in module:
+            yield f"{name}, backbone", partial(_backbone, name), SMALL
+            continue
+        options = {"weights_backbone": None} if "segmentation" in module else {}
+        side = 224 if "vit" in name or "alexnet" in name or "maxvit" in name else SMALL
+        shape = "pair" if "optical_flow" in module else 299 if "inception" in name else side
+        yield name, partial(models.get_model, name, weights=None, **options), shape
 
 
-def side_of(name, module):
-    if "detection" in module:
-        return "list"  # of images of any size
-    if "optical_flow" in module:
-        return "pair"
-    return 299 if "inception" in name else 224 if "vit" in name or "alexnet" in name else SMALL
+def _backbone(name):
+    """Return a detector's backbone; without training, the detector itself finds nothing."""
+    from torchvision import models
+
+    return models.get_model(name, weights=None, weights_backbone=None).backbone
 
 
 def transformers_networks():
@@ -160,8 +162,6 @@ def attempt(build, shape):
 
 def inputs(shape):
     """Return random inputs of a network as `convert_network` takes them."""
-    if shape == "list":
-        return ([torch.rand(3, SMALL, SMALL)],)
     if shape == "pair":
         return (torch.rand(1, 3, SMALL, SMALL), torch.rand(1, 3, SMALL, SMALL))
     return torch.randn(1, 3, shape, shape) if isinstance(shape, int) else torch.randn(shape)
@@ -184,7 +184,7 @@ def enliven(network, images):
     for norm in norms:
         norm.train().reset_running_stats()
         norm.momentum = None
-    run(network, images)
+    run(network, torch.utils._pytree.tree_map(lambda one: torch.cat([one, -one]), images))
     network.eval()
 
 
