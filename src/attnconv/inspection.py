@@ -227,7 +227,7 @@ def _given(
     maps = maps.float() if maps.element_size() < 4 else maps
     if maps.ndim == 4 and maps.shape[2] == maps.shape[3]:
         expect_probabilities(maps.unsqueeze(-1))
-        of_patches = patches_of(maps, _grid_of(name, maps.shape[-1], grid, prefix))
+        of_patches = patches_of(name, maps, _grid_of(name, maps.shape[-1], grid, prefix))
         return LayerAttention(name, *of_patches)
     if maps.ndim not in (5, 6):
         raise ValueError(

@@ -246,7 +246,7 @@ class _Reader:
         if by_mask_unit or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
         grid = self._grid(layer, len(weights), weights.shape[-1])
-        return LayerAttention(layer.name, *patches_of(weights, grid), seen.gap)
+        return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
@@ -382,10 +382,19 @@ def _possible_prefixes(backbone: Any, model: nn.Module) -> list[int]:
     return [most, *range(most)]
 
 
-def patches_of(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Return the renormalised maps between patches, and each head's mass on prefix tokens."""
+def patches_of(name: str, probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return the renormalised maps between patches, and each head's mass on prefix tokens.
+
+    Raises ValueError, with the layer's name, if a patch does not attend to any patch.
+    """
     prefix = probabilities.shape[-1] - grid[0] * grid[1]
     to_prefix, to_patches = probabilities[:, :, prefix:].tensor_split([prefix], dim=-1)
     mass = to_prefix.double().sum(dim=-1).mean(dim=(0, 2))
-    maps = to_patches / to_patches.sum(dim=-1, keepdim=True) if prefix else to_patches
+    share = to_patches.sum(dim=-1, keepdim=True)
+    if without := int((share == 0).sum()):
+        raise ValueError(
+            f"{name} has no maps for {without} of {share.numel()} queries (over images and heads),"
+            " which attend to no patch; expected a mask that leaves each patch a patch to attend to"
+        )
+    maps = to_patches / share if prefix else to_patches
     return maps.unflatten(-1, grid).unflatten(2, grid).cpu(), mass.cpu()

@@ -6,7 +6,7 @@ Letters: B images, N_h heads, T queries, S keys, D features of a value.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import torch
@@ -166,7 +166,7 @@ def fused_weights(
     """Return the weights softmax(Q K^T scale + mask) of `scaled_dot_product_attention`.
 
     It takes the function's own arguments. The weights `(..., N_h, T, S)` are those without dropout,
-    in float32 or float64.
+    in float32 or float64. They are 0 for a query whose keys are all blocked by the mask.
     """
     if enable_gqa:
         key = _for_each_query_head(key, query)
@@ -197,6 +197,9 @@ def _softmax_of_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tenso
         if bias is not None:
             scores += bias if bias.ndim < 2 or bias.shape[-2] == 1 else bias[..., rows, :]
         weights[..., rows, :] = scores.softmax(dim=-1)
+        if bias is not None:  # like torch, return zeros where the mask blocks every key
+            blocked = scores.amax(dim=-1, keepdim=True) == float("-inf")
+            weights[..., rows, :].masked_fill_(blocked, 0.0)
     return weights
 
 
@@ -244,6 +247,9 @@ def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
     given |= {"need_weights": True, "average_attn_weights": False}
     weights = F.multi_head_attention_forward(**given)[1]
     assert weights is not None, "they were requested"
+    if bool(result.isfinite().all()):
+        # a query whose keys are all blocked has NaN here, and 0 where no weights were requested
+        weights = weights.nan_to_num()
     value, bias = given["value"], given["in_proj_bias"]  # (S, B, E)
     if weights.ndim == 3:
         weights, value, result = weights[None], value[:, None], result[:, None]
@@ -273,6 +279,8 @@ def _gap(expected: Tensor, values: Tensor, result: Tensor) -> float:
 
 
 def _problem(gap: float, dtype: torch.dtype) -> str:
+    if not isfinite(gap):
+        return "its output has NaN or infinite numbers"
     allowed = max(TOLERANCE, 4 * torch.finfo(dtype).eps)
     if gap <= allowed:
         return ""

@@ -193,6 +193,45 @@ def test_multi_head_attention(batch_first, bias):
     assert torch.allclose(found.maps.flatten(4).flatten(2, 3), maps, atol=1e-6)
 
 
+BLOCKED = torch.arange(T).expand(T, T).T < 2  # True blocks, in nn.MultiheadAttention
+
+
+class Multi(nn.Module):
+    """`nn.MultiheadAttention` with a mask that blocks every key of the first two queries."""
+
+    def __init__(self, need_weights):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+        self.need_weights = need_weights
+
+    def forward(self, x):
+        return self.attention(x, x, x, attn_mask=BLOCKED, need_weights=self.need_weights)[0]
+
+
+def to_prefix_only(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, (torch.arange(T + 1) < 1).expand(T + 1, -1))
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (
+            Patches(Attention(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, ~BLOCKED))),
+            ValueError,
+            "no maps for 4 of 18 queries",
+        ),
+        (Patches(Multi(need_weights=False)), ValueError, "no maps for 4 of 18 queries"),
+        (Patches(Multi(need_weights=True)), TypeError, "its output has NaN"),
+        (Patches(Attention(to_prefix_only), prefix=1), ValueError, "no maps for 18 of 18 queries"),
+    ],
+    ids=["fused", "multi-head, fused", "multi-head", "prefix"],
+)
+def test_queries_without_keys_are_named(model, error, message):
+    """torch's fused attention returns 0 for a query whose keys are all blocked."""
+    with pytest.raises(error, match=message):
+        attention_of(model, torch.randn(1, 3, 4 * SIDE, 4 * SIDE))
+
+
 def test_an_encoder_whose_fast_path_would_hide_its_maps():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 16, batch_first=True)
