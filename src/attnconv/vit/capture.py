@@ -23,7 +23,8 @@ from .interception import Interception, Weights
 
 SUPPORTED = (
     "expected self-attention among the patches of an image or window, computed with"
-    " scaled_dot_product_attention, nn.MultiheadAttention, or a softmax that multiplies the values;"
+    " scaled_dot_product_attention, flex_attention, nn.MultiheadAttention, or a softmax that"
+    " multiplies the values;"
     " other maps can be given as a tensor"
 )
 #: Names of parameters that become prefix tokens.
@@ -111,7 +112,8 @@ def for_reading(model: nn.Module) -> Iterator[None]:
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # otherwise nothing can have been compiled
+        # otherwise nothing can have been compiled or compiles itself, and torch starts sooner
+        if not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)

@@ -65,11 +65,11 @@ class _Softmax:
 class Interception(TorchFunctionMode):
     """Report the weights of each attention that runs while this mode is active.
 
-    It calls `found` with the weights of `scaled_dot_product_attention` and `nn.MultiheadAttention`,
-    and with each softmax that later multiplies values, as it is then: if heads were mixed in
-    between, it is the mixture. The fused functions do not return their weights, so these are
-    computed from the arguments. In all cases, weights times values are compared with what the model
-    goes on with. The model's own results are never changed.
+    It calls `found` with the weights of `scaled_dot_product_attention`, `nn.MultiheadAttention` and
+    `flex_attention`, and with each softmax that later multiplies values, as it is then: if heads
+    were mixed in between, it is the mixture. The fused functions do not return their weights, so
+    these are computed from the arguments. In all cases, weights times values are compared with what
+    the model goes on with. The model's own results are never changed.
     `reordered` is True after the model has sorted something into another order than it had.
     """
 
@@ -88,6 +88,8 @@ class Interception(TorchFunctionMode):
         elif func is F.multi_head_attention_forward:
             if isinstance(result[0], Tensor):
                 self.found(_of_multi_head(result[0], args, kwargs))
+        elif getattr(func, "__name__", "") == "flex_attention":
+            self.found(_of_flex(func, result[0], args, kwargs))
         elif func in SOFTMAX:
             _start_following(result, args, kwargs)
         elif func in SORTS:
@@ -178,6 +180,14 @@ def fused_weights(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, float("-inf"))
     return _softmax_of_scores(query, key, attn_mask)
+
+
+def _of_flex(func: Callable, result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
+    """Return the weights of torch's `flex_attention`: its result for values of one key each."""
+    query, key, value, *options = args
+    identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device)
+    weights = func(query, key, identity.expand(*key.shape[:2], -1, -1), *options, **kwargs)[0]
+    return _checked(weights, _for_each_query_head(value, query), result)
 
 
 def _for_each_query_head(shared: Tensor, query: Tensor) -> Tensor:

@@ -66,8 +66,10 @@ def test_transformers(name):
     model = sharpened(getattr(library, f"{name}Model")(config))
     images = torch.randn(1, 3, 64, 64)
     explicit = attention_of(model, images)
-    model.set_attn_implementation("sdpa")
-    expect_same(explicit, attention_of(model, images))
+    for other in ("sdpa",) if name == "Beit" else ("sdpa", "flex_attention"):
+        model.set_attn_implementation(other)
+        assert model.config._attn_implementation == other
+        expect_same(explicit, attention_of(model, images))
 
 
 @pytest.mark.parametrize("name", ["ViT", "SimpleViT"])

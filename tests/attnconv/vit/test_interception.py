@@ -1,9 +1,13 @@
 """Tests of the reader on attention written in many ways, against plain computations in float64."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from attnconv import inspect_attention
 from attnconv.vit.capture import attention_of, read_attention
@@ -166,6 +170,59 @@ def test_grouped_queries():
     for head in range(HEADS):
         weights = scores(q[:, head], k[:, 0]).softmax(dim=-1).detach()
         assert torch.allclose(found.maps[:, head].flatten(3).flatten(1, 2), weights, atol=1e-6)
+
+
+def band(batch, head, query, key):
+    return (query - key).abs() <= 2
+
+
+def tilted(score, batch, head, query, key):
+    return score + 0.3 * (head + 1) * key
+
+
+@pytest.mark.parametrize("shared", [1, HEADS], ids=["shared keys", "own keys"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_flex_attention(masked, shared):
+    torch.manual_seed(0)
+    mask = create_block_mask(band, None, None, T, T, device="cpu") if masked else None
+
+    def flex(q, k, v):
+        k, v = k[:, :shared], v[:, :shared]
+        return flex_attention(q, k, v, tilted, mask, enable_gqa=shared < HEADS)
+
+    model, images = Patches(Attention(flex)), torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
+    (found,) = attention_of(model, images)
+    assert found.gap < 1e-6
+    q, k, _ = model.layer.split(model.tokens(images))
+    token = torch.arange(T)
+    expected = scores(q, k[:, :shared]) + 0.3 * (torch.arange(HEADS) + 1)[:, None, None] * token
+    if masked:
+        expected = expected.masked_fill((token[:, None] - token).abs() > 2, -torch.inf)
+    weights = expected.softmax(dim=-1).detach()
+    assert torch.allclose(found.maps.flatten(4).flatten(2, 3), weights, atol=1e-6)
+
+
+FLEX_FIRST = """
+import torch
+from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
+from attnconv.vit.capture import attention_of
+
+class Flex(nn.Module):
+    num_heads = 1
+
+    def forward(self, x):
+        x = x.flatten(2).mT[:, None]
+        return flex_attention(x, x, x)
+
+(found,) = attention_of(nn.Sequential(nn.Conv2d(3, 8, 4, 4), Flex()), torch.randn(1, 3, 8, 8))
+print(found.maps.shape)
+"""
+
+
+def test_flex_attention_is_read_in_a_process_that_compiles_nothing():
+    done = subprocess.run([sys.executable, "-c", FLEX_FIRST], capture_output=True, text=True)
+    assert done.stdout == "torch.Size([1, 1, 2, 2, 2, 2])\n", done.stderr
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
