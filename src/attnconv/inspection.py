@@ -80,8 +80,8 @@ class LayerReport:
 class AttentionReport:
     """The result of `inspect_attention`, with one report per layer; it prints as a table.
 
-    `skipped` names attention of the model that is not among patches, such as attention pooling, and
-    says why.
+    `skipped` names what was not measured and says why: attention that is not among patches, such as
+    attention pooling, and windows that contain padding.
     """
 
     kernel_size: int

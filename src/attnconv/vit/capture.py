@@ -19,6 +19,7 @@ from ..layers.attention import ContentAttention, PositionAttention, attention_pr
 from ..layers.mode import evaluation_mode
 from .inputs import selected
 from .interception import Interception, Weights
+from .padding import Padding
 from .tokens import (
     backbone_of,
     cut_into_patches,
@@ -77,11 +78,13 @@ def attention_of(
     `images` is the model's input `(B, C, H', W')`, or the dict that timm's NaFlex models take, with
     images of one size. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
-    window counts as an image, and Swin's mask applies to shifted windows. In MaxViT's grid
+    window counts as an image, and Swin's mask applies to shifted windows. Windows that contain
+    padding are left out. In MaxViT's grid
     attention, the tokens are those of a strided grid. `layers` selects layers by number, counting
     from 0 in order of execution, and gives their order in the result; the attention of other layers
     is not checked. None selects all. Attention that is not among patches is skipped and has no
-    number: attention pooling, and keys that are fewer or other than the queries.
+    number: attention pooling, and keys that are fewer or other than the queries. The same applies
+    to layers in which every window contains padding.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
     ValueError if the height and width of a layer's token grid are unknown or `layers` is invalid.
@@ -108,7 +111,7 @@ def read_attention(
         grid = None
         batch = images
     reader = _Reader(model, batch, grid, layers, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.interception:
+    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
         model(images)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
@@ -183,6 +186,7 @@ class _Reader:
         self.grids = [grid] if grid else []
         self.running: list[_Running] = []
         self.interception = Interception(self.intercepted)
+        self.padding = Padding()
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -246,7 +250,7 @@ class _Reader:
                 self.found[layer.number] = _refusal(layer, problem)
                 return
         layer.values.append(seen.values)
-        if reason := _why_skipped(layer, seen.weights):
+        if reason := _why_skipped(layer, seen.weights) or self._all_padded(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
             return
         layer.number = len(self.found)
@@ -254,6 +258,13 @@ class _Reader:
             self.found.append(_refusal(layer, problem))
         elif self._is_wanted():
             self._keep(partial(self._read, layer, seen))
+
+    def _all_padded(self, layer: _Running, weights: Tensor) -> str:
+        """Return why a layer without any window that is free of padding is skipped, or ""."""
+        windows = len(_by_head(layer, weights))
+        if not bool(self.padding.windows(windows, weights.shape[-1]).all()):
+            return ""
+        return f"attends to padding in each of its {windows} windows; larger images have others"
 
     def _read(self, layer: _Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
@@ -267,6 +278,10 @@ class _Reader:
         else:
             order, grid = order_and_grid
             weights = weights[..., order, :][..., order]
+        padded = self.padding.windows(len(weights), weights.shape[-1])
+        if count := int(padded.sum()):
+            self._skip(f"{count} of {len(padded)} windows of {layer.called}, which contain padding")
+            weights = weights[~padded]
         return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:

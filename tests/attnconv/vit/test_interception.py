@@ -478,3 +478,57 @@ def test_torchvision(name, side, shapes):
     assert [tuple(layer.maps.shape) for layer in found] == shapes
     assert max(layer.gap for layer in found) < 1e-6
     assert all((layer.prefix_mass > 0).all() == (name == "vit") for layer in found)
+
+
+def test_windows_with_padding_are_left_out_and_named():
+    """6 x 10 tokens are padded to 8 x 12: of the 2 x 3 windows, those at the end have padding."""
+    torch.manual_seed(0)
+    model, images = build_torchvision("swin").eval(), torch.randn(2, 3, 24, 40)
+    model.features = model.features[:2]  # one stage
+    model.norm, model.head = nn.Identity(), nn.Identity()
+    layer = model.features[1][0].attn
+    inputs = []
+    layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    reading = read_attention(model, images)
+    assert [len(found.maps) for found in reading.layers] == [4, 4]
+    assert reading.skipped == tuple(
+        f"8 of 12 windows of features.1.{n}.attn (ShiftedWindowAttention), which contain padding"
+        for n in (0, 1)
+    )
+    assert f"not measured: {reading.skipped[0]}" in str(inspect_attention(model, images))
+    tokens = inputs[0][:, :4, :8].unflatten(2, (2, 4)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+    q, k, _ = layer.qkv(tokens).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+    weights = (scores(q, k) + layer.get_relative_position_bias()).softmax(dim=-1).detach()
+    maps = reading.layers[0].maps.flatten(4).flatten(2, 3)
+    assert torch.allclose(maps, weights, atol=1e-6)
+
+
+def test_a_layer_of_padded_windows_is_skipped():
+    model = build_torchvision("swin")
+    with pytest.raises(
+        TypeError, match="attends to padding in each of its 1 windows; larger images"
+    ):
+        attention_of(model, torch.randn(1, 3, 8, 8))
+    assert len(attention_of(model, torch.randn(1, 3, 24, 24))) == 2
+    assert len(attention_of(model, torch.randn(1, 3, 32, 32))) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "windows", "kept"),
+    [
+        ("swin_tiny_patch4_window7_224", (64, 64), (9, 9, 4, 4, 1, 1), (4, 4, 1, 1, 1, 1)),
+        ("swin_tiny_patch4_window7_224", (56, 84), (6, 6, 2, 2, 1, 1), (6, 6, 1, 1, 1, 1)),
+        ("davit_tiny", (96, 96), (16, 4), (9, 1)),
+    ],
+)
+def test_padding_in_timm(name, size, windows, kept):
+    timm = pytest.importorskip("timm")
+    options = {"img_size": size, "depths": (2, 2, 2)} if "swin" in name else {}
+    reading = read_attention(timm.create_model(name, **options), torch.randn(1, 3, *size))
+    assert tuple(len(layer.maps) for layer in reading.layers) == kept
+    notes = [note for note in reading.skipped if "which contain padding" in note]
+    assert [note.split()[:3] for note in notes] == [
+        [f"{every - free}", "of", f"{every}"]
+        for every, free in zip(windows, kept, strict=True)
+        if every > free
+    ]
