@@ -5,6 +5,8 @@ and an addition count as two operations.
 """
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,7 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 
 @dataclass(frozen=True)
 class Cost:
-    """A model's parameter count and the number of operations in its forward pass on one image.
+    """A model's parameter count and the number of operations in its forward pass.
 
     `flops_paper` is twice the number of multiply-adds in linear and convolutional layers, as in
     Tables 1 and 4; a converted convolution counts as the convolution. `flops` counts every product
@@ -40,38 +42,92 @@ class Cost:
     flops_executed: int
 
 
-@torch.no_grad()
-def cost_of(model: nn.Module, image_size: int = 32) -> Cost:
-    """Return the cost of a model for one image of `image_size` x `image_size` pixels.
+def cost_of(
+    model: nn.Module,
+    image_size: int | Sequence[int] = 32,
+    *,
+    images: Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
+) -> Cost:
+    """Return the cost of a model for one image, or for the given inputs.
+
+    An `image_size` of one number means a square image; `(H, W)` is any image and `(L,)` a sequence,
+    in pixels. The image has the channels that the model's `in_channels` states, or else three, or
+    else those of its first convolution. Instead, `images` gives the model's argument, a tuple of
+    its arguments, or a dict of its named ones; the cost is that of the whole batch.
 
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
-    are not modules, such as the projections of `nn.MultiheadAttention`.
+    are not modules, such as the projections of `nn.MultiheadAttention`. Raises ValueError if the
+    model does not run on an image of the given size.
     """
-    weight = next(model.parameters())
+    if images is not None:
+        return _cost(model, images)
+    sizes = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    dtype_and_device = next(model.parameters(), torch.zeros(()))
+    errors = []
+    for channels in _channels(model):
+        image = dtype_and_device.new_zeros(1, channels, *sizes)
+        try:
+            return _cost(model, image)
+        except Exception as error:  # the model's own, of any type
+            errors.append((tuple(image.shape), error))
+    shape, error = errors[0]
+    raise ValueError(
+        f"{type(model).__name__} does not run on an image of shape {shape} ({error}); expected a"
+        " model of images of this size; give the inputs of any other model, such as"
+        " cost_of(model, images=(first, second))"
+    ) from error
+
+
+def _channels(model: nn.Module) -> list[int]:
+    """Return the numbers of channels that a model's images may have, the likeliest first."""
+    convolutions = (nn.Conv1d, nn.Conv2d, ConvAsAttention)
+    of_layers = [layer.in_channels for layer in model.modules() if isinstance(layer, convolutions)]
+    stated = getattr(model, "in_channels", 3)
+    return list(dict.fromkeys([stated, *of_layers[:1]]))
+
+
+@torch.no_grad()
+def _cost(model: nn.Module, images: Any) -> Cost:
     flops = {"layers": 0, "attention": 0}
 
     def count(module: nn.Module, inputs: tuple[Any, ...], named: Any, output: Tensor) -> None:
         flops["layers"] += 2 * _terms(module) * output.numel()
         if isinstance(module, PositionAttention | ContentAttention):
-            flops["attention"] += 2 * _products(module, *output.shape[1:3])
+            flops["attention"] += 2 * len(output) * _products(module, *output.shape[1:3])
         if isinstance(module, ConvAsAttention):
             x = inputs[0] if inputs else named["input"]
             flops["attention"] += 2 * _products_of_converted(module, x, output)
 
-    counted = [module for module in model.modules() if isinstance(module, COUNTED)]
-    hooks = [module.register_forward_hook(count, with_kwargs=True) for module in counted]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    image = weight.new_zeros(1, getattr(model, "in_channels", 3), image_size, image_size)
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, COUNTED):
+                hook = module.register_forward_hook(count, with_kwargs=True)
+                stack.callback(hook.remove)
+        fast = torch.backends.mha.get_fastpath_enabled()
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         torch.backends.mha.set_fastpath_enabled(False)  # its products would not be counted
-        with evaluation_mode(model), FlopCounterMode(display=False) as counter:
-            model(image)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for hook in hooks:
-            hook.remove()
+        stack.enter_context(evaluation_mode(model))
+        stack.enter_context(_frozen(model))
+        counter = stack.enter_context(FlopCounterMode(display=False))
+        if isinstance(images, Mapping):
+            model(**images)
+        else:
+            model(*(images if isinstance(images, tuple) else (images,)))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Cost(parameters, flops["layers"], sum(flops.values()), counter.get_total_flops())
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Exclude a model's parameters from differentiation inside the block."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def _terms(module: nn.Module) -> int:

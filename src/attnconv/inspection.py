@@ -18,8 +18,9 @@ from .layers.attention import PositionAttention
 from .measures import measure_maps
 from .networks import SelfAttentionNet
 from .theory.expressivity import expect_probabilities
-from .vit.capture import LayerAttention, patches_of, read_attention
+from .vit.capture import Images, LayerAttention, read_attention
 from .vit.inputs import selected
+from .vit.tokens import patches_of
 
 #: A report on up to this many heads has one line per head; any other has one per layer.
 HEADS_IN_FULL = 36
@@ -79,8 +80,8 @@ class LayerReport:
 class AttentionReport:
     """The result of `inspect_attention`, with one report per layer; it prints as a table.
 
-    `skipped` names attention of the model that is not among patches, such as attention pooling, and
-    says why.
+    `skipped` names what was not measured and says why: attention that is not among patches, such as
+    attention pooling, and windows that contain padding.
     """
 
     kernel_size: int
@@ -149,7 +150,7 @@ def _numbers_by_head(layer: LayerReport) -> list[Tensor]:
 
 def inspect_attention(
     model: nn.Module | Tensor | Mapping[str, Any] | Sequence[Any],
-    images: Tensor | None = None,
+    images: Images | None = None,
     kernel_size: int = 3,
     layers: Sequence[int] | None = None,
     *,
@@ -159,7 +160,8 @@ def inspect_attention(
     """Measure how close the attention of a vision transformer is to a K x K convolution.
 
     `model` is a vision transformer of any library, a network from `build_model`, or attention maps.
-    `images` `(B, C, H', W')` are the model's input; networks from `build_model` whose attention
+    `images` `(B, C, H', W')` are the model's input, which is a dict for timm's NaFlex models (with
+    images of one size); networks from `build_model` whose attention
     depends only on positions need none. `layers` selects attention layers by number, starting at 0;
     None selects all. See `LayerReport` for the measures, which are computed in float64. Each layer
     is measured as soon as it has run. Time and memory grow as B times the square of the number of
@@ -227,7 +229,7 @@ def _given(
     maps = maps.float() if maps.element_size() < 4 else maps
     if maps.ndim == 4 and maps.shape[2] == maps.shape[3]:
         expect_probabilities(maps.unsqueeze(-1))
-        of_patches = patches_of(maps, _grid_of(name, maps.shape[-1], grid, prefix))
+        of_patches = patches_of(name, maps, _grid_of(name, maps.shape[-1], grid, prefix))
         return LayerAttention(name, *of_patches)
     if maps.ndim not in (5, 6):
         raise ValueError(

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from helpers.models import PARAMETERS
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model, convert_network, cost_of
 from companion.specs import MODELS
@@ -80,21 +82,93 @@ def test_cost_leaves_the_model_as_it_was():
 
 
 def test_cost_of_any_network():
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3, groups=1), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)
-    )
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, groups=1), nn.Flatten(), nn.Linear(4 * 36, 5))
     cost = cost_of(network, image_size=8)
     assert cost.flops_paper == cost.flops == 2 * (36 * 4 * 27 + 144 * 5)
 
 
+def flops_of_torch(network, *inputs):
+    """What torch's counter reports for convolutions and linear layers."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(*inputs)
+    return counter.get_total_flops()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image, self.sound = nn.Conv2d(1, 4, 3), nn.Conv1d(2, 4, 5, groups=2)
+
+    def forward(self, image, sound):
+        return self.image(image).sum() + self.sound(sound).sum()
+
+
+IMAGE, SOUND = torch.randn(2, 1, 9, 7), torch.randn(3, 2, 40)
+ONE_CHANNEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(2), nn.Linear(14 * 22, 5))
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "inputs"),
+    [
+        (ONE_CHANNEL, {"image_size": (16, 24)}, (torch.zeros(1, 1, 16, 24),)),
+        (ONE_CHANNEL, {"images": torch.randn(3, 1, 16, 24)}, (torch.randn(3, 1, 16, 24),)),
+        (nn.Conv1d(2, 6, 5, stride=2), {"image_size": (40,)}, (torch.zeros(1, 2, 40),)),
+        (TwoInputs(), {"images": (IMAGE, SOUND)}, (IMAGE, SOUND)),
+        (TwoInputs(), {"images": {"sound": SOUND, "image": IMAGE}}, (IMAGE, SOUND)),
+    ],
+    ids=["rectangle, one channel", "batch", "sequence", "two inputs", "named inputs"],
+)
+def test_cost_of_any_input(network, options, inputs):
+    cost = cost_of(network, **options)
+    expected = flops_of_torch(network, *inputs)
+    assert cost.flops_paper == cost.flops == cost.flops_executed == expected > 0
+    converted = convert_network(network)
+    assert cost_of(converted, **options).flops_paper == expected
+
+
+def test_the_cost_of_a_batch_is_that_of_its_images():
+    for name in ("sa-quadratic", "sa-learned-content"):
+        network = build_model(name, num_layers=1, hidden=8, intermediate=8, image_size=8)
+        one, three = (cost_of(network, images=torch.zeros(count, 3, 8, 8)) for count in (1, 3))
+        assert cost_of(network, 8) == one
+        assert three.flops - three.flops_paper == 3 * (one.flops - one.flops_paper) > 0
+
+
+def test_a_network_with_an_expanded_class_token():
+    class WithToken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token = nn.Parameter(torch.zeros(1, 1, 3))
+            self.layer = nn.TransformerEncoderLayer(3, 1, 4, batch_first=True)
+            self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+
+        def forward(self, images):
+            x = self.layer(images.flatten(2).mT)
+            return self.attention(self.token.expand(len(x), -1, -1), x, x)[0]
+
+    model = WithToken()
+    model.attention.in_proj_bias.requires_grad_(False)
+    assert cost_of(model, 4).flops_paper == 2 * 16 * 2 * 12  # the layer's two Linear modules
+    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    assert frozen == ["attention.in_proj_bias"]
+
+
+def test_a_network_that_does_not_run_is_named():
+    with pytest.raises(
+        ValueError, match=r"Linear does not run on an image of shape \(1, 3, 8, 8\)"
+    ):
+        cost_of(nn.Linear(5, 2), 8)
+    assert cost_of(nn.Linear(5, 2), images=torch.zeros(1, 5)).flops_paper == 20
+
+
 def test_cost_of_a_converted_network():
     """The published operations are those of the CNN; every query attends to the padded image."""
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
-        torch.nn.Flatten(2),
-        torch.nn.Conv1d(6, 2, 2),
-        torch.nn.Flatten(),
-        torch.nn.Linear(2 * 15, 5),
+    network = nn.Sequential(
+        nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+        nn.Flatten(2),
+        nn.Conv1d(6, 2, 2),
+        nn.Flatten(),
+        nn.Linear(2 * 15, 5),
     )
     network.in_channels = 4
     converted = convert_network(network)
@@ -108,7 +182,7 @@ def test_cost_of_a_converted_network():
 
 
 def test_cost_keeps_the_mode_of_each_part():
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).train()
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
     network[1].eval()  # frozen
     cost_of(network, 8)
     assert [module.training for module in network.modules()] == [True, True, False]
@@ -117,14 +191,14 @@ def test_cost_keeps_the_mode_of_each_part():
 def test_cost_undoes_what_a_module_does_in_evaluation_mode():
     """As adapters that are merged into the weights for evaluation."""
 
-    class Adapter(torch.nn.Linear):
+    class Adapter(nn.Linear):
         merged = False
 
         def train(self, mode=True):
             self.merged = not mode
             return super().train(mode)
 
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 8), torch.nn.Flatten(), Adapter(4, 2))
+    network = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten(), Adapter(4, 2))
     for mode in (True, False):
         network.train(mode)
         cost_of(network, 8)
@@ -132,12 +206,12 @@ def test_cost_undoes_what_a_module_does_in_evaluation_mode():
 
 
 def test_the_products_of_fused_attention_are_counted():
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
 
-    class OfPixels(torch.nn.Module):
+    class OfPixels(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding, self.layer = torch.nn.Conv2d(3, 8, 1), layer
+            self.embedding, self.layer = nn.Conv2d(3, 8, 1), layer
 
         def forward(self, images):
             return self.layer(self.embedding(images).flatten(2).mT)

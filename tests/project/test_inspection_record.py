@@ -5,13 +5,15 @@ import json
 import re
 import sys
 
+import torch
 from helpers import ROOT
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from attnconv.vit.interception import TOLERANCE
 
 sys.path.insert(0, str(ROOT / "tools"))
-from inspect_libraries import LIBRARIES, RECORD, attempt
+from inspect_libraries import LIBRARIES, RECORD, OfTorch, attempt, independent
 
 STORED = json.loads(RECORD.read_text())
 
@@ -59,3 +61,25 @@ class Broken(nn.Module):
 def test_an_error_of_the_model_itself_is_no_refusal():
     assert attempt(Broken, 8)["outcome"] == "failed"
     assert attempt(lambda: nn.Conv2d(3, 4, 3), 8)["outcome"] == "refused"
+
+
+class TwoPaths(nn.Module):
+    """Attention with a switch like timm's, whose explicit path may have another scale."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.fused_attn = scale, True
+
+    def forward(self, x):
+        x = x.unflatten(-1, (3, 16)).transpose(1, 2)
+        if self.fused_attn:
+            return scaled_dot_product_attention(x, x, x)
+        return (self.scale * x @ x.mT).softmax(dim=-1) @ x
+
+
+def test_an_independent_check_compares_the_two_paths_of_a_model():
+    torch.manual_seed(0)
+    images = torch.randn(1, 3, 64, 64)
+    assert independent(OfTorch(TwoPaths(0.25)), images) < 1e-5
+    assert independent(OfTorch(TwoPaths(0.5)), images) > 1e-2
+    assert independent(OfTorch(nn.MultiheadAttention(48, 3, batch_first=True)), images) is None

@@ -1,12 +1,13 @@
 """Theorem 2 for layers and networks: replace position-only attention by convolutions.
 
-`attention_to_conv` converts a layer and `convert_back` a whole network, at a fixed image size.
+`attention_to_conv` converts a layer and `convert_back` a whole network, at a fixed image size
+unless all heads are one-hot.
 """
 
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -43,22 +44,37 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
     return module.train(layer.training)
 
 
-def convert_back(network: nn.Module, height: int, width: int | None = None) -> nn.Module:
+def convert_back(
+    network: nn.Module, height: int | None = None, width: int | None = None
+) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    The copy is returned in evaluation mode, in which it is exact on images of `height` x `width`
-    pixels or, without a width, on sequences of length `height`. Layers made by `conv_to_attention`
-    become plain convolutions again, exact at any size, if their heads are one-hot on the kernel's
-    pixels. In other position-only layers, the heads become zero-padded convolutions divided by a
-    border factor (`HeadsAsConv`, `attention_to_conv`). All other modules are kept, and the original
-    network is not changed.
+    The copy is returned in evaluation mode. Layers made by `conv_to_attention` become plain
+    convolutions again, exact at any size, if their heads are one-hot on the kernel's pixels. If all
+    position-only layers are such, the network may take any inputs; it is not run, and all other
+    modules are kept, attention that depends on the image included.
 
-    Raises TypeError for attention that depends on the image. If a layer's heads are not one-hot,
-    raises ValueError if the network never runs the layer or runs it at several sizes, or if its
-    border factor is out of range. These errors name the module. Also raises ValueError if the
-    network does not run on an image of the given size.
+    Otherwise, the copy is exact on images of `height` x `width` pixels or, without a width, on
+    sequences of length `height`. In position-only layers whose heads are not one-hot, the heads
+    become zero-padded convolutions divided by a border factor (`HeadsAsConv`, `attention_to_conv`).
+    All other modules are kept. The original network is not changed.
+
+    Raises TypeError for attention that depends on the image, unless all position-only layers are
+    one-hot. If a layer's heads are not one-hot, raises ValueError if the network never runs the
+    layer or runs it at several sizes, or if its border factor is out of range. These errors name
+    the module. Also raises ValueError if the size is missing or the network does not run on an
+    image of this size.
     """
-    met = _sizes_met(network, [height] if width is None else [height, width])
+    layers = [module for module in network.modules() if isinstance(module, POSITION_ONLY)]
+    met: dict[str, set[tuple[int, ...]]] = {}
+    if not layers or not all(map(_is_one_hot, layers)):
+        if height is None:
+            raise ValueError(
+                "the size of the images is needed, because the network has attention that is not"
+                " one-hot; expected convert_back(network, height, width), or"
+                " convert_back(network, length) for sequences"
+            )
+        met = _sizes_met(network, [height] if width is None else [height, width])
     network = copy.deepcopy(network).eval()
     by: dict[nn.Module, nn.Module] = {}
     for path, layer in network.named_modules(remove_duplicate=False):
@@ -71,9 +87,14 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
 
 
 @torch.no_grad()
+def _is_one_hot(layer: nn.Module) -> TypeGuard[ConvAsAttention]:
+    return isinstance(layer, ConvAsAttention) and selects_pixels(layer)
+
+
+@torch.no_grad()
 def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> nn.Module:
     """Return a module that computes a position-only layer by convolutions, at a fixed size."""
-    if isinstance(layer, ConvAsAttention) and selects_pixels(layer):
+    if _is_one_hot(layer):
         return plain_convolution(layer).eval()
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"

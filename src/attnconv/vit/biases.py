@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..layers.encodings import QuadraticEncoding
 from .projections import is_attention, num_heads, projections
+from .tokens import modules_around
 
 #: How far a prefix token's score is below the best patch's (a factor of `exp(-20)` in weight).
 PREFIX_MARGIN = 20.0
@@ -113,12 +114,6 @@ def _holders(name: str, module: Any, model: nn.Module) -> Iterator[Any]:
         yield module
     for around in modules_around(name, model):
         yield from filter(None, (getattr(around, name, None) for name in SHARED_BIAS))
-
-
-def modules_around(name: str, model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that contain a layer, from the innermost one to the model itself."""
-    parts = name.split(".") if name else []
-    return (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
 
 
 SUPPORTED = (

@@ -4,9 +4,8 @@ Letters: B images, N images or windows, N_h heads, H x W patch tokens of an imag
 tokens including prefix tokens (class, distillation and register tokens).
 """
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,16 +19,30 @@ from ..layers.attention import ContentAttention, PositionAttention, attention_pr
 from ..layers.mode import evaluation_mode
 from .inputs import selected
 from .interception import Interception, Weights
+from .padding import Padding
+from .tokens import (
+    backbone_of,
+    cut_into_patches,
+    embedding_of,
+    patches_of,
+    possible_prefixes,
+    real_patches,
+    rerolled,
+    sides,
+    windows_around,
+    windows_of,
+)
 
 SUPPORTED = (
     "expected self-attention among the patches of an image or window, computed with"
-    " scaled_dot_product_attention, nn.MultiheadAttention, or a softmax that multiplies the values;"
+    " scaled_dot_product_attention, flex_attention, nn.MultiheadAttention, or a softmax that"
+    " multiplies the values;"
     " other maps can be given as a tensor"
 )
-#: Names of parameters that become prefix tokens.
-PREFIX_TOKENS = re.compile(
-    r"(^|_)(cls|class|dist|distillation|reg|register)_?(tokens?|embedding)(_\d+)?$"
-)
+
+
+#: Images `(B, C, H', W')`, or the input of timm's NaFlex models.
+Images = Tensor | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -58,17 +71,20 @@ class Reading:
 
 
 def attention_of(
-    model: nn.Module, images: Tensor, layers: Sequence[int] | None = None
+    model: nn.Module, images: Images, layers: Sequence[int] | None = None
 ) -> list[LayerAttention]:
     """Return the attention of the layers of a model on images, in order of execution.
 
-    `images` is the model's input `(B, C, H', W')`. The model runs once, in evaluation mode and
+    `images` is the model's input `(B, C, H', W')`, or the dict that timm's NaFlex models take, with
+    images of one size. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
-    window counts as an image, and Swin's mask applies to shifted windows. In MaxViT's grid
+    window counts as an image, and Swin's mask applies to shifted windows. Windows that contain
+    padding are left out. In MaxViT's grid
     attention, the tokens are those of a strided grid. `layers` selects layers by number, counting
     from 0 in order of execution, and gives their order in the result; the attention of other layers
     is not checked. None selects all. Attention that is not among patches is skipped and has no
-    number: attention pooling, and keys that are fewer or other than the queries.
+    number: attention pooling, and keys that are fewer or other than the queries. The same applies
+    to layers in which every window contains padding.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
     ValueError if the height and width of a layer's token grid are unknown or `layers` is invalid.
@@ -78,7 +94,7 @@ def attention_of(
 
 def read_attention(
     model: nn.Module,
-    images: Tensor,
+    images: Images,
     layers: Sequence[int] | None = None,
     use: Callable[[LayerAttention], Any] = lambda layer: layer,
 ) -> Reading:
@@ -88,8 +104,14 @@ def read_attention(
     are never in memory at once. For the arguments and errors, see `attention_of`; errors of `use`
     are raised for chosen layers only.
     """
-    reader = _Reader(model, images, layers, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.interception:
+    if isinstance(images, Mapping):
+        images, grid = real_patches(images)
+        batch = images["patches"]
+    else:
+        grid = None
+        batch = images
+    reader = _Reader(model, batch, grid, layers, use)
+    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
         model(images)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
@@ -111,18 +133,13 @@ def for_reading(model: nn.Module) -> Iterator[None]:
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # otherwise nothing can have been compiled
+        # otherwise nothing can have been compiled or compiles itself, and torch starts sooner
+        if not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(evaluation_mode(model))
         yield
-
-
-def modules_around(name: str, model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that contain a layer, from the innermost one to the model itself."""
-    parts = name.split(".")
-    return (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1, -1, -1))
 
 
 @dataclass
@@ -145,28 +162,31 @@ class _Reader:
     """The state of one reading: the modules that are running, and what has been found so far.
 
     `found` has an entry for each attention layer in order of execution: what `use` returned, an
-    error, or None if the layer was not chosen. `grids` are the heights and widths of all
-    convolutions' outputs so far; the last one that fits gives a layer's token grid.
+    error, or None if the layer was not chosen. `grids` are the given one, if any, and
+    the heights and widths of all convolutions' outputs so far; the last one that fits gives a
+    layer's token grid.
     """
 
     def __init__(
         self,
         model: nn.Module,
         images: Tensor,
+        grid: tuple[int, int] | None,
         layers: Sequence[int] | None,
         use: Callable[[LayerAttention], Any],
     ):
         self.model, self.use = model, use
-        self.image = tuple(images.shape[-2:])
+        self.image = None if grid else tuple(images.shape[-2:])
         self.batch = len(images)
         self.wanted: set[int] | None = None  # all, also if their numbers count from the end
         if layers is not None and not isinstance(layers, int | str) and min(layers, default=0) >= 0:
             self.wanted = set(layers)
         self.found: list[Any] = []
         self.skipped: list[str] = []
-        self.grids: list[tuple[int, int]] = []
+        self.grids = [grid] if grid else []
         self.running: list[_Running] = []
         self.interception = Interception(self.intercepted)
+        self.padding = Padding()
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -230,7 +250,7 @@ class _Reader:
                 self.found[layer.number] = _refusal(layer, problem)
                 return
         layer.values.append(seen.values)
-        if reason := _why_skipped(layer, seen.weights):
+        if reason := _why_skipped(layer, seen.weights) or self._all_padded(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
             return
         layer.number = len(self.found)
@@ -239,32 +259,49 @@ class _Reader:
         elif self._is_wanted():
             self._keep(partial(self._read, layer, seen))
 
+    def _all_padded(self, layer: _Running, weights: Tensor) -> str:
+        """Return why a layer without any window that is free of padding is skipped, or ""."""
+        windows = len(_by_head(layer, weights))
+        if not bool(self.padding.windows(windows, weights.shape[-1]).all()):
+            return ""
+        return f"attends to padding in each of its {windows} windows; larger images have others"
+
     def _read(self, layer: _Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
         weights = _by_head(layer, seen.weights)
+        order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
-        if by_mask_unit or self.interception.reordered:
+        if (by_mask_unit and order_and_grid is None) or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
-        grid = self._grid(layer, len(weights), weights.shape[-1])
-        return LayerAttention(layer.name, *patches_of(weights, grid), seen.gap)
+        if order_and_grid is None:
+            grid = self._grid(layer, len(weights), weights.shape[-1])
+        else:
+            order, grid = order_and_grid
+            weights = weights[..., order, :][..., order]
+        padded = self.padding.windows(len(weights), weights.shape[-1])
+        if count := int(padded.sum()):
+            self._skip(f"{count} of {len(padded)} windows of {layer.called}, which contain padding")
+            weights = weights[~padded]
+        return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
-        backbone = _backbone(layer.name, self.model)
-        embedding = getattr(backbone, "patch_embed", None)
+        backbone = backbone_of(layer.name, self.model)
+        embedding = embedding_of(backbone)
         of_image: Callable | None = getattr(embedding, "dynamic_feat_size", None)
-        prefixes = _possible_prefixes(backbone, self.model)
-        known = [*_windows(layer.name, self.model), *_sides(layer.shape)]
+        prefixes = possible_prefixes(backbone, self.model)
+        known = [*windows_around(layer.name, self.model), *sides(layer.shape)]
         if images == self.batch:  # otherwise the tokens are those of windows
             known += [
-                of_image(self.image) if of_image else None,
+                of_image(self.image) if of_image and self.image else None,
                 getattr(embedding, "grid_size", None),
                 *reversed(self.grids),
+                cut_into_patches(self.image, embedding) if self.image else None,
             ]
         for size in known:
             if isinstance(size, tuple) and tokens - prod(size) in prefixes:
                 return size[0], size[1]
-        for prefix in prefixes if self.image[0] == self.image[1] else ():
+        for prefix in prefixes if self.image and self.image[0] == self.image[1] else ():
             side = isqrt(max(tokens - prefix, 0))
             if side and side * side == tokens - prefix:
                 return side, side
@@ -307,10 +344,10 @@ def _why_skipped(layer: _Running, weights: Tensor) -> str:
     if len(shape) == 3:
         between = keys in shape[:2] or rows == shape[0] * shape[1]
     else:
-        between = keys in map(prod, _sides(shape)) or rows in [
-            shape[0] * prod(s) for s in _sides(shape)
+        between = keys in map(prod, sides(shape)) or rows in [
+            shape[0] * prod(s) for s in sides(shape)
         ]
-    if not heads or not (between or keys in map(prod, _windows_of(layer.module))):
+    if not heads or not (between or keys in map(prod, windows_of(layer.module))):
         return (
             f"has maps of shape {tuple(weights.shape)} on an input of shape {shape}, which are not"
             " among its tokens"
@@ -339,53 +376,3 @@ def _by_head(layer: _Running, weights: Tensor) -> Tensor:
         return weights.unflatten(0, (-1, heads))
     axis = list(weights.shape).index(heads, 1)
     return weights.movedim(axis, -3).flatten(0, -4)
-
-
-def _sides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the possible heights and widths of `(B, H, W, C)` or `(B, C, H, W)`."""
-    return [(shape[1], shape[2]), (shape[2], shape[3])] if len(shape) == 4 else []
-
-
-def _windows(name: str, model: nn.Module) -> list[tuple[int, int]]:
-    """Return the window sizes that a layer and the modules around it state, innermost first."""
-    modules = [model.get_submodule(name), *modules_around(name, model)] if name else [model]
-    return [size for module in modules for size in _windows_of(module)]
-
-
-def _windows_of(module: nn.Module) -> list[tuple[int, int]]:
-    sizes = []
-    for each in (module, *module.children()):
-        for name in ("window_size", "ws", "partition_size", "p"):
-            size = getattr(each, name, None)
-            if isinstance(size, int) and not isinstance(size, bool):
-                sizes.append((size, size))
-            elif isinstance(size, tuple | list) and len(size) == 2:
-                sizes.append((int(size[0]), int(size[1])))
-    return sizes
-
-
-def _backbone(name: str, model: nn.Module) -> nn.Module:
-    """Return the innermost module around a layer that has patch tokens, or else the model."""
-    around = modules_around(name, model)
-    return next((module for module in around if hasattr(module, "patch_embed")), model)
-
-
-def _possible_prefixes(backbone: Any, model: nn.Module) -> list[int]:
-    """Return the numbers of prefix tokens that a layer may have, the most likely one first."""
-    stated = getattr(backbone, "num_prefix_tokens", None)
-    if isinstance(stated, int):
-        return [stated, 0]
-    most = 0
-    for name, parameter in model.named_parameters():
-        if PREFIX_TOKENS.search(name.rpartition(".")[2]):
-            most += parameter.shape[-2] if parameter.ndim > 1 else 1
-    return [most, *range(most)]
-
-
-def patches_of(probabilities: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Return the renormalised maps between patches, and each head's mass on prefix tokens."""
-    prefix = probabilities.shape[-1] - grid[0] * grid[1]
-    to_prefix, to_patches = probabilities[:, :, prefix:].tensor_split([prefix], dim=-1)
-    mass = to_prefix.double().sum(dim=-1).mean(dim=(0, 2))
-    maps = to_patches / to_patches.sum(dim=-1, keepdim=True) if prefix else to_patches
-    return maps.unflatten(-1, grid).unflatten(2, grid).cpu(), mass.cpu()

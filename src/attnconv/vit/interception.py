@@ -6,7 +6,7 @@ Letters: B images, N_h heads, T queries, S keys, D features of a value.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import torch
@@ -65,11 +65,11 @@ class _Softmax:
 class Interception(TorchFunctionMode):
     """Report the weights of each attention that runs while this mode is active.
 
-    It calls `found` with the weights of `scaled_dot_product_attention` and `nn.MultiheadAttention`,
-    and with each softmax that later multiplies values, as it is then: if heads were mixed in
-    between, it is the mixture. The fused functions do not return their weights, so these are
-    computed from the arguments. In all cases, weights times values are compared with what the model
-    goes on with. The model's own results are never changed.
+    It calls `found` with the weights of `scaled_dot_product_attention`, `nn.MultiheadAttention` and
+    `flex_attention`, and with each softmax that later multiplies values, as it is then: if heads
+    were mixed in between, it is the mixture. The fused functions do not return their weights, so
+    these are computed from the arguments. In all cases, weights times values are compared with what
+    the model goes on with. The model's own results are never changed.
     `reordered` is True after the model has sorted something into another order than it had.
     """
 
@@ -88,6 +88,8 @@ class Interception(TorchFunctionMode):
         elif func is F.multi_head_attention_forward:
             if isinstance(result[0], Tensor):
                 self.found(_of_multi_head(result[0], args, kwargs))
+        elif getattr(func, "__name__", "") == "flex_attention":
+            self.found(_of_flex(func, result[0], args, kwargs))
         elif func in SOFTMAX:
             _start_following(result, args, kwargs)
         elif func in SORTS:
@@ -166,7 +168,7 @@ def fused_weights(
     """Return the weights softmax(Q K^T scale + mask) of `scaled_dot_product_attention`.
 
     It takes the function's own arguments. The weights `(..., N_h, T, S)` are those without dropout,
-    in float32 or float64.
+    in float32 or float64. They are 0 for a query whose keys are all blocked by the mask.
     """
     if enable_gqa:
         key = _for_each_query_head(key, query)
@@ -178,6 +180,14 @@ def fused_weights(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, float("-inf"))
     return _softmax_of_scores(query, key, attn_mask)
+
+
+def _of_flex(func: Callable, result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
+    """Return the weights of torch's `flex_attention`: its result for values of one key each."""
+    query, key, value, *options = args
+    identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device)
+    weights = func(query, key, identity.expand(*key.shape[:2], -1, -1), *options, **kwargs)[0]
+    return _checked(weights, _for_each_query_head(value, query), result)
 
 
 def _for_each_query_head(shared: Tensor, query: Tensor) -> Tensor:
@@ -197,6 +207,9 @@ def _softmax_of_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tenso
         if bias is not None:
             scores += bias if bias.ndim < 2 or bias.shape[-2] == 1 else bias[..., rows, :]
         weights[..., rows, :] = scores.softmax(dim=-1)
+        if bias is not None:  # like torch, return zeros where the mask blocks every key
+            blocked = scores.amax(dim=-1, keepdim=True) == float("-inf")
+            weights[..., rows, :].masked_fill_(blocked, 0.0)
     return weights
 
 
@@ -244,6 +257,9 @@ def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
     given |= {"need_weights": True, "average_attn_weights": False}
     weights = F.multi_head_attention_forward(**given)[1]
     assert weights is not None, "they were requested"
+    if bool(result.isfinite().all()):
+        # a query whose keys are all blocked has NaN here, and 0 where no weights were requested
+        weights = weights.nan_to_num()
     value, bias = given["value"], given["in_proj_bias"]  # (S, B, E)
     if weights.ndim == 3:
         weights, value, result = weights[None], value[:, None], result[:, None]
@@ -273,6 +289,8 @@ def _gap(expected: Tensor, values: Tensor, result: Tensor) -> float:
 
 
 def _problem(gap: float, dtype: torch.dtype) -> str:
+    if not isfinite(gap):
+        return "its output has NaN or infinite numbers"
     allowed = max(TOLERANCE, 4 * torch.finfo(dtype).eps)
     if gap <= allowed:
         return ""

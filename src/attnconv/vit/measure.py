@@ -8,38 +8,14 @@ Letters: N_h heads, H x W tokens, T = H * W, Q interior queries, K x K kernel.
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 
 from ..layers.mode import evaluation_mode
 from ..theory.grid import offset_set
-from .interception import fused_weights
-
-
-class Probabilities(TorchFunctionMode):
-    """Pass the attention probabilities that torch's functions form to `record`, `(..., T', T')`."""
-
-    def __init__(self, record: Callable[[Tensor], None]):
-        super().__init__()
-        self.record = record
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is multi_head_attention_forward:
-            weights = {"need_weights": True, "average_attn_weights": False}
-            output, probabilities = func(*args, **kwargs | weights)
-            self.record(probabilities)
-            return output, None
-        output = func(*args, **kwargs)
-        if func is scaled_dot_product_attention:
-            self.record(fused_weights(*args, **kwargs))
-        elif getattr(func, "__name__", "") == "softmax":
-            self.record(output)
-        return output
+from .interception import Interception, Weights
 
 
 @torch.no_grad()
@@ -51,15 +27,17 @@ def read_probabilities(
 ) -> None:
     """Run a model on images, one by one, and pass each layer's name and probabilities to `record`.
 
-    Raises TypeError for a layer that forms no probabilities that can be read.
+    Raises TypeError for a layer whose probabilities cannot be read.
     """
     running: list[str] = []
     seen: set[str] = set()
 
-    def take(probabilities: Tensor) -> None:
+    def take(found: Weights) -> None:
         if running:
             seen.add(running[-1])
-            record(running[-1], probabilities)
+            record(running[-1], found.weights)
+            if found.problem:
+                raise TypeError(f"{running[-1]} cannot be read: {found.problem}")
 
     fast = torch.backends.mha.get_fastpath_enabled()
     with evaluation_mode(model), ExitStack() as stack:
@@ -71,7 +49,7 @@ def read_probabilities(
             leave = module.register_forward_hook(lambda *_: running.pop() and None)
             stack.callback(enter.remove)
             stack.callback(leave.remove)
-        stack.enter_context(Probabilities(take))
+        stack.enter_context(Interception(take))
         for image in images.split(1):
             model(image)
     if silent := [name for name in attentions if name not in seen]:

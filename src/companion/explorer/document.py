@@ -9,6 +9,7 @@ from attnconv.inspection import AttentionReport
 
 from ..store import user_path, write_file
 from . import page_html, source
+from .codes import maps_in_bytes, queries_per_axis
 from .payload import Payload, maps_entry
 
 
@@ -20,12 +21,12 @@ def save_html(
 ) -> Path:
     """Write an attention report to a single HTML file and return the file's path.
 
-    The file contains the report's table and the explorer's view of the mean maps, which are stored
-    in half precision. It works offline and takes about `2.7 N_h T^2` bytes for each layer of T
-    tokens. `image`, `(H', W')` or `(H', W', 3)` with values from 0 to 1, is shown behind the query
-    pixels; pass it if the report covers a single image. Layers of the same size are shown as one
-    model. Raises FileNotFoundError if the folder of `path` does not exist, and ValueError for a
-    report without layers.
+    The file contains the report's table and the explorer's view of the mean maps. It works offline
+    and takes at most about 8 MB, and what the image takes: the maps are stored in 8 bits and, if
+    they are too large, only for a grid of query pixels. `image`, `(H', W')` or `(H', W', 3)` with
+    values from 0 to 1, is shown behind the query pixels; pass it if the report covers a single
+    image. Layers of the same size are shown as one model. Raises FileNotFoundError if the folder of
+    `path` does not exist, and ValueError for a report without layers.
     """
     path = user_path(path)
     if not path.parent.is_dir():
@@ -55,13 +56,19 @@ def report_payload(report: AttentionReport, image: Tensor | None = None) -> Payl
         )
     payload = Payload()
     entries = []
-    for grid in dict.fromkeys(layer.grid for layer in report.layers):
+    sizes = list(dict.fromkeys(layer.grid for layer in report.layers))
+    heads_of = {
+        grid: sum(len(layer.maps) for layer in report.layers if layer.grid == grid)
+        for grid in sizes
+    }
+    count = queries_per_axis(heads_of)
+    for grid in sizes:
         layers = [layer for layer in report.layers if layer.grid == grid]
         label = "{} × {} tokens".format(*grid)
-        maps = [layer.maps for layer in layers]
+        maps = [maps_in_bytes(layer.maps, count) for layer in layers]
         heads = [layer.heads for layer in layers]
         what = f"Layers from {layers[0].name} to {layers[-1].name}, means over the images."
         entry = {"id": label, "label": label, "source": what}
-        entries.append(entry | maps_entry(payload, maps, heads, image))
+        entries.append(entry | maps_entry(payload, maps, grid, heads, image))
     payload.data["models"] = entries
     return payload

@@ -272,25 +272,26 @@ def maps_payload(maps: Tensor, image: Tensor | None = None) -> Payload:
     middle = maps[:, :, shape[2] // 2, shape[3] // 2].double()
     by_offset = map(mean_by_offset, maps.double())
     heads = [Heads(*layer) for layer in zip(middle, by_offset, strict=True)]
-    entry = maps_entry(payload, list(maps), heads, image)
+    files = [_maps_file(layer.half()) for layer in maps]
+    entry = maps_entry(payload, files, shape[2:4], heads, image)
     payload.data["models"] = [{"id": "maps", "label": "attention maps", "source": ""} | entry]
     return payload
 
 
 def maps_entry(
-    payload: Payload, layers: Sequence[Tensor], heads: Iterable[Heads], image: Tensor | None
+    payload: Payload,
+    layers: Sequence[Tensors],
+    size: tuple[int, int],
+    heads: Iterable[Heads],
+    image: Tensor | None,
 ) -> dict[str, Any]:
-    """Return what an entry says of the maps `(N_h, H, W, H, W)` and heads of layers of one size.
+    """Return what an entry says of the maps and heads of layers of `size` `(H, W)` tokens.
 
-    It adds a file in half precision for each layer, and the image behind the maps, which is grey by
-    default.
+    It adds a file for each layer, and the image behind the maps, which is grey by default.
     """
-    size = tuple(layers[0].shape[-2:])
     label = "no image" if image is None else "the image"
     name = payload.picture("image", label, torch.full(size, 0.75) if image is None else image)
-    files = [
-        payload.file(f"layer {n}", _maps_file(maps.half())) for n, maps in enumerate(layers, 1)
-    ]
+    files = [payload.file(f"layer {n}", tensors) for n, tensors in enumerate(layers, 1)]
     return {
         "tier": "given",
         "size": size,

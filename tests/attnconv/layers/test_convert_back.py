@@ -233,6 +233,48 @@ def test_one_hot_heads_need_no_size_of_their_own():
         convert_back(soft, 12, 12)
 
 
+class TwoInputs(nn.Module):
+    """A convolution of one image, and of another one scaled by a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(5, 4, 1)
+
+    def forward(self, left, *, right, scale):
+        return self.first(left) + scale * self.second(right)
+
+
+WAVE = nn.Sequential(nn.Unflatten(1, (1, -1)), nn.Conv1d(1, 4, 9, stride=4), nn.ReLU())
+
+
+@pytest.mark.parametrize(
+    ("network", "inputs", "named"),
+    [
+        (
+            Tokens(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)),
+            (torch.randn(2, 3, 16, 16),),
+            {},
+        ),
+        (
+            TwoInputs(),
+            (torch.randn(2, 3, 6, 7),),
+            {"right": torch.randn(2, 5, 6, 7), "scale": 0.5},
+        ),
+        (WAVE, (torch.randn(2, 64),), {}),
+    ],
+    ids=["attention", "two inputs", "waveform"],
+)
+def test_a_network_of_one_hot_heads_is_not_run(network, inputs, named):
+    network.eval()
+    converted = convert_network(network)
+    assert any(isinstance(module, ConvAsAttention) for module in converted.modules())
+    back = convert_back(converted)
+    assert [type(module) for module in back.modules()] == [type(m) for m in network.modules()]
+    assert torch.equal(back(*inputs, **named), network(*inputs, **named))
+    with pytest.raises(ValueError, match=r"needed, .* not one-hot; expected convert_back\(network"):
+        convert_back(convert_network(network, alpha=2.0))
+
+
 def test_pooling_by_a_softmax_over_pixels_stays():
     """Global context, as in GCNet: a softmax over pixels, but not one for each query."""
     pooling = pytest.importorskip("timm.layers").GlobalContext(8)
@@ -248,7 +290,7 @@ def test_a_network_that_takes_no_images_is_refused():
         nn.Flatten(), nn.Linear(48, 50), nn.Unflatten(1, (2, 5, 5)), nn.Conv2d(2, 3, 3)
     )
     with pytest.raises(ValueError, match=r"does not run on an image of shape \(1, 2, 4, 4\)"):
-        convert_back(convert_network(network), 4, 4)
+        convert_back(convert_network(network, alpha=2.0), 4, 4)
 
 
 class Growing(nn.Module):
@@ -267,9 +309,9 @@ class Growing(nn.Module):
 
 
 def test_the_channels_of_the_image_are_those_that_run():
-    network, x = Growing(), torch.randn(2, 3, 6, 6)
-    assert torch.equal(convert_back(convert_network(network), 6, 6)(x), network(x))
-    too_small = convert_network(nn.Sequential(nn.Conv2d(3, 4, 5)))
+    network, x = convert_network(Growing(), alpha=2.0), torch.randn(2, 3, 6, 6)
+    assert largest_gap(convert_back(network, 6, 6)(x), network(x)) < 1e-5
+    too_small = convert_network(nn.Sequential(nn.Conv2d(3, 4, 5)), alpha=2.0)
     with pytest.raises(ValueError, match=r"image of shape \(1, 3, 3, 3\) \(axis 0 has 3 pixels"):
         convert_back(too_small, 3, 3)
 

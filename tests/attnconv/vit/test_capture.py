@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnconv import attention_probabilities, build_model
+from attnconv import attention_probabilities, build_model, inspect_attention
 from attnconv.vit.capture import attention_of
 from companion.heads import content_probabilities
 
@@ -125,6 +125,75 @@ def test_a_grid_is_not_guessed_on_images_that_are_not_square():
     assert attention_of(model, torch.randn(1, 3, 128, 128))[0].maps.shape[2:] == (8, 8, 8, 8)
     with pytest.raises(ValueError, match="or square images and a square number of tokens"):
         attention_of(model, torch.randn(1, 3, 64, 256))
+
+
+def test_the_tokens_of_hiera_are_put_back_into_the_order_of_the_image():
+    """Each window's maps against those of its queries and keys, cut out of the image."""
+    torch.manual_seed(0)
+    options = {"stages": (1, 1, 2, 1), "embed_dim": 24, "num_heads": 1}
+    model = timm.create_model("hiera_tiny_224", img_size=(64, 96), **options).eval()
+    layers = [model.blocks[number].attn for number in (0, 3)]  # windows, and the whole image
+    inputs = {}
+    for layer in layers:
+        layer.qkv.weight.data.mul_(30)
+        layer.register_forward_pre_hook(lambda layer, given: inputs.update({layer: given[0]}))
+    found = {layer.name: layer for layer in attention_of(model, torch.randn(2, 3, 64, 96))}
+    for number, layer, side in ((0, layers[0], (8, 8)), (3, layers[1], (4, 6))):
+        maps = found[f"blocks.{number}.attn"].maps
+        assert tuple(maps.shape[2:]) == side * 2
+        image = model.reroll(inputs[layer], number)  # (B, H, W, C)
+        rows, columns = (image.shape[axis] // side[axis - 1] for axis in (1, 2))
+        windows = image.unflatten(1, (rows, side[0])).unflatten(3, (columns, side[1]))
+        tokens = windows.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+        q, k, _ = layer.qkv(tokens).unflatten(-1, (3, layer.heads, -1)).permute(2, 0, 3, 1, 4)
+        expected = (q @ k.mT * layer.scale).softmax(dim=-1).detach().flatten(1)
+        assert expected.max() > 0.3
+        gaps = (maps.flatten(1)[:, None] - expected).abs().amax(dim=-1)
+        assert gaps.amin(dim=1).max() < 1e-5, "each map is that of some window"
+        assert gaps.argmin(dim=1).unique().numel() == len(maps), "and no two of the same one"
+
+
+def naflex_input(images, padding):
+    """The patches of 16 x 16 pixels as timm's NaFlex models take them, followed by padding."""
+    patches = images.unfold(2, 16, 16).unfold(3, 16, 16).permute(0, 2, 3, 4, 5, 1)
+    count, (height, width) = len(images), patches.shape[1:3]
+    coordinates = torch.cartesian_prod(torch.arange(height), torch.arange(width))
+    patches = nn.functional.pad(patches.flatten(3).flatten(1, 2), (0, 0, 0, padding), value=0.7)
+    return {
+        "patches": patches,
+        "patch_coord": nn.functional.pad(coordinates, (0, 0, 0, padding)).expand(count, -1, -1),
+        "patch_valid": (torch.arange(patches.shape[1]) < height * width).expand(count, -1),
+    }
+
+
+def test_naflex_reads_patches_and_ignores_padding():
+    torch.manual_seed(0)
+    model = timm.create_model("naflexvit_base_patch16_gap", depth=2).eval()
+    images = torch.randn(2, 3, 96, 64)
+    given = naflex_input(images, padding=3)
+    assert torch.allclose(model(given), model(images), atol=1e-5)
+    padded, plain = attention_of(model, given), attention_of(model, images)
+    for one, other in zip(padded, plain, strict=True):
+        assert one.maps.shape == (2, 12, 6, 4, 6, 4)
+        assert torch.allclose(one.maps, other.maps, atol=1e-6)
+        assert torch.allclose(one.prefix_mass, other.prefix_mass, atol=1e-6)
+    report = inspect_attention(model, given)
+    assert report.layers[0].grid == (6, 4)
+
+
+def test_other_dicts_and_images_of_different_sizes_are_refused():
+    model = timm.create_model("naflexvit_base_patch16_gap", depth=1)
+    with pytest.raises(ValueError, match="images is a dict of pixel_values; expected a tensor"):
+        attention_of(model, {"pixel_values": torch.randn(1, 3, 32, 32)})
+    one, other = (naflex_input(torch.randn(1, 3, *size), 0) for size in ((64, 96), (96, 64)))
+    both = {name: torch.cat([one[name], other[name]]) for name in one}
+    with pytest.raises(ValueError, match="differ in their grids of patches"):
+        attention_of(model, both)
+    for each in (one, other):
+        assert len(attention_of(model, each)) == 1
+    one["patch_coord"] = one["patch_coord"].flip(1)
+    with pytest.raises(ValueError, match="not in row-major order"):
+        attention_of(model, one)
 
 
 class Attention(nn.Module):

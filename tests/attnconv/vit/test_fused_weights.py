@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnconv.vit.interception import fused_weights
-from attnconv.vit.measure import Probabilities
+from attnconv.vit.interception import Interception, fused_weights
 
 HEADS, TOKENS, FEATURES = 4, 6, 3
 CASES = {
@@ -15,6 +14,12 @@ CASES = {
     "float mask": {
         "attn_mask": torch.linspace(-2, 2, TOKENS, dtype=torch.float64).outer(
             torch.arange(TOKENS).double()
+        )
+    },
+    "blocked queries, bool": {"attn_mask": torch.arange(TOKENS).outer(torch.ones(TOKENS)) > 1},
+    "blocked queries, float": {
+        "attn_mask": torch.zeros(TOKENS, TOKENS, dtype=torch.float64).index_fill(
+            0, torch.tensor([2, 3]), -torch.inf
         )
     },
     "causal": {"is_causal": True},
@@ -32,8 +37,9 @@ def test_fused_weights_are_torchs_output_for_identity_values(options):
     key = torch.randn(2, heads, TOKENS, FEATURES, **random)
     identity = torch.eye(TOKENS, dtype=torch.float64).expand(2, heads, -1, -1)
     recorded = []
-    with Probabilities(recorded.append):
+    with Interception(recorded.append):
         expected = scaled_dot_product_attention(query, key, identity, **options)
     weights = fused_weights(query, key, identity, **options)
     torch.testing.assert_close(weights, expected)
-    torch.testing.assert_close(recorded[-1], expected)
+    torch.testing.assert_close(recorded[-1].weights, expected)
+    assert not recorded[-1].problem

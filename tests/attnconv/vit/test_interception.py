@@ -1,9 +1,13 @@
 """Tests of the reader on attention written in many ways, against plain computations in float64."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from attnconv import inspect_attention
 from attnconv.vit.capture import attention_of, read_attention
@@ -168,6 +172,59 @@ def test_grouped_queries():
         assert torch.allclose(found.maps[:, head].flatten(3).flatten(1, 2), weights, atol=1e-6)
 
 
+def band(batch, head, query, key):
+    return (query - key).abs() <= 2
+
+
+def tilted(score, batch, head, query, key):
+    return score + 0.3 * (head + 1) * key
+
+
+@pytest.mark.parametrize("shared", [1, HEADS], ids=["shared keys", "own keys"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_flex_attention(masked, shared):
+    torch.manual_seed(0)
+    mask = create_block_mask(band, None, None, T, T, device="cpu") if masked else None
+
+    def flex(q, k, v):
+        k, v = k[:, :shared], v[:, :shared]
+        return flex_attention(q, k, v, tilted, mask, enable_gqa=shared < HEADS)
+
+    model, images = Patches(Attention(flex)), torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
+    (found,) = attention_of(model, images)
+    assert found.gap < 1e-6
+    q, k, _ = model.layer.split(model.tokens(images))
+    token = torch.arange(T)
+    expected = scores(q, k[:, :shared]) + 0.3 * (torch.arange(HEADS) + 1)[:, None, None] * token
+    if masked:
+        expected = expected.masked_fill((token[:, None] - token).abs() > 2, -torch.inf)
+    weights = expected.softmax(dim=-1).detach()
+    assert torch.allclose(found.maps.flatten(4).flatten(2, 3), weights, atol=1e-6)
+
+
+FLEX_FIRST = """
+import torch
+from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
+from attnconv.vit.capture import attention_of
+
+class Flex(nn.Module):
+    num_heads = 1
+
+    def forward(self, x):
+        x = x.flatten(2).mT[:, None]
+        return flex_attention(x, x, x)
+
+(found,) = attention_of(nn.Sequential(nn.Conv2d(3, 8, 4, 4), Flex()), torch.randn(1, 3, 8, 8))
+print(found.maps.shape)
+"""
+
+
+def test_flex_attention_is_read_in_a_process_that_compiles_nothing():
+    done = subprocess.run([sys.executable, "-c", FLEX_FIRST], capture_output=True, text=True)
+    assert done.stdout == "torch.Size([1, 1, 2, 2, 2, 2])\n", done.stderr
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_multi_head_attention(batch_first, bias):
@@ -191,6 +248,45 @@ def test_multi_head_attention(batch_first, bias):
     _, weights = attention(x, x, x, average_attn_weights=False)
     maps = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(dim=-1, keepdim=True)
     assert torch.allclose(found.maps.flatten(4).flatten(2, 3), maps, atol=1e-6)
+
+
+BLOCKED = torch.arange(T).expand(T, T).T < 2  # True blocks, in nn.MultiheadAttention
+
+
+class Multi(nn.Module):
+    """`nn.MultiheadAttention` with a mask that blocks every key of the first two queries."""
+
+    def __init__(self, need_weights):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+        self.need_weights = need_weights
+
+    def forward(self, x):
+        return self.attention(x, x, x, attn_mask=BLOCKED, need_weights=self.need_weights)[0]
+
+
+def to_prefix_only(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, (torch.arange(T + 1) < 1).expand(T + 1, -1))
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (
+            Patches(Attention(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, ~BLOCKED))),
+            ValueError,
+            "no maps for 4 of 18 queries",
+        ),
+        (Patches(Multi(need_weights=False)), ValueError, "no maps for 4 of 18 queries"),
+        (Patches(Multi(need_weights=True)), TypeError, "its output has NaN"),
+        (Patches(Attention(to_prefix_only), prefix=1), ValueError, "no maps for 18 of 18 queries"),
+    ],
+    ids=["fused", "multi-head, fused", "multi-head", "prefix"],
+)
+def test_queries_without_keys_are_named(model, error, message):
+    """torch's fused attention returns 0 for a query whose keys are all blocked."""
+    with pytest.raises(error, match=message):
+        attention_of(model, torch.randn(1, 3, 4 * SIDE, 4 * SIDE))
 
 
 def test_an_encoder_whose_fast_path_would_hide_its_maps():
@@ -382,3 +478,57 @@ def test_torchvision(name, side, shapes):
     assert [tuple(layer.maps.shape) for layer in found] == shapes
     assert max(layer.gap for layer in found) < 1e-6
     assert all((layer.prefix_mass > 0).all() == (name == "vit") for layer in found)
+
+
+def test_windows_with_padding_are_left_out_and_named():
+    """6 x 10 tokens are padded to 8 x 12: of the 2 x 3 windows, those at the end have padding."""
+    torch.manual_seed(0)
+    model, images = build_torchvision("swin").eval(), torch.randn(2, 3, 24, 40)
+    model.features = model.features[:2]  # one stage
+    model.norm, model.head = nn.Identity(), nn.Identity()
+    layer = model.features[1][0].attn
+    inputs = []
+    layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    reading = read_attention(model, images)
+    assert [len(found.maps) for found in reading.layers] == [4, 4]
+    assert reading.skipped == tuple(
+        f"8 of 12 windows of features.1.{n}.attn (ShiftedWindowAttention), which contain padding"
+        for n in (0, 1)
+    )
+    assert f"not measured: {reading.skipped[0]}" in str(inspect_attention(model, images))
+    tokens = inputs[0][:, :4, :8].unflatten(2, (2, 4)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+    q, k, _ = layer.qkv(tokens).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+    weights = (scores(q, k) + layer.get_relative_position_bias()).softmax(dim=-1).detach()
+    maps = reading.layers[0].maps.flatten(4).flatten(2, 3)
+    assert torch.allclose(maps, weights, atol=1e-6)
+
+
+def test_a_layer_of_padded_windows_is_skipped():
+    model = build_torchvision("swin")
+    with pytest.raises(
+        TypeError, match="attends to padding in each of its 1 windows; larger images"
+    ):
+        attention_of(model, torch.randn(1, 3, 8, 8))
+    assert len(attention_of(model, torch.randn(1, 3, 24, 24))) == 2
+    assert len(attention_of(model, torch.randn(1, 3, 32, 32))) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "windows", "kept"),
+    [
+        ("swin_tiny_patch4_window7_224", (64, 64), (9, 9, 4, 4, 1, 1), (4, 4, 1, 1, 1, 1)),
+        ("swin_tiny_patch4_window7_224", (56, 84), (6, 6, 2, 2, 1, 1), (6, 6, 1, 1, 1, 1)),
+        ("davit_tiny", (96, 96), (16, 4), (9, 1)),
+    ],
+)
+def test_padding_in_timm(name, size, windows, kept):
+    timm = pytest.importorskip("timm")
+    options = {"img_size": size, "depths": (2, 2, 2)} if "swin" in name else {}
+    reading = read_attention(timm.create_model(name, **options), torch.randn(1, 3, *size))
+    assert tuple(len(layer.maps) for layer in reading.layers) == kept
+    notes = [note for note in reading.skipped if "which contain padding" in note]
+    assert [note.split()[:3] for note in notes] == [
+        [f"{every - free}", "of", f"{every}"]
+        for every, free in zip(windows, kept, strict=True)
+        if every > free
+    ]

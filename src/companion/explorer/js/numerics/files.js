@@ -20,6 +20,7 @@ export function half(bits) {
 const READERS = {
   F16: (buffer) => new Float32Array(new Uint16Array(buffer)).map(half),
   F32: (buffer) => new Float32Array(buffer),
+  U8: (buffer) => new Uint8Array(buffer),
   I64: (buffer) => Int32Array.from(new BigInt64Array(buffer), Number),
 };
 

@@ -44,6 +44,11 @@ export class PositionModel {
   }
 }
 
+/** The logarithms that bytes stand for: none for 0, and evenly spaced ones from 1 to 255. */
+export function decoded(codes, low, high) {
+  return Float64Array.from(codes, (code) => (code ? low + ((code - 1) / 254) * (high - low) : -Infinity));
+}
+
 /** A model whose attention depends on the image: a file for each layer, of one image. */
 export class ContentModel {
   epochs = null; // only the end of training is kept
@@ -61,14 +66,16 @@ export class ContentModel {
   }
 
   heads(layer) {
-    return (this.layers[layer].content ?? this.layers[layer].probabilities).shape[0];
+    const { content, probabilities, codes } = this.layers[layer];
+    return (content ?? probabilities ?? codes).shape[0];
   }
 
   scores(layer, head, query, part) {
-    const { content, rows, columns, probabilities } = this.layers[layer],
+    const { content, rows, columns, probabilities, codes, logarithms } = this.layers[layer],
       size = this.height * this.width;
     const n = head * this.queries.length + this.queries.findIndex(([i, j]) => i === query[0] && j === query[1]);
     if (probabilities) return Float64Array.from(probabilities.data.subarray(n * size, (n + 1) * size), Math.log);
+    if (codes) return decoded(codes.data.subarray(n * size, (n + 1) * size), ...logarithms.data.subarray(2 * n, 2 * n + 2));
     const scores = new Float64Array(size);
     for (let k = 0; k < size; k++) {
       if (part !== "position") scores[k] += content.data[n * size + k];
