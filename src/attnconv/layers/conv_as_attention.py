@@ -67,6 +67,12 @@ class ConvAsAttention(nn.Module):
     def __getstate__(self) -> dict[str, Any]:  # the cache can be large
         return super().__getstate__() | {"_known": None}
 
+    def __prepare_scriptable__(self):  # torch.jit.script calls it
+        raise TypeError(
+            "an attention layer cannot be scripted; use torch.jit.trace or torch.export, or script"
+            " the network that attnconv.convert_back returns"
+        )
+
     @property
     def num_heads(self) -> int:
         return self.encoding.num_heads

@@ -6,6 +6,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import CodeType
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -121,14 +122,19 @@ def _expect_convertible(model: nn.Module, skipped: Collection[str]) -> None:
     """Raise one error that names every module that cannot be converted."""
     obstacles: dict[str, str] = {}
     errors: set[type[Exception]] = set()
-    for name, module in model.named_modules():
-        if name in skipped:
-            continue
+    modules = {name: each for name, each in model.named_modules() if name not in skipped}
+    replaces = any(map(_is_convolution, modules.values()))
+    for name, module in modules.items():
         convolution = _is_convolution(module) or _has_convolutions_inside(module)
         reason = _why_not(module) if convolution else None
+        if replaces and (asked := _class_asked_for(module)):
+            reason = (
+                f"its forward tests whether a module is a {asked}, which attention is not; let it"
+                " test for attnconv.layers.conv_as_attention.ConvAsAttention as well"
+            )
         if convolution and is_compiled(name):
             reason = "it is compiled; convert it before torch.compile"
-        wrong = None if reason or not convolution else _wrong_sizes(module)
+        wrong = _wrong_sizes(module) if convolution and not reason else None
         if reason or wrong:
             errors.add(TypeError if reason else ValueError)
             obstacles[name] = f"({type(module).__name__}): {reason or wrong}"
@@ -218,6 +224,30 @@ def _may_convolve(module: nn.Module) -> bool:
     leaf = not any(module.children())
     converted = isinstance(module, ConvAsAttention)
     return leaf and "conv" in type(module).__name__.lower() and not converted
+
+
+def _class_asked_for(module: nn.Module) -> str | None:
+    """Return the class of convolutions for which a module's forward seems to test, or None.
+
+    The forward method (or `__call__`) then names both the class and a function that tests classes.
+    """
+    for method in (type(module).forward, type(module).__call__):
+        names = _names_in(getattr(inspect.unwrap(method), "__code__", None))
+        asked = sorted(names & {"_ConvNd", *(kind.__name__ for kind in CONVOLUTIONS)})
+        if (
+            asked
+            and names & {"isinstance", "issubclass", "type"}
+            and "ConvAsAttention" not in names
+        ):
+            return asked[0]
+    return None
+
+
+def _names_in(code: object) -> set[str]:
+    """Return the global names and attributes in a function's code and in the functions inside."""
+    if not isinstance(code, CodeType):
+        return set()
+    return set(code.co_names).union(*map(_names_in, code.co_consts))
 
 
 def is_compiled(path: str) -> bool:

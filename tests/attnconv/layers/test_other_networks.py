@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from attnconv import conv_to_attention, convert_network
+from attnconv import conv_to_attention, convert_back, convert_network
 from attnconv.layers.conv_as_attention import ConvAsAttention
 from companion.gaps import largest_gap
 
@@ -281,8 +281,40 @@ class AsksForTheClass(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 3, 3)
 
+    def is_convolution(self, module):
+        return isinstance(module, nn.Conv2d)
+
+    def forward(self, x):
+        return self.conv(x) if self.is_convolution(self.conv) else x
+
+
+class AsksInForward(AsksForTheClass):
     def forward(self, x):
         return self.conv(x) if isinstance(self.conv, nn.Conv2d) else x
+
+
+class AsksInACall(AsksForTheClass):
+    def __call__(self, x):
+        for layer in [each for each in self.children() if type(each) is nn.Conv2d]:
+            x = layer(x)
+        return x
+
+
+class AsksForBoth(AsksForTheClass):
+    def forward(self, x):
+        return self.conv(x) if isinstance(self.conv, (nn.Conv2d, ConvAsAttention)) else x
+
+
+@pytest.mark.parametrize("kind", [AsksInForward, AsksInACall])
+def test_a_forward_that_tests_for_convolutions_is_refused_by_name(kind):
+    network = nn.Sequential(nn.Conv2d(3, 3, 1), kind())
+    with pytest.raises(TypeError, match=rf"convert 1 \({kind.__name__}\): its forward tests .*2d,"):
+        convert_network(network)
+    skipping = convert_network(network, skip=["1"])
+    assert isinstance(skipping[0], ConvAsAttention) and gap(network, skipping) < 1e-5
+    network[1] = AsksForBoth()  # as the message advises
+    converted = convert_network(network)
+    assert isinstance(converted[1].conv, ConvAsAttention) and gap(network, converted) < 1e-5
 
 
 def test_a_network_that_is_certainly_wrong_is_an_error():
@@ -340,6 +372,17 @@ def test_shapes_are_known_without_values(alpha, side):
         with pytest.raises(TypeError, match="its weight is on the meta device or fake; move it"):
             convert_network(network)
     assert converted.to("meta")(x.to("meta")).shape == network(x).shape
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_scripting_is_refused_with_ways_on():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    converted = convert_network(network)
+    with pytest.raises(TypeError, match=r"cannot be scripted; use torch\.jit\.trace .* or script"):
+        torch.jit.script(converted)
+    assert gap(network, torch.jit.trace(converted, X)) < 1e-5
+    assert gap(network, torch.jit.script(convert_back(converted, 9, 8))) < 1e-5
 
 
 def test_a_symbolic_trace_keeps_a_layer_as_one_node():
