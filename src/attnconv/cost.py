@@ -97,7 +97,8 @@ def _products(attention: PositionAttention | ContentAttention, height: int, widt
 def _products_of_converted(layer: ConvAsAttention, inputs: Tensor, output: Tensor) -> int:
     """Return the number of products of a converted convolution, excluding the matrices W^(h)."""
     axes = len(layer.kernel_size)
-    sides = zip(inputs.shape[-axes:], layer.pads, strict=True)
+    sizes = inputs.shape[-axes:]
+    sides = zip(sizes, layer.pads(sizes), strict=True)
     keys = math.prod(size + sum(pads) for size, pads in sides)
     pairs = layer.num_heads * output.numel() // layer.out_channels * keys
     return pairs * (layer.in_channels + axes + 1)  # D_p is 3 for images, equation (9)

@@ -7,7 +7,7 @@ layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,11 @@ from .shifts import Shifts, add_shifted, as_shifts, average
 from .state_dict import load_from_convolution, save_as_convolution, side_by_side
 from .tiles import Tile, best_tiles, in_tiles, support_of_factors
 from .values import can_be_read, only_shapes_are_known
+
+#: How a layer pads with zeros if its attributes do not say it: by these numbers of pixels before
+#: and after the image, per axis (negative numbers crop), or "by stride", as TensorFlow's "same"
+#: padding does, so that there is one output for every stride that begins in the image.
+OwnPadding = tuple[tuple[int, int], ...] | Literal["by stride"]
 
 
 class ConvAsAttention(nn.Module):
@@ -61,6 +66,7 @@ class ConvAsAttention(nn.Module):
     weight: Tensor
     bias: Tensor | None
     encoding: QuadraticEncoding
+    own_padding: OwnPadding | None = None
     # the sizes, centres and spreads for which `shifts` was last called, and its result
     _known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None
 
@@ -84,15 +90,14 @@ class ConvAsAttention(nn.Module):
             f" groups={self.groups}"
         )
 
-    @property
-    def pads(self) -> list[tuple[int, int]]:
-        """The padding in pixels before and after the image, per axis."""
-        if self.padding == "valid":
-            return [(0, 0) for _ in self.kernel_size]
-        if self.padding == "same":
-            totals = [d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True)]
-            return [(total // 2, total - total // 2) for total in totals]
-        return [(int(pad), int(pad)) for pad in self.padding]
+    def pads(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the padding in pixels before and after an image of the given sizes, per axis."""
+        return padding_of(self, self.own_padding, sizes)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """Return images `(B, C, ...)` padded as the layer pads them."""
+        mode = "zeros" if self.own_padding else self.padding_mode
+        return pad_image(x, self.pads(x.shape[2:]), mode)
 
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
         """Return the matrix W^(h) of each head (block diagonal for grouped convolutions)."""
@@ -125,7 +130,7 @@ class ConvAsAttention(nn.Module):
         self._check(input)
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
-        x = pad_image(input, self.pads, self.padding_mode)
+        x = self.padded(input)
         last = torch.channels_last in (memory_format(self.weight), memory_format(x))
         layout = torch.channels_last if last else torch.contiguous_format
         shifts = self.shifts(x.shape[2:])
@@ -207,13 +212,14 @@ class ConvAsAttention(nn.Module):
         return total if x.ndim == 4 else total.squeeze(2)
 
     def _check(self, x: Tensor) -> None:
-        if reason := too_far(self):
+        if reason := too_far(self, self.weight.dtype):
             raise ValueError(f"the layer cannot compute its convolution: {reason}")
         n = len(self.kernel_size)
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             expected = f"([batch,] {self.in_channels}, {'length' if n == 1 else 'height, width'})"
             raise ValueError(f"got an input of shape {tuple(x.shape)}, expected {expected}")
-        for axis, (size, pads) in enumerate(zip(x.shape[-n:], self.pads, strict=True)):
+        sizes = x.shape[-n:]
+        for axis, (size, pads) in enumerate(zip(sizes, self.pads(sizes), strict=True)):
             padded = size + sum(pads)
             extent = self._extent(axis)
             if padded < extent:
@@ -232,6 +238,27 @@ def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
             " torch.nn.Sequential(layer)"
         )
     return tracer.create_proxy("call_module", tracer.path_of_module(layer), (input,), {})
+
+
+def padding_of(
+    layer: Any, own_padding: OwnPadding | None, sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the padding before and after images of the given sizes, per axis.
+
+    `layer` is a convolution or a `ConvAsAttention`, whose `padding` counts if it has none of its
+    own.
+    """
+    totals = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
+    if own_padding == "by stride":
+        rests = [(size - 1) % step for size, step in zip(sizes, layer.stride, strict=True)]
+        totals = [max(total - rest, 0) for total, rest in zip(totals, rests, strict=True)]
+    elif own_padding is not None:
+        return list(own_padding)
+    elif layer.padding == "valid":
+        return [(0, 0) for _ in totals]
+    elif layer.padding != "same":
+        return [(int(pad), int(pad)) for pad in layer.padding]
+    return [(total // 2, total - total // 2) for total in totals]
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
@@ -278,14 +305,14 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
     return (ours.device, ours.dtype) == (theirs.device, theirs.dtype) and torch.equal(ours, theirs)
 
 
-def too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
-    """Return why a layer's dtype cannot tell apart the pixels that its kernel reaches, or None."""
+def too_far(layer: Any, dtype: torch.dtype) -> str | None:
+    """Return why a dtype cannot tell apart the pixels that a layer's kernel reaches, or None."""
     reach = max(d * (k // 2) for d, k in zip(layer.dilation, layer.kernel_size, strict=True))
-    known = round(2 / torch.finfo(layer.weight.dtype).eps)  # all whole numbers up to this one
+    known = round(2 / torch.finfo(dtype).eps)  # all whole numbers up to this one
     if reach < known:
         return None
     return (
-        f"its kernel reaches {reach} pixels, but {layer.weight.dtype} can tell pixels apart only at"
+        f"its kernel reaches {reach} pixels, but {dtype} can tell pixels apart only at"
         f" distances below {known}; make the convolution float32 before converting it to attention"
     )
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .attention import PositionAttention
 from .attention_as_conv import AttentionAsConv, HeadsAsConv, plain_convolution
 from .conv_as_attention import ConvAsAttention
-from .convert import CONVOLUTIONS, is_compiled, replaced
+from .convert import CONVOLUTIONS, copied, is_compiled, replaced
 from .encodings import PositionEncoding
 from .state_dict import selects_pixels
 
@@ -59,7 +59,7 @@ def convert_back(network: nn.Module, height: int, width: int | None = None) -> n
     network does not run on an image of the given size.
     """
     met = _sizes_met(network, [height] if width is None else [height, width])
-    network = copy.deepcopy(network).eval()
+    network = copied(network).eval()
     by: dict[nn.Module, nn.Module] = {}
     for path, layer in network.named_modules(remove_duplicate=False):
         called = path or "the model"
@@ -101,7 +101,7 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
     shapes = _image_shapes(network, sizes)
     errors = []
     for shape in shapes:
-        watched = copy.deepcopy(network).eval()
+        watched = copied(network).eval()
         image = next(network.parameters()).new_zeros(shape)
         with _Watch(watched) as watch:
             try:
