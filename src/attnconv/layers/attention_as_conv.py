@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from .conv_as_attention import ConvAsAttention, OwnPadding, pad_image, padding_of
+from .transposed import TransposedAsAttention
 
 
 class AttentionAsConv(nn.Module):
@@ -81,7 +82,7 @@ class HeadsAsConv(nn.Module):
         self.sizes = tuple(sizes)
         self.pads = layer.pads(sizes)
         self.padding_mode = "zeros" if layer.own_padding else layer.padding_mode
-        padded = [size + sum(pads) for size, pads in zip(sizes, self.pads, strict=True)]
+        padded = layer.padded_sizes(sizes)
         self.along = nn.Sequential(*(_along_axis(layer, n, size) for n, size in enumerate(padded)))
         self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
         _expect_in_range(self.border_factor)
@@ -148,8 +149,10 @@ class PaddedConv2d(_PadsFirst, nn.Conv2d):
 def plain_convolution(layer: ConvAsAttention) -> nn.Module:
     """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution.
 
-    It is a `PaddedConv1d` or `PaddedConv2d` if the layer has a padding of its own.
+    It is transposed if the layer is, and a `PaddedConv1d` or `PaddedConv2d` if the layer has a
+    padding of its own.
     """
+    transposed = isinstance(layer, TransposedAsAttention)
     conv = _with_values_of(
         layer,
         layer.in_channels,
@@ -158,6 +161,7 @@ def plain_convolution(layer: ConvAsAttention) -> nn.Module:
         padding=0 if layer.own_padding else layer.padding,
         dilation=layer.dilation,
         padding_mode="zeros" if layer.own_padding else layer.padding_mode,
+        **({"output_padding": layer.output_padding} if transposed else {}),
     )
     if layer.own_padding is None:
         return conv
@@ -188,7 +192,10 @@ def _with_values_of(
 
 def _convolution(layer: ConvAsAttention, **options: Any) -> nn.Conv1d | nn.Conv2d:
     """Return a convolution with a layer's dtype and device, without drawing random numbers."""
-    kind = nn.Conv1d if len(layer.kernel_size) == 1 else nn.Conv2d
+    kinds: tuple[type, ...] = (nn.Conv1d, nn.Conv2d)
+    if "output_padding" in options:
+        kinds = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+    kind = kinds[len(layer.kernel_size) - 1]
     like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
     return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, **options, **like))
 

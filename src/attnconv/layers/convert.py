@@ -7,7 +7,7 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,9 @@ from torch.utils._pytree import tree_leaves
 from ..theory.theorem1 import DTYPES
 from .conv_as_attention import ConvAsAttention, attend_instead, too_far
 from .conversion_report import Comparison, ConversionReport, compare
-from .customised import Plain, make_plain, plain_equivalent, without_gradients
+from .customised import BASES, Plain, make_plain, plain_equivalent, without_gradients
 from .encodings import QuadraticEncoding
+from .transposed import TransposedAsAttention
 from .values import can_be_read
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -31,11 +32,15 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def conv_to_attention(
-    conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None, *, fold: bool = False
+    conv: nn.Conv1d | nn.Conv2d | nn.ConvTranspose1d | nn.ConvTranspose2d,
+    alpha: float | None = None,
+    *,
+    fold: bool = False,
 ) -> ConvAsAttention:
     """Return a self-attention layer that computes the given convolution. Theorem 1.
 
-    Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
+    Accepts any `nn.Conv1d` or `nn.Conv2d`, and transposed ones, which become attention on the image
+    spread out (`TransposedAsAttention`). The result is called in the same way, with `(B, C, ...)`
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
     default is `hard_alpha` for the layer's dtype. Attributes, parameters, buffers and hooks are
     those of the convolution, copied, so later changes to `conv` have no effect.
@@ -45,7 +50,7 @@ def conv_to_attention(
     weight (parametrised, normalised, standardised or pruned): the weight of evaluation mode becomes
     a parameter, and the layer has no other parameters and buffers than weight and bias.
 
-    Raises TypeError for transposed, lazy, 3D, quantised, scripted and otherwise customised
+    Raises TypeError for lazy, 3D, quantised, scripted and otherwise customised
     convolutions, for parametrised ones without `fold`, for those on the meta device, and for
     half-precision ones that reach so many pixels that the dtype cannot tell them apart. Raises
     ValueError for sizes that no convolution has, such as a negative padding, and for a convolution
@@ -55,7 +60,7 @@ def conv_to_attention(
     if isinstance(plain, str):
         raise TypeError(
             f"cannot turn {type(conv).__name__} into attention: {plain}; expected a"
-            " torch.nn.Conv1d or Conv2d"
+            " torch.nn.Conv1d or Conv2d, or a transposed one"
         )
     if reason := _wrong_sizes(conv, plain):
         raise ValueError(f"cannot turn {type(conv).__name__} into attention: {reason}")
@@ -125,10 +130,11 @@ def _described(module: nn.Module, plain: Plain | None) -> str:
 
 def _attend(conv: Any, alpha: float | None, plain: Plain | None) -> ConvAsAttention:
     """Turn a convolution, or the plain one that it computes, into attention in place."""
+    kind = TransposedAsAttention if isinstance(conv, TRANSPOSED) else ConvAsAttention
     if plain is None:
-        return attend_instead(conv, alpha)
+        return attend_instead(conv, alpha, kind)
     make_plain(conv, plain)
-    layer = attend_instead(conv, alpha)
+    layer = attend_instead(conv, alpha, kind)
     layer.own_padding = plain.own_padding
     return layer
 
@@ -240,7 +246,7 @@ def replaced(network: nn.Module, by: Mapping[nn.Module, nn.Module]) -> nn.Module
     return by.get(network, network)
 
 
-def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
+def _is_convolution(module: object) -> bool:
     """Return whether a module is a convolution of any kind, even if it cannot be converted.
 
     A scripted module may be one.
@@ -317,7 +323,7 @@ def _plain_or_why_not(conv: object, fold: bool) -> Plain | str | None:
     """
     if reason := _why_never(conv):
         return reason
-    assert isinstance(conv, nn.Conv1d | nn.Conv2d)
+    assert isinstance(conv, BASES)
     names = _own_names(conv)
     computed = fold and "weight" not in conv._parameters
     permanent = "make its weights permanent first (with torch.nn.utils.parametrize."
@@ -360,23 +366,21 @@ def _why_never(conv: object) -> str | None:
         return "it is scripted; convert the module that it was made from"
     if isinstance(conv, LazyModuleMixin):
         return "it is lazy and has no weights yet; run it on an input first"
-    if isinstance(conv, TRANSPOSED):
-        return "it is a transposed convolution"
     if isinstance(conv, torch.fx.GraphModule):
         return "its graph calls convolutions; convert the network before torch.export"
     if type(conv).__module__.startswith("torch.ao."):
         return "it is quantised; convert the network before quantisation"
-    if not isinstance(conv, nn.Conv1d | nn.Conv2d):
+    if not isinstance(conv, BASES):
         return "it is not a 1D or 2D convolution"
     return None
 
 
-def _own_names(conv: nn.Conv1d | nn.Conv2d) -> list[str]:
+def _own_names(conv: nn.Module) -> list[str]:
     """Return the names that a subclass or the module itself defines anew.
 
     They may be methods, or properties in place of attributes such as `weight`.
     """
-    base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
+    base: Any = next(kind for kind in BASES if isinstance(conv, kind))
     methods = [name for name in dir(base) if not name.startswith("__") and name not in HARMLESS]
     names = []
     for name in ("forward", "__call__", "__getattr__", *methods):
@@ -392,7 +396,7 @@ def _own_names(conv: nn.Conv1d | nn.Conv2d) -> list[str]:
 
 def _wrong_sizes(conv: Any, plain: Plain | None) -> str | None:
     """Return which of a convolution's sizes is impossible, or None."""
-    axes = 1 if isinstance(conv, nn.Conv1d) else 2
+    axes = 1 if isinstance(conv, nn.Conv1d | nn.ConvTranspose1d) else 2
     for name, least in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("padding", 0)):
         sizes = getattr(conv, name)
         if name == "padding" and (isinstance(sizes, str) or (plain and plain.own_padding)):
@@ -402,7 +406,13 @@ def _wrong_sizes(conv: Any, plain: Plain | None) -> str | None:
     for name in ("in_channels", "out_channels"):
         if getattr(conv, name) < 1:
             return f"its {name} is {getattr(conv, name)}, expected at least 1"
-    shape = (conv.out_channels, conv.in_channels // conv.groups, *conv.kernel_size)
+    channels = conv.out_channels, conv.in_channels // conv.groups
+    if isinstance(conv, TRANSPOSED):
+        channels = conv.in_channels, conv.out_channels // conv.groups
+        most = [max(step, d) - 1 for step, d in zip(conv.stride, conv.dilation, strict=True)]
+        if any(not 0 <= pad <= end for pad, end in zip(conv.output_padding, most, strict=True)):
+            return f"its output_padding is {conv.output_padding}, expected at most {tuple(most)}"
+    shape = (*channels, *conv.kernel_size)
     weight = conv.weight if plain is None or plain.weight is None else plain.weight
     if tuple(weight.shape) != shape:
         return (

@@ -18,6 +18,7 @@ from .conv_as_attention import ConvAsAttention
 from .convert import CONVOLUTIONS, copied, is_compiled, replaced
 from .encodings import PositionEncoding
 from .state_dict import selects_pixels
+from .transposed import TransposedAsAttention
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
 # operations that compute attention; a softmax does so if it normalises over the keys of each query
@@ -75,6 +76,12 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
     """Return a module that computes a position-only layer by convolutions, at a fixed size."""
     if isinstance(layer, ConvAsAttention) and selects_pixels(layer):
         return plain_convolution(layer).eval()
+    if isinstance(layer, TransposedAsAttention):
+        raise ValueError(
+            f"cannot convert {name} back: it was a transposed convolution and its heads are not"
+            " one-hot on the kernel's pixels; make them so with"
+            " convert_network(network, alpha=attnconv.hard_alpha(dtype)) if they have not moved"
+        )
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
