@@ -30,7 +30,7 @@ class TransposedAsAttention(ConvAsAttention):
 
     def ordinary_weight(self) -> Tensor:
         """Return the weight `(C_out, C_in/G, ...)` of the convolution of the image spread out."""
-        flipped = self.weight.flip(*range(2, self.weight.ndim))
+        flipped = self.weight.flip([2, 3][: len(self.kernel_size)])
         return flipped.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
 
     def pads(self, sizes: Sequence[int]) -> list[tuple[int, int]]:

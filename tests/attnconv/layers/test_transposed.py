@@ -121,6 +121,13 @@ def test_a_network_with_a_transposed_convolution(layout):
     assert cost_of(converted).flops > cost_of(converted.down).flops > 0
 
 
+@pytest.mark.slow
+def test_a_transposed_convolution_is_compiled():
+    layer, x = conv_to_attention(nn.ConvTranspose2d(4, 3, 3, stride=2)), torch.randn(1, 4, 5, 6)
+    compiled = torch.compile(layer, backend="eager")
+    assert largest_gap(compiled(x).detach(), layer(x).detach()) < 1e-5
+
+
 def shapes(module):
     return {name: value.shape for name, value in module.state_dict().items()}
 
