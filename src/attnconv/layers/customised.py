@@ -49,7 +49,6 @@ class _Run:
     bias: Tensor | None
 
 
-@torch.no_grad()
 def plain_equivalent(conv: nn.Module) -> Plain | None:
     """Return the plain convolution that a layer computes, or None if it computes something else.
 
@@ -58,7 +57,13 @@ def plain_equivalent(conv: nn.Module) -> Plain | None:
     layer that is not `is_computed` does so in training mode too, for any weight and bias.
     """
     try:
-        with torch.random.fork_rng(devices=[]):
+        kind = next(conv.parameters()).device.type
+        with (  # in inference mode, the convolution would be hidden in a larger operation
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast(kind, enabled=False),
+            torch.random.fork_rng(devices=[]),
+        ):
             return _found(_without_hooks(conv).eval())
     except Exception:  # the layer's own code may raise anything on our images
         return None
@@ -147,8 +152,8 @@ def _images(conv: Any, more: tuple[int, int]) -> Tensor:
 
 def _numbers(shape: Any) -> Tensor:
     """Return random numbers between 0.5 and 1.5, of either sign."""
-    values = torch.rand(shape, dtype=torch.float64)
-    return (values + 0.5) * (torch.rand(shape, dtype=torch.float64) - 0.5).sign()
+    sizes, signs = torch.rand((2, *shape), dtype=torch.float64, device="cpu")
+    return (sizes + 0.5) * (signs - 0.5).sign()
 
 
 def _padding_in(conv: Any, run: _Run) -> OwnPadding:

@@ -218,6 +218,17 @@ def test_folding_leaves_ordinary_convolutions_and_other_hooks():
     assert list(converted.state_dict()) == ["0.weight", "0.bias", "0.mask", "1.weight", "1.bias"]
 
 
+@pytest.mark.parametrize(
+    "mode", [torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), torch.enable_grad()]
+)
+def test_modes_around_the_conversion_make_no_difference(mode):
+    network = nn.Sequential(copy.deepcopy(PADDED["static"]), Standardised(6, 5, 3).double()).float()
+    with mode:
+        converted = convert_network(network, fold=True)
+    x = images(PADDED["static"], (9, 9)).float()
+    assert largest_gap(converted(x).detach(), network(x).detach()) < 1e-5
+
+
 def by_input(self, x):
     return F.conv2d(x, self.weight * x.mean().sigmoid(), self.bias)
 
