@@ -132,7 +132,9 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 def _terms(module: nn.Module) -> int:
     """Return the number of products per output value of a linear map or convolution, else 0."""
-    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | ConvAsAttention):
+    if isinstance(module, ConvAsAttention):
+        return module.ordinary_weight()[0].numel()
+    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return module.weight[0].numel()
     # position-only attention itself multiplies by the weights of its layer `value`, head by head
     return module.value.in_features if isinstance(module, PositionAttention) else 0
@@ -153,7 +155,6 @@ def _products(attention: PositionAttention | ContentAttention, height: int, widt
 def _products_of_converted(layer: ConvAsAttention, inputs: Tensor, output: Tensor) -> int:
     """Return the number of products of a converted convolution, excluding the matrices W^(h)."""
     axes = len(layer.kernel_size)
-    sides = zip(inputs.shape[-axes:], layer.pads, strict=True)
-    keys = math.prod(size + sum(pads) for size, pads in sides)
+    keys = math.prod(layer.padded_sizes(inputs.shape[-axes:]))
     pairs = layer.num_heads * output.numel() // layer.out_channels * keys
     return pairs * (layer.in_channels + axes + 1)  # D_p is 3 for images, equation (9)

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from .conv_as_attention import ConvAsAttention, pad_image
+from .conv_as_attention import ConvAsAttention, OwnPadding, pad_image, padding_of
+from .transposed import TransposedAsAttention
 
 
 class AttentionAsConv(nn.Module):
@@ -79,9 +80,9 @@ class HeadsAsConv(nn.Module):
     def __init__(self, layer: ConvAsAttention, sizes: Sequence[int]):
         super().__init__()
         self.sizes = tuple(sizes)
-        self.pads = layer.pads
-        self.padding_mode = layer.padding_mode
-        padded = [size + sum(pads) for size, pads in zip(sizes, layer.pads, strict=True)]
+        self.pads = layer.pads(sizes)
+        self.padding_mode = "zeros" if layer.own_padding else layer.padding_mode
+        padded = layer.padded_sizes(sizes)
         self.along = nn.Sequential(*(_along_axis(layer, n, size) for n, size in enumerate(padded)))
         self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
         _expect_in_range(self.border_factor)
@@ -125,17 +126,49 @@ def _along_axis(layer: ConvAsAttention, axis: int, pixels: int) -> nn.Conv1d | n
     return conv.requires_grad_(False)
 
 
+class _PadsFirst(nn.Module):
+    """A convolution that first pads its images with zeros, in a way of its own."""
+
+    first_padding: OwnPadding
+
+    def forward(self, input: Tensor) -> Tensor:
+        conv: Any = self
+        sizes = input.shape[-len(conv.kernel_size) :]
+        padded = pad_image(input, padding_of(conv, self.first_padding, sizes), "zeros")
+        return conv._conv_forward(padded, conv.weight, conv.bias)
+
+
+class PaddedConv1d(_PadsFirst, nn.Conv1d):
+    """A 1D convolution that first pads its images in a way of its own."""
+
+
+class PaddedConv2d(_PadsFirst, nn.Conv2d):
+    """A 2D convolution that first pads its images in a way of its own."""
+
+
 def plain_convolution(layer: ConvAsAttention) -> nn.Module:
-    """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution."""
-    return _with_values_of(
+    """Return a layer whose heads are one-hot on the kernel's pixels as a plain convolution.
+
+    It is transposed if the layer is, and a `PaddedConv1d` or `PaddedConv2d` if the layer has a
+    padding of its own.
+    """
+    transposed = isinstance(layer, TransposedAsAttention)
+    conv = _with_values_of(
         layer,
         layer.in_channels,
         kernel_size=layer.kernel_size,
         stride=layer.stride,
-        padding=layer.padding,
+        padding=0 if layer.own_padding else layer.padding,
         dilation=layer.dilation,
-        padding_mode=layer.padding_mode,
+        padding_mode="zeros" if layer.own_padding else layer.padding_mode,
+        **({"output_padding": layer.output_padding} if transposed else {}),
     )
+    if layer.own_padding is None:
+        return conv
+    padded = cast(_PadsFirst, conv)
+    padded.__class__ = PaddedConv1d if isinstance(conv, nn.Conv1d) else PaddedConv2d
+    padded.first_padding = layer.own_padding
+    return padded
 
 
 def _with_values_of(
@@ -159,7 +192,10 @@ def _with_values_of(
 
 def _convolution(layer: ConvAsAttention, **options: Any) -> nn.Conv1d | nn.Conv2d:
     """Return a convolution with a layer's dtype and device, without drawing random numbers."""
-    kind = nn.Conv1d if len(layer.kernel_size) == 1 else nn.Conv2d
+    kinds: tuple[type, ...] = (nn.Conv1d, nn.Conv2d)
+    if "output_padding" in options:
+        kinds = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+    kind = kinds[len(layer.kernel_size) - 1]
     like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
     return cast(nn.Conv1d | nn.Conv2d, skip_init(kind, **options, **like))
 

@@ -7,7 +7,7 @@ layout is torch's `(B, C, ...)`, as in the original convolutions.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,11 @@ from .shifts import Shifts, add_shifted, as_shifts, average
 from .state_dict import load_from_convolution, save_as_convolution, side_by_side
 from .tiles import Tile, best_tiles, in_tiles, support_of_factors
 from .values import can_be_read, only_shapes_are_known
+
+#: How a layer pads with zeros if its attributes do not say it: by these numbers of pixels before
+#: and after the image, per axis (negative numbers crop), or "by stride", as TensorFlow's "same"
+#: padding does, so that there is one output for every stride that begins in the image.
+OwnPadding = tuple[tuple[int, int], ...] | Literal["by stride"]
 
 
 class ConvAsAttention(nn.Module):
@@ -61,11 +66,18 @@ class ConvAsAttention(nn.Module):
     weight: Tensor
     bias: Tensor | None
     encoding: QuadraticEncoding
+    own_padding: OwnPadding | None = None
     # the sizes, centres and spreads for which `shifts` was last called, and its result
     _known: tuple[tuple[int, ...], list[Tensor], Shifts | None] | None
 
     def __getstate__(self) -> dict[str, Any]:  # the cache can be large
         return super().__getstate__() | {"_known": None}
+
+    def __prepare_scriptable__(self):  # torch.jit.script calls it
+        raise TypeError(
+            "an attention layer cannot be scripted; use torch.jit.trace or torch.export, or script"
+            " the network that attnconv.convert_back returns"
+        )
 
     @property
     def num_heads(self) -> int:
@@ -78,25 +90,37 @@ class ConvAsAttention(nn.Module):
             f" groups={self.groups}"
         )
 
+    def pads(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the padding in pixels before and after an image of the given sizes, per axis."""
+        return padding_of(self, self.own_padding, sizes)
+
+    def padded_sizes(self, sizes: Sequence[int]) -> list[int]:
+        """Return the sizes of an image of the given sizes after padding."""
+        return [size + sum(pads) for size, pads in zip(sizes, self.pads(sizes), strict=True)]
+
+    def padded(self, x: Tensor) -> Tensor:
+        """Return images `(B, C, ...)` padded as the layer pads them."""
+        mode = "zeros" if self.own_padding else self.padding_mode
+        return pad_image(x, self.pads(x.shape[2:]), mode)
+
     @property
-    def pads(self) -> list[tuple[int, int]]:
-        """The padding in pixels before and after the image, per axis."""
-        if self.padding == "valid":
-            return [(0, 0) for _ in self.kernel_size]
-        if self.padding == "same":
-            totals = [d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True)]
-            return [(total // 2, total - total // 2) for total in totals]
-        return [(int(pad), int(pad)) for pad in self.padding]
+    def query_stride(self) -> tuple[int, ...]:
+        """The step from one kept query to the next, per axis of the padded image."""
+        return self.stride
+
+    def ordinary_weight(self) -> Tensor:
+        """Return the weight `(C_out, C_in/G, ...)` of the convolution of the padded image."""
+        return self.weight
 
     def value_matrices(self) -> Float[Tensor, "N_h C_in C_out"]:
         """Return the matrix W^(h) of each head (block diagonal for grouped convolutions)."""
-        blocks = side_by_side(self.weight, self.groups)
+        blocks = side_by_side(self.ordinary_weight(), self.groups)
         return torch.stack([torch.block_diag(*blocks[:, :, h].mT) for h in range(self.num_heads)])
 
     def _bounds(self, axis: int, size: int) -> tuple[int, int, int]:
         """Return the start, end and step of the kept queries along one axis."""
         first = self.dilation[axis] * ((self.kernel_size[axis] - 1) // 2)
-        return first, first + size + 1 - self._extent(axis), self.stride[axis]
+        return first, first + size + 1 - self._extent(axis), self.query_stride[axis]
 
     def queries(self, axis: int, size: int) -> range:
         """Return the queries kept by cropping and striding along one axis of the padded image."""
@@ -115,11 +139,14 @@ class ConvAsAttention(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # the name in torch's convolutions
         if isinstance(input, torch.fx.Proxy):
-            return _as_one_node(self, input)
+            return as_one_node(self, input)
         self._check(input)
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
-        x = pad_image(input, self.pads, self.padding_mode)
+        return self._attend(self.padded(input))
+
+    def _attend(self, x: Tensor) -> Tensor:
+        """Return the output for padded images."""
         last = torch.channels_last in (memory_format(self.weight), memory_format(x))
         layout = torch.channels_last if last else torch.contiguous_format
         shifts = self.shifts(x.shape[2:])
@@ -167,10 +194,12 @@ class ConvAsAttention(nn.Module):
         """
         # Cast both here, because a cast inside would meet gradients of a different dtype.
         x = as_in_autocast(x)
-        blocks = side_by_side(as_in_autocast(self.weight), self.groups).permute(2, 0, 3, 1)
+        blocks = side_by_side(as_in_autocast(self.ordinary_weight()), self.groups).permute(
+            2, 0, 3, 1
+        )
         queries = [len(self.queries(axis, size)) for axis, size in enumerate(x.shape[2:])]
         corners = [(0, *corner)[-2:] for corner in shifts.corners]  # a sequence: one row
-        stride = (1, *self.stride)[-2:]
+        stride = (1, *self.query_stride)[-2:]
         kept = [1, *queries][-2:]
         with torch.autocast(x.device.type, enabled=False):
             image = _as_image(x).permute(2, 0, 3, 1)
@@ -186,7 +215,7 @@ class ConvAsAttention(nn.Module):
         factors = [self.axis_probabilities(axis, size) for axis, size in enumerate(x.shape[2:])]
         rows, columns = [x.new_ones(self.num_heads, 1, 1), *factors][-2:]
         images = _as_image(x).permute(2, 3, 0, 1)  # (H, W, B, C)
-        weight = side_by_side(self.weight, self.groups)
+        weight = side_by_side(self.ordinary_weight(), self.groups)
 
         def mix(along_rows: Tile, along_columns: Tile, keys: Tensor) -> Tensor:
             factors = rows[:, *along_rows], columns[:, *along_columns]
@@ -201,14 +230,13 @@ class ConvAsAttention(nn.Module):
         return total if x.ndim == 4 else total.squeeze(2)
 
     def _check(self, x: Tensor) -> None:
-        if reason := too_far(self):
+        if reason := too_far(self, self.weight.dtype):
             raise ValueError(f"the layer cannot compute its convolution: {reason}")
         n = len(self.kernel_size)
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             expected = f"([batch,] {self.in_channels}, {'length' if n == 1 else 'height, width'})"
             raise ValueError(f"got an input of shape {tuple(x.shape)}, expected {expected}")
-        for axis, (size, pads) in enumerate(zip(x.shape[-n:], self.pads, strict=True)):
-            padded = size + sum(pads)
+        for axis, padded in enumerate(self.padded_sizes(x.shape[-n:])):
             extent = self._extent(axis)
             if padded < extent:
                 raise ValueError(
@@ -217,7 +245,7 @@ class ConvAsAttention(nn.Module):
                 )
 
 
-def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
+def as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy, **named: Any) -> Any:
     """Return the layer's output in a symbolic trace, where it stays one node, as a convolution."""
     tracer = cast(torch.fx.Tracer, input.tracer)
     if tracer.root is layer:
@@ -225,7 +253,28 @@ def _as_one_node(layer: ConvAsAttention, input: torch.fx.Proxy) -> Any:
             "got an attention layer to trace by itself, expected a network that contains it; trace"
             " torch.nn.Sequential(layer)"
         )
-    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (input,), {})
+    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (input,), named)
+
+
+def padding_of(
+    layer: Any, own_padding: OwnPadding | None, sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the padding before and after images of the given sizes, per axis.
+
+    `layer` is a convolution or a `ConvAsAttention`, whose `padding` counts if it has none of its
+    own.
+    """
+    totals = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
+    if own_padding == "by stride":
+        rests = [(size - 1) % step for size, step in zip(sizes, layer.stride, strict=True)]
+        totals = [max(total - rest, 0) for total, rest in zip(totals, rests, strict=True)]
+    elif own_padding is not None:
+        return list(own_padding)
+    elif layer.padding == "valid":
+        return [(0, 0) for _ in totals]
+    elif layer.padding != "same":
+        return [(int(pad), int(pad)) for pad in layer.padding]
+    return [(total // 2, total - total // 2) for total in totals]
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:
@@ -272,25 +321,27 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
     return (ours.device, ours.dtype) == (theirs.device, theirs.dtype) and torch.equal(ours, theirs)
 
 
-def too_far(layer: ConvAsAttention | nn.Conv1d | nn.Conv2d) -> str | None:
-    """Return why a layer's dtype cannot tell apart the pixels that its kernel reaches, or None."""
+def too_far(layer: Any, dtype: torch.dtype) -> str | None:
+    """Return why a dtype cannot tell apart the pixels that a layer's kernel reaches, or None."""
     reach = max(d * (k // 2) for d, k in zip(layer.dilation, layer.kernel_size, strict=True))
-    known = round(2 / torch.finfo(layer.weight.dtype).eps)  # all whole numbers up to this one
+    known = round(2 / torch.finfo(dtype).eps)  # all whole numbers up to this one
     if reach < known:
         return None
     return (
-        f"its kernel reaches {reach} pixels, but {layer.weight.dtype} can tell pixels apart only at"
+        f"its kernel reaches {reach} pixels, but {dtype} can tell pixels apart only at"
         f" distances below {known}; make the convolution float32 before converting it to attention"
     )
 
 
-def attend_instead(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
+def attend_instead(
+    conv: Any, alpha: float | None = None, kind: type[ConvAsAttention] = ConvAsAttention
+) -> ConvAsAttention:
     """Turn a convolution into attention in place, so that every reference to it follows."""
     dtype = conv.weight.dtype
     centers = offset_set(conv.kernel_size, conv.dilation).to(conv.weight.detach())
     encoding = QuadraticEncoding.from_alpha(centers, hard_alpha(dtype) if alpha is None else alpha)
     layer = cast(ConvAsAttention, conv)
-    layer.__class__ = ConvAsAttention
+    layer.__class__ = kind
     layer.encoding = encoding.train(conv.training)
     layer._known = None
     layer.register_state_dict_post_hook(save_as_convolution)

@@ -5,8 +5,9 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeGuard, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,9 @@ from torch.utils._pytree import tree_leaves
 from ..theory.theorem1 import DTYPES
 from .conv_as_attention import ConvAsAttention, attend_instead, too_far
 from .conversion_report import Comparison, ConversionReport, compare
+from .customised import BASES, Plain, make_plain, plain_equivalent, without_gradients
 from .encodings import QuadraticEncoding
+from .transposed import TransposedAsAttention
 from .values import can_be_read
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -28,26 +31,40 @@ Skip = Collection[str] | Callable[[str, nn.Module], bool]
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def conv_to_attention(conv: nn.Conv1d | nn.Conv2d, alpha: float | None = None) -> ConvAsAttention:
+def conv_to_attention(
+    conv: nn.Conv1d | nn.Conv2d | nn.ConvTranspose1d | nn.ConvTranspose2d,
+    alpha: float | None = None,
+    *,
+    fold: bool = False,
+) -> ConvAsAttention:
     """Return a self-attention layer that computes the given convolution. Theorem 1.
 
-    Accepts any `nn.Conv1d` or `nn.Conv2d`; the result is called in the same way, with `(B, C, ...)`
+    Accepts any `nn.Conv1d` or `nn.Conv2d`, and transposed ones, which become attention on the image
+    spread out (`TransposedAsAttention`). The result is called in the same way, with `(B, C, ...)`
     as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
     default is `hard_alpha` for the layer's dtype. Attributes, parameters, buffers and hooks are
-    those of the convolution, copied, so later changes to `conv` have no effect. Raises TypeError
-    for transposed, lazy, 3D, parametrised, quantised, scripted and customised convolutions, for
-    those on the meta device, and for half-precision ones that reach so many pixels that the dtype
-    cannot tell them apart. Raises ValueError for sizes that no convolution has, such as a negative
-    padding, and for a convolution that cannot be copied.
+    those of the convolution, copied, so later changes to `conv` have no effect.
+
+    A subclass with a forward method of its own is run on small random images. It is accepted if it
+    pads with zeros in its own way and then convolves. With `fold`, so is one that computes its
+    weight (parametrised, normalised, standardised or pruned): the weight of evaluation mode becomes
+    a parameter, and the layer has no other parameters and buffers than weight and bias.
+
+    Raises TypeError for lazy, 3D, quantised, scripted and otherwise customised
+    convolutions, for parametrised ones without `fold`, for those on the meta device, and for
+    half-precision ones that reach so many pixels that the dtype cannot tell them apart. Raises
+    ValueError for sizes that no convolution has, such as a negative padding, and for a convolution
+    that cannot be copied.
     """
-    if reason := _why_not(conv):
+    plain = _plain_or_why_not(conv, fold)
+    if isinstance(plain, str):
         raise TypeError(
-            f"cannot turn {type(conv).__name__} into attention: {reason}; expected a"
-            " torch.nn.Conv1d or Conv2d"
+            f"cannot turn {type(conv).__name__} into attention: {plain}; expected a"
+            " torch.nn.Conv1d or Conv2d, or a transposed one"
         )
-    if reason := _wrong_sizes(conv):
+    if reason := _wrong_sizes(conv, plain):
         raise ValueError(f"cannot turn {type(conv).__name__} into attention: {reason}")
-    return attend_instead(_copied(conv), alpha)
+    return _attend(copied(conv, [conv] if plain else ()), alpha, plain)
 
 
 def convert_network(
@@ -55,6 +72,7 @@ def convert_network(
     alpha: float | None = None,
     *,
     skip: Skip = (),
+    fold: bool = False,
     images: Tensor | tuple[Any, ...] | Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
@@ -63,8 +81,9 @@ def convert_network(
     heads, including those of layers that already are converted; by default, the heads are one-hot.
     Modules and parameters that are used in several places remain shared. `skip` names modules that
     are left as they are, with all that they contain, or is a predicate of a module's name and the
-    module. Convolutions called as functions in a forward method are not modules and are not
-    replaced. The original model is not changed.
+    module. `fold` folds computed weights, as in `conv_to_attention`; all other layers keep the
+    names and shapes of their parameters and buffers. Convolutions called as functions in a forward
+    method are not modules and are not replaced. The original model is not changed.
 
     The attribute `conversion_report` of the result (a `ConversionReport`, which can be printed)
     lists what was replaced and left. With `images` (the network's argument, a tuple of its
@@ -77,8 +96,8 @@ def convert_network(
     copied.
     """
     skipped = _skipped(model, skip)
-    _expect_convertible(model, skipped)
-    converted = _copied(model)
+    plain = _expect_convertible(model, skipped, fold)
+    converted = copied(model, [model.get_submodule(name) for name in plain])
     replaced: dict[str, str] = {}
     left: dict[str, str] = {}
     for name, module in list(converted.named_modules()):
@@ -86,8 +105,8 @@ def convert_network(
             if _may_convolve(module):
                 left[name] = f"{type(module).__name__}, skipped"
         elif _is_convolution(module):
-            replaced[name] = f"{type(module).__name__}({module.extra_repr()})"
-            attend_instead(module, alpha)
+            replaced[name] = _described(module, plain.get(name))
+            _attend(module, alpha, plain.get(name))
         elif isinstance(module, ConvAsAttention) and alpha is not None:
             _set_alpha(module, alpha)
         elif _may_convolve(module):
@@ -97,6 +116,27 @@ def convert_network(
         _expect_equal(comparison, next(model.parameters()).dtype)
     vars(converted)["conversion_report"] = ConversionReport(replaced, left, comparison)
     return converted
+
+
+def _described(module: nn.Module, plain: Plain | None) -> str:
+    """Return the text on a convolution in the report."""
+    parts = [f"{type(module).__name__}({module.extra_repr()})"]
+    if plain and plain.is_computed:
+        parts.append("with its weight folded")
+    if plain and plain.own_padding:
+        parts.append(f"padded {plain.own_padding}")
+    return ", ".join(parts)
+
+
+def _attend(conv: Any, alpha: float | None, plain: Plain | None) -> ConvAsAttention:
+    """Turn a convolution, or the plain one that it computes, into attention in place."""
+    kind = TransposedAsAttention if isinstance(conv, TRANSPOSED) else ConvAsAttention
+    if plain is None:
+        return attend_instead(conv, alpha, kind)
+    make_plain(conv, plain)
+    layer = attend_instead(conv, alpha, kind)
+    layer.own_padding = plain.own_padding
+    return layer
 
 
 def _skipped(model: nn.Module, skip: Skip) -> set[str]:
@@ -117,33 +157,49 @@ def _skipped(model: nn.Module, skip: Skip) -> set[str]:
     return {name for name, module in names.items() if id(module) in left}
 
 
-def _expect_convertible(model: nn.Module, skipped: Collection[str]) -> None:
-    """Raise one error that names every module that cannot be converted."""
+def _expect_convertible(model: nn.Module, skipped: Collection[str], fold: bool) -> dict[str, Plain]:
+    """Return the plain convolutions that customised ones compute, by name.
+
+    Raises one error that names every module that cannot be converted.
+    """
+    plain: dict[str, Plain] = {}
     obstacles: dict[str, str] = {}
     errors: set[type[Exception]] = set()
-    for name, module in model.named_modules():
-        if name in skipped:
-            continue
+    modules = {name: each for name, each in model.named_modules() if name not in skipped}
+    replaces = any(map(_is_convolution, modules.values()))
+    for name, module in modules.items():
         convolution = _is_convolution(module) or _has_convolutions_inside(module)
-        reason = _why_not(module) if convolution else None
+        found = _plain_or_why_not(module, fold) if convolution else None
+        reason = found if isinstance(found, str) else None
+        if isinstance(found, Plain):
+            plain[name] = found
+        if replaces and (asked := _class_asked_for(module)):
+            reason = (
+                f"its forward tests whether a module is a {asked}, which attention is not; let it"
+                " test for attnconv.layers.conv_as_attention.ConvAsAttention as well"
+            )
         if convolution and is_compiled(name):
             reason = "it is compiled; convert it before torch.compile"
-        wrong = None if reason or not convolution else _wrong_sizes(module)
+        wrong = _wrong_sizes(module, plain.get(name)) if convolution and not reason else None
         if reason or wrong:
             errors.add(TypeError if reason else ValueError)
             obstacles[name] = f"({type(module).__name__}): {reason or wrong}"
     if not obstacles:
-        return
+        return plain
     lines = [f"cannot convert {name or 'the model'} {why}" for name, why in obstacles.items()]
     if names := [name for name in obstacles if name]:
         lines.append(f"To leave modules as they are, pass their names: skip={names}")
     raise (ValueError if errors == {ValueError} else TypeError)("\n".join(lines))
 
 
-def _copied(model: Module) -> Module:
-    """Return a deep copy of a module; raise ValueError if it keeps tensors with gradients."""
+def copied(model: Module, folded: Collection[nn.Module] = ()) -> Module:
+    """Return a deep copy of a module; raise ValueError if it keeps tensors with gradients.
+
+    Layers that are to be `folded` may keep their computed weights.
+    """
+    memo = {key: value for conv in folded for key, value in without_gradients(conv).items()}
     try:
-        return copy.deepcopy(model)
+        return copy.deepcopy(model, memo)
     except RuntimeError:
         kept = [
             f"{path}.{name}".lstrip(".")
@@ -190,7 +246,7 @@ def replaced(network: nn.Module, by: Mapping[nn.Module, nn.Module]) -> nn.Module
     return by.get(network, network)
 
 
-def _is_convolution(module: object) -> TypeGuard[nn.Conv1d | nn.Conv2d]:
+def _is_convolution(module: object) -> bool:
     """Return whether a module is a convolution of any kind, even if it cannot be converted.
 
     A scripted module may be one.
@@ -220,6 +276,31 @@ def _may_convolve(module: nn.Module) -> bool:
     return leaf and "conv" in type(module).__name__.lower() and not converted
 
 
+def _class_asked_for(module: nn.Module) -> str | None:
+    """Return the class of convolutions for which a module's forward seems to test, or None.
+
+    The forward method (or `__call__`) then names both the class and a function that tests classes.
+    """
+    for name in ("forward", "__call__"):
+        method: Any = inspect.getattr_static(type(module), name)
+        names = _names_in(getattr(inspect.unwrap(method), "__code__", None))
+        asked = sorted(names & {"_ConvNd", *(kind.__name__ for kind in CONVOLUTIONS)})
+        if (
+            asked
+            and names & {"isinstance", "issubclass", "type"}
+            and "ConvAsAttention" not in names
+        ):
+            return asked[0]
+    return None
+
+
+def _names_in(code: object) -> set[str]:
+    """Return the global names and attributes in a function's code and in the functions inside."""
+    if not isinstance(code, CodeType):
+        return set()
+    return set(code.co_names).union(*map(_names_in, code.co_consts))
+
+
 def is_compiled(path: str) -> bool:
     """Return whether a module's path in a network shows that torch.compile has wrapped it."""
     return path.rpartition(".")[2] == "_orig_mod"
@@ -228,73 +309,114 @@ def is_compiled(path: str) -> bool:
 #: Methods that a subclass may override without changing what the convolution computes.
 HARMLESS = {"extra_repr", "reset_parameters", "_get_name"}
 
+#: What a subclass may change if it still computes a padded convolution.
+CUSTOMISED = {"forward", "_conv_forward", "weight", "bias"}
 
 #: What an attention layer has and a convolution does not.
 ATTENTIONS_OWN = {"encoding", "_known", *dir(ConvAsAttention)} - {*dir(nn.Conv1d), *dir(nn.Conv2d)}
 
 
-def _why_not(conv: object) -> str | None:
-    """Return why a module cannot be converted and what to do, or None if it can be."""
+def _plain_or_why_not(conv: object, fold: bool) -> Plain | str | None:
+    """Return the plain convolution that a customised one computes, and None for a plain one.
+
+    If a module cannot be converted, returns why and what to do.
+    """
+    if reason := _why_never(conv):
+        return reason
+    assert isinstance(conv, BASES)
+    names = _own_names(conv)
+    computed = fold and "weight" not in conv._parameters
+    permanent = "make its weights permanent first (with torch.nn.utils.parametrize."
+    permanent = f" {permanent}remove_parametrizations)"
+    if parametrize.is_parametrized(conv) and not fold:
+        return f"it is parametrised; pass fold=True, or{permanent}"
+    values = next(conv.parameters(), None) if names or computed else conv.weight
+    if values is None or not can_be_read(values):
+        return "its weight is on the meta device or fake; move it to a device and load it first"
+    if values.dtype not in DTYPES:
+        return f"its weights are {values.dtype}; make them real floating-point numbers first"
+    if taken := sorted(ATTENTIONS_OWN & _instance_names(conv)):
+        return f"its attribute {taken[0]} has the name of one of attention's; rename it"
+    plain = None
+    if names or computed:
+        changed = names[0] if names else "weight"
+        own = [name for name in names if name in vars(conv) or name not in CUSTOMISED]
+        plain = None if own else plain_equivalent(conv)
+        if plain is None:
+            changed = own[0] if own else changed
+            return (
+                f"its {changed} is not that of a plain convolution; first replace it by a plain one"
+            )
+        if plain.is_computed and not fold:
+            return (
+                f"its {changed} is not that of a plain convolution with the parameters weight and"
+                " bias alone; pass fold=True to convert the convolution that it computes in"
+                " evaluation mode"
+            )
+    return (None if _wrong_sizes(conv, plain) else too_far(conv, values.dtype)) or plain
+
+
+def _instance_names(conv: nn.Module) -> set[str]:
+    return {*vars(conv), *conv._parameters, *conv._buffers, *conv._modules}
+
+
+def _why_never(conv: object) -> str | None:
+    """Return why a module of this kind is never converted and what to do, or None."""
     if isinstance(conv, torch.jit.ScriptModule):
         return "it is scripted; convert the module that it was made from"
     if isinstance(conv, LazyModuleMixin):
         return "it is lazy and has no weights yet; run it on an input first"
-    if isinstance(conv, TRANSPOSED):
-        return "it is a transposed convolution"
     if isinstance(conv, torch.fx.GraphModule):
         return "its graph calls convolutions; convert the network before torch.export"
     if type(conv).__module__.startswith("torch.ao."):
         return "it is quantised; convert the network before quantisation"
-    if not isinstance(conv, nn.Conv1d | nn.Conv2d):
+    if not isinstance(conv, BASES):
         return "it is not a 1D or 2D convolution"
-    if parametrize.is_parametrized(conv):
-        return (
-            "it is parametrised; make its weights permanent first (with"
-            " torch.nn.utils.parametrize.remove_parametrizations)"
-        )
-    if name := _own_method(conv):
-        return f"its {name} is not that of a plain convolution; first replace it by a plain one"
-    if not can_be_read(conv.weight):
-        return "its weight is on the meta device or fake; move it to a device and load it first"
-    if conv.weight.dtype not in DTYPES:
-        return f"its weights are {conv.weight.dtype}; make them real floating-point numbers first"
-    if taken := sorted(ATTENTIONS_OWN & set(dir(conv))):
-        return f"its attribute {taken[0]} has the name of one of attention's; rename it"
-    return None if _wrong_sizes(conv) else too_far(conv)
+    return None
 
 
-def _own_method(conv: nn.Conv1d | nn.Conv2d) -> str | None:
-    """Return a name that a subclass or the module itself defines anew, or None if it is plain.
+def _own_names(conv: nn.Module) -> list[str]:
+    """Return the names that a subclass or the module itself defines anew.
 
-    It may be a method, or a property in place of an attribute such as `weight`.
+    They may be methods, or properties in place of attributes such as `weight`.
     """
-    base = nn.Conv1d if isinstance(conv, nn.Conv1d) else nn.Conv2d
+    base: Any = next(kind for kind in BASES if isinstance(conv, kind))
     methods = [name for name in dir(base) if not name.startswith("__") and name not in HARMLESS]
+    names = []
     for name in ("forward", "__call__", "__getattr__", *methods):
         of_base = inspect.getattr_static(base, name)
         changed = inspect.getattr_static(type(conv), name) is not of_base or name in vars(conv)
         if callable(of_base) and changed:
-            return name
+            names.append(name)
     for name in ("weight", "bias", *base.__constants__):
         if isinstance(inspect.getattr_static(type(conv), name, None), property):
-            return name
-    return None
+            names.append(name)
+    return list(dict.fromkeys(names))
 
 
-def _wrong_sizes(conv: Any) -> str | None:
+def _wrong_sizes(conv: Any, plain: Plain | None) -> str | None:
     """Return which of a convolution's sizes is impossible, or None."""
-    axes = 1 if isinstance(conv, nn.Conv1d) else 2
+    axes = 1 if isinstance(conv, nn.Conv1d | nn.ConvTranspose1d) else 2
     for name, least in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("padding", 0)):
         sizes = getattr(conv, name)
-        if not isinstance(sizes, str) and (len(sizes) != axes or min(sizes) < least):
+        if name == "padding" and (isinstance(sizes, str) or (plain and plain.own_padding)):
+            continue
+        if not isinstance(sizes, Sequence) or len(sizes) != axes or min(sizes) < least:
             return f"its {name} is {sizes}, expected {axes} numbers of at least {least}"
     for name in ("in_channels", "out_channels"):
         if getattr(conv, name) < 1:
             return f"its {name} is {getattr(conv, name)}, expected at least 1"
-    shape = (conv.out_channels, conv.in_channels // conv.groups, *conv.kernel_size)
-    if tuple(conv.weight.shape) != shape:
+    channels = conv.out_channels, conv.in_channels // conv.groups
+    if isinstance(conv, TRANSPOSED):
+        channels = conv.in_channels, conv.out_channels // conv.groups
+        most = [max(step, d) - 1 for step, d in zip(conv.stride, conv.dilation, strict=True)]
+        if any(not 0 <= pad <= end for pad, end in zip(conv.output_padding, most, strict=True)):
+            return f"its output_padding is {conv.output_padding}, expected at most {tuple(most)}"
+    shape = (*channels, *conv.kernel_size)
+    weight = conv.weight if plain is None or plain.weight is None else plain.weight
+    if tuple(weight.shape) != shape:
         return (
-            f"its weight has the shape {tuple(conv.weight.shape)}, expected {shape}; set its"
+            f"its weight has the shape {tuple(weight.shape)}, expected {shape}; set its"
             " in_channels, out_channels, groups and kernel_size to those of the weight"
         )
     return None

@@ -16,9 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .attention import PositionAttention
 from .attention_as_conv import AttentionAsConv, HeadsAsConv, plain_convolution
 from .conv_as_attention import ConvAsAttention
-from .convert import CONVOLUTIONS, is_compiled, replaced
+from .convert import CONVOLUTIONS, copied, is_compiled, replaced
 from .encodings import PositionEncoding
 from .state_dict import selects_pixels
+from .transposed import TransposedAsAttention
 
 POSITION_ONLY = (PositionAttention, ConvAsAttention)
 # operations that compute attention; a softmax does so if it normalises over the keys of each query
@@ -75,7 +76,7 @@ def convert_back(
                 " convert_back(network, length) for sequences"
             )
         met = _sizes_met(network, [height] if width is None else [height, width])
-    network = copy.deepcopy(network).eval()
+    network = copied(network).eval()
     by: dict[nn.Module, nn.Module] = {}
     for path, layer in network.named_modules(remove_duplicate=False):
         called = path or "the model"
@@ -96,6 +97,12 @@ def _as_convolution(layer: nn.Module, name: str, met: set[tuple[int, ...]]) -> n
     """Return a module that computes a position-only layer by convolutions, at a fixed size."""
     if _is_one_hot(layer):
         return plain_convolution(layer).eval()
+    if isinstance(layer, TransposedAsAttention):
+        raise ValueError(
+            f"cannot convert {name} back: it was a transposed convolution and its heads are not"
+            " one-hot on the kernel's pixels; make them so with"
+            " convert_network(network, alpha=attnconv.hard_alpha(dtype)) if they have not moved"
+        )
     if len(met) != 1:
         found = ", ".join(map(str, sorted(met))) or "none"
         raise ValueError(
@@ -122,7 +129,7 @@ def _sizes_met(network: nn.Module, sizes: Sequence[int]) -> dict[str, set[tuple[
     shapes = _image_shapes(network, sizes)
     errors = []
     for shape in shapes:
-        watched = copy.deepcopy(network).eval()
+        watched = copied(network).eval()
         image = next(network.parameters()).new_zeros(shape)
         with _Watch(watched) as watch:
             try:

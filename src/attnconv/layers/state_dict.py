@@ -36,7 +36,7 @@ def weight_by_channel(layer: Any, weight: Tensor) -> Tensor:
     A weight saved by head is `(G, C_out/G, N_h C_in/G)`. A weight of any other shape is returned
     unchanged.
     """
-    shape = (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel_size)
+    shape = tuple(layer.weight.shape)
     heads = math.prod(layer.kernel_size)
     by_head = (layer.groups, shape[0] // layer.groups, heads * shape[1])
     if tuple(weight.shape) == shape or tuple(weight.shape) != by_head:

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from attnconv.layers.conv_as_attention import ConvAsAttention, pad_image
+from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.layers.convert import CONVOLUTIONS, convert_network
 from attnconv.theory.encodings import quadratic_target
 from attnconv.theory.theorem1 import quadratic_scores
@@ -100,7 +100,7 @@ class SoftmaxAtEveryQuery(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         layer = self.layer
         encoding = layer.encoding
-        x = pad_image(x, layer.pads, layer.padding_mode)
+        x = layer.padded(x)
         height, width = x.shape[2:]
         scores = quadratic_scores(quadratic_target(encoding.centers, encoding.alpha), height, width)
         scores = scores.unflatten(1, (height, width))

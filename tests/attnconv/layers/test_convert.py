@@ -26,7 +26,7 @@ class Customised(nn.Conv2d):
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        (nn.ConvTranspose2d(2, 2, 3), "transposed"),
+        (nn.ConvTranspose3d(2, 2, 3), "not a 1D or 2D"),
         (nn.LazyConv2d(2, 3), "lazy"),
         (nn.Conv3d(1, 1, 1), "not a 1D or 2D"),
         (nn.Linear(2, 2), "not a 1D or 2D"),

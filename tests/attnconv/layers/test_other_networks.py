@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from attnconv import conv_to_attention, convert_network
+from attnconv import conv_to_attention, convert_back, convert_network
 from attnconv.layers.conv_as_attention import ConvAsAttention
 from companion.gaps import largest_gap
 
@@ -102,11 +102,9 @@ def test_buffers_attributes_and_parameters_of_a_convolution_survive():
 class WithProperty(nn.Conv2d):
     @property
     def weight(self):
-        return self.scaled / 2
-
-    @weight.setter
-    def weight(self, value):
-        self.scaled = value
+        if "weight" not in self._parameters:
+            raise AttributeError("weight")
+        return self._parameters["weight"] / 2
 
 
 class WithCall(nn.Conv2d):
@@ -133,10 +131,15 @@ def test_subclasses_that_compute_something_else_are_refused_by_name(kind, name):
     assert gap(network, convert_network(network)) < 1e-5
 
 
+class Doubled(nn.ConvTranspose2d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
 def test_all_obstacles_are_listed_at_once_and_each_remedy_works():
     network = nn.Sequential(
         nn.Conv2d(3, 4, 3),
-        nn.ConvTranspose2d(4, 4, 3),
+        Doubled(4, 4, 3),
         nn.LazyConv2d(4, 3),
         parametrizations.weight_norm(nn.Conv2d(4, 4, 3)),
         nn.Conv2d(4, 4, 3, device="meta"),
@@ -145,7 +148,7 @@ def test_all_obstacles_are_listed_at_once_and_each_remedy_works():
         convert_network(network)
     lines = str(caught.value).splitlines()
     assert [line.split(":")[0] for line in lines[:-1]] == [
-        "cannot convert 1 (ConvTranspose2d)",
+        "cannot convert 1 (Doubled)",
         "cannot convert 2 (LazyConv2d)",
         "cannot convert 3 (ParametrizedConv2d)",
         "cannot convert 4 (Conv2d)",
@@ -153,7 +156,7 @@ def test_all_obstacles_are_listed_at_once_and_each_remedy_works():
     assert lines[-1].endswith("pass their names: skip=['1', '2', '3', '4']")
     skipping = convert_network(network[:3], skip=["1", "2"])
     assert isinstance(skipping[0], ConvAsAttention)
-    assert type(skipping[1]) is nn.ConvTranspose2d and type(skipping[2]) is nn.LazyConv2d
+    assert type(skipping[1]) is Doubled and type(skipping[2]) is nn.LazyConv2d
     network[:3](X)
     parametrize.remove_parametrizations(network[3], "weight")
     network[4].to_empty(device="cpu").reset_parameters()
@@ -281,8 +284,40 @@ class AsksForTheClass(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 3, 3)
 
+    def is_convolution(self, module):
+        return isinstance(module, nn.Conv2d)
+
+    def forward(self, x):
+        return self.conv(x) if self.is_convolution(self.conv) else x
+
+
+class AsksInForward(AsksForTheClass):
     def forward(self, x):
         return self.conv(x) if isinstance(self.conv, nn.Conv2d) else x
+
+
+class AsksInACall(AsksForTheClass):
+    def __call__(self, x):
+        for layer in [each for each in self.children() if type(each) is nn.Conv2d]:
+            x = layer(x)
+        return x
+
+
+class AsksForBoth(AsksForTheClass):
+    def forward(self, x):
+        return self.conv(x) if isinstance(self.conv, (nn.Conv2d, ConvAsAttention)) else x
+
+
+@pytest.mark.parametrize("kind", [AsksInForward, AsksInACall])
+def test_a_forward_that_tests_for_convolutions_is_refused_by_name(kind):
+    network = nn.Sequential(nn.Conv2d(3, 3, 1), kind())
+    with pytest.raises(TypeError, match=rf"convert 1 \({kind.__name__}\): its forward tests .*2d,"):
+        convert_network(network)
+    skipping = convert_network(network, skip=["1"])
+    assert isinstance(skipping[0], ConvAsAttention) and gap(network, skipping) < 1e-5
+    network[1] = AsksForBoth()  # as the message advises
+    converted = convert_network(network)
+    assert isinstance(converted[1].conv, ConvAsAttention) and gap(network, converted) < 1e-5
 
 
 def test_a_network_that_is_certainly_wrong_is_an_error():
@@ -340,6 +375,17 @@ def test_shapes_are_known_without_values(alpha, side):
         with pytest.raises(TypeError, match="its weight is on the meta device or fake; move it"):
             convert_network(network)
     assert converted.to("meta")(x.to("meta")).shape == network(x).shape
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_scripting_is_refused_with_ways_on():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    converted = convert_network(network)
+    with pytest.raises(TypeError, match=r"cannot be scripted; use torch\.jit\.trace .* or script"):
+        torch.jit.script(converted)
+    assert gap(network, torch.jit.trace(converted, X)) < 1e-5
+    assert gap(network, torch.jit.script(convert_back(converted, 9, 8))) < 1e-5
 
 
 def test_a_symbolic_trace_keeps_a_layer_as_one_node():

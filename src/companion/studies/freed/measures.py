@@ -118,7 +118,7 @@ def nearest_convolution(layer: ConvAsAttention) -> tuple[nn.Conv2d, float]:
     the norm of all its weights, away from borders. Raises ValueError for layers with stride,
     dilation, groups or unequal padding.
     """
-    pads = {pad for before_after in layer.pads for pad in before_after}
+    pads = {pad for before_after in layer.pads(layer.kernel_size) for pad in before_after}
     plain = {*layer.stride, *layer.dilation, layer.groups} == {1}
     if not plain or len(pads) > 1 or layer.padding_mode != "zeros":
         raise ValueError(
