@@ -1,7 +1,8 @@
 """Try to convert networks of timm, torchvision and transformers to attention.
 
 All networks have random weights; nothing is downloaded. From timm and torchvision, one network of
-each family is tried, the smallest, with images of at most 128 pixels a side where it accepts them.
+each family is tried, the smallest, with images of 128 pixels a side where it accepts them. Computed
+weights are folded (`fold=True`).
 Parameters that start at almost zero, such as those of LayerScale, are made larger, and statistics
 of batch normalisation are those of two images, so that every convolution has an effect on the
 output. The record, benchmarks/results/conversion-libraries.json, has for each network the number of
@@ -24,7 +25,7 @@ from torch import nn
 import attnconv
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/conversion-libraries.json"
-SMALL = 128  # pixels a side
+SMALL, LARGER = 128, (224, 256, 299)  # pixels a side, and what is tried for other networks
 LARGEST = 300_000_000  # parameters
 # of timm.models, whose models have attention and several convolutions
 HYBRIDS = ["coat", "edgenext", "efficientformer", "fastvit", "levit", "maxxvit", "metaformer"]
@@ -41,7 +42,7 @@ def timm_networks():
     for name in smallest_of_each_family(files + HYBRIDS):
         cfg = timm.models.get_pretrained_cfg(name)
         side = cfg.input_size[-1]
-        if side > SMALL and not cfg.fixed_input_size and name.split("_")[0] not in ("xcit", "coat"):
+        if side > SMALL and not cfg.fixed_input_size:
             side = SMALL
         yield name, partial(timm.create_model, name), side
 
@@ -61,8 +62,7 @@ def torchvision_networks():
             yield f"{name}, backbone", partial(_backbone, name), SMALL
             continue
         options = {"weights_backbone": None} if "segmentation" in module else {}
-        side = 224 if "vit" in name or "alexnet" in name or "maxvit" in name else SMALL
-        shape = "pair" if "optical_flow" in module else 299 if "inception" in name else side
+        shape = "pair" if "optical_flow" in module else SMALL
         yield name, partial(models.get_model, name, weights=None, **options), shape
 
 
@@ -112,9 +112,8 @@ def transformers_networks():
             "upsample_groups": 48,
         },
     }
-    larger = {"MobileNetV1", "MobileNetV2", "MobileViT", "MobileViTV2", "Cvt", "LevitModel"}
     for name, options in cases.items():
-        shape = 224 if name in larger else SMALL
+        shape = SMALL
         if options is speech:
             shape = SAMPLES[1:]
         elif name in ("Encodec", "Dac", "Mimi"):
@@ -146,7 +145,7 @@ def attempt(build, shape):
     if sum(parameter.numel() for parameter in network.parameters()) > LARGEST:
         return row | {"outcome": "left out", "reason": f"more than {LARGEST:,} parameters"}
     try:
-        images = inputs(shape)
+        row["input"], images = accepted(network, shape)
         enliven(network, images)
     except Exception as error:
         return row | {"outcome": "not run", "reason": f"{type(error).__name__}: {error}"[:300]}
@@ -160,6 +159,21 @@ def attempt(build, shape):
     except RuntimeError:  # the network makes float32 numbers of its own
         row["gap in float64"] = None
     return row | {"outcome": "converted"}
+
+
+@torch.no_grad()
+def accepted(network, shape):
+    """Return inputs that a network accepts, and what `inputs` makes them of."""
+    for side in (shape, *LARGER):
+        images = inputs(side)
+        try:
+            run(network.eval(), images)
+        except Exception:
+            if not isinstance(shape, int) or side == LARGER[-1]:
+                raise
+        else:
+            break
+    return side, images
 
 
 def inputs(shape):
@@ -195,7 +209,7 @@ def run(network, images):
 
 
 def compared(network, images):
-    report = attnconv.convert_network(network, images=images).conversion_report
+    report = attnconv.convert_network(network, fold=True, images=images).conversion_report
     found = report.comparison
     return {
         "replaced": len(report.replaced),
