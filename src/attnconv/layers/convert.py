@@ -211,9 +211,9 @@ def copied(model: Module, folded: Collection[nn.Module] = ()) -> Module:
             raise
     raise ValueError(
         f"cannot copy the {type(model).__name__}: {', '.join(kept)} holds a tensor that was"
-        " computed with gradients, which torch does not copy; detach it or set it to None, and make"
-        " pruned or normalised weights permanent first (torch.nn.utils.prune.remove,"
-        " remove_weight_norm)"
+        " computed with gradients, which torch does not copy; detach it or set it to None; if it is"
+        " a pruned or normalised weight, pass fold=True or make it permanent first"
+        " (torch.nn.utils.prune.remove, remove_weight_norm)"
     )
 
 
@@ -324,36 +324,41 @@ def _plain_or_why_not(conv: object, fold: bool) -> Plain | str | None:
     if reason := _why_never(conv):
         return reason
     assert isinstance(conv, BASES)
-    names = _own_names(conv)
-    computed = fold and "weight" not in conv._parameters
-    permanent = "make its weights permanent first (with torch.nn.utils.parametrize."
-    permanent = f" {permanent}remove_parametrizations)"
     if parametrize.is_parametrized(conv) and not fold:
-        return f"it is parametrised; pass fold=True, or{permanent}"
-    values = next(conv.parameters(), None) if names or computed else conv.weight
+        return (
+            "it is parametrised; pass fold=True, or make its weights permanent first (with"
+            " torch.nn.utils.parametrize.remove_parametrizations)"
+        )
+    customised = _own_names(conv) or (
+        ["weight"] if fold and "weight" not in conv._parameters else []
+    )
+    values = next(conv.parameters(), None) if customised else conv.weight
     if values is None or not can_be_read(values):
         return "its weight is on the meta device or fake; move it to a device and load it first"
     if values.dtype not in DTYPES:
         return f"its weights are {values.dtype}; make them real floating-point numbers first"
     if taken := sorted(ATTENTIONS_OWN & _instance_names(conv)):
         return f"its attribute {taken[0]} has the name of one of attention's; rename it"
-    plain = None
-    if names or computed:
-        changed = names[0] if names else "weight"
-        own = [name for name in names if name in vars(conv) or name not in CUSTOMISED]
-        plain = None if own else plain_equivalent(conv)
-        if plain is None:
-            changed = own[0] if own else changed
-            return (
-                f"its {changed} is not that of a plain convolution; first replace it by a plain one"
-            )
-        if plain.is_computed and not fold:
-            return (
-                f"its {changed} is not that of a plain convolution with the parameters weight and"
-                " bias alone; pass fold=True to convert the convolution that it computes in"
-                " evaluation mode"
-            )
-    return (None if _wrong_sizes(conv, plain) else too_far(conv, values.dtype)) or plain
+    plain = _plain_behind(conv, customised, fold) if customised else None
+    if isinstance(plain, str) or _wrong_sizes(conv, plain):
+        return plain
+    return too_far(conv, values.dtype) or plain
+
+
+def _plain_behind(conv: nn.Module, customised: Collection[str], fold: bool) -> Plain | str:
+    """Return the plain convolution behind a layer that defines names anew, or why there is none."""
+    never = [name for name in customised if name in vars(conv) or name not in CUSTOMISED]
+    never = [name for name in never if name != "weight"]  # hooks keep a computed weight there
+    plain = None if never else plain_equivalent(conv)
+    name = [*never, *customised][0]
+    if plain is None:
+        return f"its {name} is not that of a plain convolution; first replace it by a plain one"
+    if plain.is_computed and not fold:
+        return (
+            f"its {name} is not that of a plain convolution with the parameters weight and bias"
+            " alone; pass fold=True to convert the convolution that it computes in evaluation mode"
+        )
+    return plain
 
 
 def _instance_names(conv: nn.Module) -> set[str]:

@@ -65,6 +65,7 @@ PADDED = {
     "same by stride": made(SameByStride, 3, stride=2),
     "same by stride, unequal": made(SameByStride, (5, 2), stride=(3, 1), dilation=(1, 2), groups=2),
     "stride larger than the kernel": made(SameByStride, 1, stride=3, bias=False),
+    "stride larger than a kernel that needs padding": made(SameByStride, 2, stride=4),
     "static": made(StaticSame, 3, stride=2),
     "causal": made(Causal, 3, dilation=2),
     "causal, stride": made(Causal, 4, stride=3, groups=2),
@@ -152,7 +153,7 @@ class Scaled(nn.Conv2d):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
-        return F.conv2d(x, self.weight * self.scale, self.bias, self.stride, self.padding)
+        return self.scale * F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
 
 
 COMPUTED = {
