@@ -88,7 +88,7 @@ def read_attention(
     are never in memory at once. For the arguments and errors, see `attention_of`; errors of `use`
     are raised for chosen layers only.
     """
-    reader = _Reader(model, images, layers, use)
+    reader = Reader(model, images, layers, use)
     with for_reading(model), torch.no_grad(), reader.hooks(), reader.interception:
         model(images)
     if not reader.found:
@@ -126,7 +126,7 @@ def modules_around(name: str, model: nn.Module) -> Iterator[nn.Module]:
 
 
 @dataclass
-class _Running:
+class Running:
     """A module that is running: its name, input shape, and the values that it has weighted."""
 
     name: str
@@ -141,7 +141,7 @@ class _Running:
         return f"{self.name or 'the model'} ({type(self.module).__name__})"
 
 
-class _Reader:
+class Reader:
     """The state of one reading: the modules that are running, and what has been found so far.
 
     `found` has an entry for each attention layer in order of execution: what `use` returned, an
@@ -165,7 +165,7 @@ class _Reader:
         self.found: list[Any] = []
         self.skipped: list[str] = []
         self.grids: list[tuple[int, int]] = []
-        self.running: list[_Running] = []
+        self.running: list[Running] = []
         self.interception = Interception(self.intercepted)
 
     @contextmanager
@@ -185,13 +185,13 @@ class _Reader:
 
     def _enter(self, name: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
         inputs = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
-        self.running.append(_Running(name, module, tuple(inputs[0].shape) if inputs else ()))
+        self.running.append(Running(name, module, tuple(inputs[0].shape) if inputs else ()))
         if isinstance(module, PositionAttention | ContentAttention):
             self.running[-1].silent = False
             if self._is_wanted():
                 self._keep(partial(_of_ours, name, module, inputs[0]))
 
-    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: tuple, output: Any) -> Any:
         layer = self.running.pop()
         if layer.silent and _looks_like_attention(module):
             self._skip(f"{layer.called} formed no attention weights that can be seen")
@@ -215,11 +215,11 @@ class _Reader:
         except (TypeError, ValueError) as error:
             self.found.append(error)
 
-    def intercepted(self, seen: Weights) -> None:
+    def intercepted(self, seen: Weights) -> Tensor | None:
         """Read the weights that the innermost running module has used, or say why they are not."""
         ours = (PositionAttention, ContentAttention)
         if not self.running or any(isinstance(each.module, ours) for each in self.running):
-            return
+            return None
         for each in self.running:
             each.silent = False
         layer = self.running[-1]
@@ -228,27 +228,28 @@ class _Reader:
             problem = problem or "two of its maps weight the same values (differential attention)"
             if layer.number is not None:  # the first of the two maps is no layer of its own
                 self.found[layer.number] = _refusal(layer, problem)
-                return
+                return None
         layer.values.append(seen.values)
         if reason := _why_skipped(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
-            return
+            return None
         layer.number = len(self.found)
         if problem:
             self.found.append(_refusal(layer, problem))
         elif self._is_wanted():
             self._keep(partial(self._read, layer, seen))
+        return None
 
-    def _read(self, layer: _Running, seen: Weights) -> LayerAttention:
+    def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
-        weights = _by_head(layer, seen.weights)
+        weights = by_head(layer, seen.weights)
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
         if by_mask_unit or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
         grid = self._grid(layer, len(weights), weights.shape[-1])
         return LayerAttention(layer.name, *patches_of(weights, grid), seen.gap)
 
-    def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:
+    def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
         backbone = _backbone(layer.name, self.model)
         embedding = getattr(backbone, "patch_embed", None)
@@ -275,7 +276,7 @@ class _Reader:
         )
 
 
-def _refusal(layer: _Running, problem: str) -> TypeError:
+def _refusal(layer: Running, problem: str) -> TypeError:
     return TypeError(f"{layer.called} cannot be read: {problem}; {SUPPORTED}")
 
 
@@ -296,7 +297,7 @@ def _of_ours(name: str, module: Any, inputs: Tensor) -> LayerAttention:
     return LayerAttention(name, maps.cpu(), torch.zeros(module.num_heads, dtype=maps.dtype))
 
 
-def _why_skipped(layer: _Running, weights: Tensor) -> str:
+def _why_skipped(layer: Running, weights: Tensor) -> str:
     """Return why weights `(..., T, S)` are not self-attention among tokens, or an empty string."""
     queries, keys = weights.shape[-2:]
     if queries != keys:
@@ -318,7 +319,7 @@ def _why_skipped(layer: _Running, weights: Tensor) -> str:
     return ""
 
 
-def _heads(layer: _Running, weights: Tensor) -> int | None:
+def _heads(layer: Running, weights: Tensor) -> int | None:
     """Return the number of heads, or None if it is unknown."""
     names = ("num_heads", "heads", "n_heads", "num_attention_heads")
     given = next((getattr(layer.module, n) for n in names if hasattr(layer.module, n)), None)
@@ -330,7 +331,7 @@ def _heads(layer: _Running, weights: Tensor) -> int | None:
     return given if given and list(weights.shape[1:-2]).count(given) == 1 else None
 
 
-def _by_head(layer: _Running, weights: Tensor) -> Tensor:
+def by_head(layer: Running, weights: Tensor) -> Tensor:
     """Return weights as `(N, N_h, T, T)`, in float32 or wider."""
     weights = weights.float() if weights.element_size() < 4 else weights
     heads = _heads(layer, weights)
