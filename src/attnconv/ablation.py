@@ -6,8 +6,9 @@ whether the model needs it to be anything else.
 Letters: B images, N_h heads, H x W tokens, K x K kernel, L layers, R replacements, delta = k - q.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 from .heads import Heads, mean_by_offset
 from .theory.grid import offset_set, pixels
-from .vit.capture import SUPPORTED, LayerAttention
-from .vit.substitution import Substitution
+from .vit.capture import LayerAttention
+from .vit.substitution import output_with, read_output
 
 #: Names of the replacements other than the convolutions, which are called "3 x 3".
 MEAN_MAP, ONE_OFFSET, UNIFORM = "mean map", "one offset", "uniform"
@@ -103,26 +104,23 @@ def ablate_attention(
     predicted, means, skipped = _read(model, batches)
     target = predicted if labels is None else labels.to(predicted)
 
-    def score(maps: Mapping[int, Tensor]) -> float:
-        runs = (Substitution(model, batch, [], maps=maps).run() for batch in batches)
-        right = torch.cat([_classes(output) for output in runs]) == target
+    def score(maps: Mapping[str, Tensor]) -> float:
+        outputs = (output_with(model, batch, maps) for batch in batches)
+        right = torch.cat([_classes(output) for output in outputs]) == target
         return right.double().mean().item()
 
-    layers = list(means.values())
-    replacements = _replacements(layers, kernel_sizes)
-    scores = torch.zeros(len(layers) + 1, len(replacements), dtype=torch.float64)
-    for column, maps in enumerate(replacements.values()):
-        replaced = dict(enumerate(maps))
-        for number in replaced:
-            scores[number, column] = score({number: replaced[number]})
-        scores[-1, column] = score(replaced)
+    replacements = _replacements(means, kernel_sizes)
+    scores = [
+        [score({name: maps[name]}) for name in means] + [score(maps)]
+        for maps in replacements.values()
+    ]
     return AblationReport(
         "agreement" if labels is None else "accuracy",
         len(images),
         (predicted == target).double().mean().item(),
         tuple(means),
         tuple(replacements),
-        scores,
+        torch.tensor(scores, dtype=torch.float64).T,
         skipped,
     )
 
@@ -144,26 +142,23 @@ def _read(
 ) -> tuple[Tensor, dict[str, Tensor], tuple[str, ...]]:
     """Return the model's classes, each layer's mean map by name, and what was skipped."""
     classes: list[Tensor] = []
-    sums: list[Tensor] = []
-    counts: list[int] = []
-    names: list[str] = []
+    sums: dict[str, tuple[Tensor, int]] = {}
     skipped: tuple[str, ...] = ()
     for batch in batches:
-        reading = Substitution(model, batch, use=_sum)
-        classes.append(_classes(reading.run()))
-        found = reading.found
-        skipped = tuple(reading.skipped)
-        if not found:
-            raise TypeError(
-                f"{type(model).__name__} has no attention that can be read; {SUPPORTED}"
-            )
-        names = [name for name, _, _ in found]
-        sums = [a + b for (_, a, _), b in zip(found, sums or [0.0] * len(found), strict=True)]
-        counts = [a + b for (_, _, a), b in zip(found, counts or [0] * len(found), strict=True)]
-    means = [total / count for total, count in zip(sums, counts, strict=True)]
-    # a layer that runs twice counts twice
-    numbered = [name if names.count(name) == 1 else f"{name} ({n})" for n, name in enumerate(names)]
-    return torch.cat(classes), dict(zip(numbered, means, strict=True)), skipped
+        output, reading = read_output(model, batch, _sum)
+        classes.append(_classes(output))
+        skipped = reading.skipped
+        for name, total, count in reading.layers:
+            before = sums.get(name, (torch.zeros_like(total), 0))
+            sums[name] = before[0] + total, before[1] + count
+    if not sums:
+        reasons = f" ({'; '.join(skipped)})" if skipped else ""
+        raise TypeError(
+            f"{type(model).__name__} has no attention that can be replaced{reasons}; expected a"
+            " model that inspect_attention reads, or one that convert_network has converted"
+        )
+    means = {name: total / count for name, (total, count) in sums.items()}
+    return torch.cat(classes), means, skipped
 
 
 def _sum(layer: LayerAttention) -> tuple[str, Tensor, int]:
@@ -182,22 +177,27 @@ def _classes(output: Any) -> Tensor:
 
 
 def _replacements(
-    means: Sequence[Tensor], kernel_sizes: Sequence[int] | None
-) -> dict[str, list[Tensor]]:
-    """Return each replacement's maps of all layers, by the name of the replacement."""
-    smallest = min(min(mean.shape[-2:]) for mean in means)
+    means: Mapping[str, Tensor], kernel_sizes: Sequence[int] | None
+) -> dict[str, dict[str, Tensor]]:
+    """Return the maps of all layers by name, for each replacement by its name."""
+    smallest = min(min(mean.shape[-2:]) for mean in means.values())
     sizes = range(1, smallest + 1, 2) if kernel_sizes is None else kernel_sizes
     if unfit := [size for size in sizes if not 1 <= size <= smallest]:
         raise ValueError(
             f"kernel_sizes has {unfit[0]}, expected sizes from 1 to {smallest}, the smallest side"
             " of a layer's grid in tokens"
         )
+    ways: dict[str, Callable[[Tensor], Tensor]] = {MEAN_MAP: lambda mean: mean}
+    ways |= {f"{k} x {k}": partial(nearest_convolution, kernel_size=k) for k in sizes}
+    ways |= {ONE_OFFSET: best_offset, UNIFORM: _uniform}
     return {
-        MEAN_MAP: list(means),
-        **{f"{k} x {k}": [nearest_convolution(mean, k) for mean in means] for k in sizes},
-        ONE_OFFSET: [best_offset(mean) for mean in means],
-        UNIFORM: [torch.full_like(mean, 1 / mean[0, 0, 0].numel()) for mean in means],
+        way: {name: change(mean) for name, mean in means.items()} for way, change in ways.items()
     }
+
+
+def _uniform(mean: Tensor) -> Tensor:
+    height, width = mean.shape[-2:]
+    return torch.full_like(mean, 1 / (height * width))
 
 
 def nearest_convolution(mean: Tensor, kernel_size: int) -> Tensor:

@@ -191,7 +191,7 @@ class Reader:
             if self._is_wanted():
                 self._keep(partial(_of_ours, name, module, inputs[0]))
 
-    def _leave(self, module: nn.Module, args: tuple, output: Any) -> Any:
+    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
         layer = self.running.pop()
         if layer.silent and _looks_like_attention(module):
             self._skip(f"{layer.called} formed no attention weights that can be seen")
@@ -230,7 +230,7 @@ class Reader:
                 self.found[layer.number] = _refusal(layer, problem)
                 return None
         layer.values.append(seen.values)
-        if reason := _why_skipped(layer, seen.weights):
+        if reason := why_skipped(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
             return None
         layer.number = len(self.found)
@@ -297,7 +297,7 @@ def _of_ours(name: str, module: Any, inputs: Tensor) -> LayerAttention:
     return LayerAttention(name, maps.cpu(), torch.zeros(module.num_heads, dtype=maps.dtype))
 
 
-def _why_skipped(layer: Running, weights: Tensor) -> str:
+def why_skipped(layer: Running, weights: Tensor) -> str:
     """Return why weights `(..., T, S)` are not self-attention among tokens, or an empty string."""
     queries, keys = weights.shape[-2:]
     if queries != keys:

@@ -72,13 +72,15 @@ class Interception(TorchFunctionMode):
     between, it is the mixture. The fused functions do not return their weights, so these are
     computed from the arguments. In all cases, weights times values are compared with what the model
     goes on with. If `found` returns other weights of the same shape, the model goes on with their
-    product; if it returns None, the model's own result is not changed.
-    `reordered` is True after the model has sorted something into another order than it had.
+    product; if it returns None, the model's own result is not changed. Nothing is watched while
+    `paused` is True. `reordered` is True after the model has sorted something into another order
+    than it had.
     """
 
     def __init__(self, found: Callable[[Weights], Tensor | None]):
         super().__init__()
         self.found = found
+        self.paused = False
         self.reordered = False
 
     def __torch_function__(
@@ -86,6 +88,8 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if self.paused:
+            return result
         if func is F.scaled_dot_product_attention:
             return self._report(_of_fused(result, *args, **kwargs), result)
         if func is F.multi_head_attention_forward:

@@ -4,7 +4,8 @@ Letters: B images, N images or windows, N_h heads, H x W patch tokens, T tokens 
 tokens (class, distillation and register tokens), C channels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,74 +19,103 @@ from ..layers.attention import (
     attention_probabilities,
 )
 from ..layers.conv_as_attention import ConvAsAttention, pad_image
-from .capture import LayerAttention, Reader, Running, by_head, for_reading
+from .capture import LayerAttention, Reader, Reading, Running, by_head, for_reading, why_skipped
 from .interception import Weights
 
 OURS = (PositionAttention, ContentAttention, ConvAsAttention)
 
 
-class Substitution(Reader):
-    """One forward pass in which some layers go on with the given attention maps.
-
-    `maps` has the maps `(N_h, H, W, H, W)` of layers by their number in order of execution. In
-    addition to the layers that `read_attention` reads, converted convolutions count as layers;
-    their grid is the padded image. `layers` are the numbers of the layers whose own maps are handed
-    to `use` (None: all); see `read_attention`.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        layers: Sequence[int] | None = None,
-        use: Callable[[LayerAttention], Any] = lambda layer: layer,
-        maps: Mapping[int, Tensor] | None = None,
-    ):
-        super().__init__(model, images, layers, use)
-        self.images = images
-        self.maps = maps or {}
-
-    def run(self) -> Any:
-        """Return the model's output; raise the error of a layer that cannot be read."""
-        with for_reading(self.model), torch.no_grad(), self.hooks(), self.interception:
-            output = self.model(self.images)
-        for each in self.found:
-            if isinstance(each, Exception):
-                raise each
-        return output
+class ModelReader(Reader):
+    """A reading that also includes converted convolutions, whose grid is the padded image."""
 
     def _enter(self, name: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        number = len(self.found)
         super()._enter(name, module, args, kwargs)
-        layer = self.running[-1]
         if isinstance(module, ConvAsAttention):
-            layer.silent = False
-            if self._is_wanted():
-                self._keep(partial(_of_converted, name, module, args[0]))
-        if isinstance(module, OURS):
-            layer.number = number
+            self.running[-1].silent = False
+            self._keep(partial(_of_converted, name, module, args[0]))
+        self.interception.paused = self._is_ours_running()
 
-    def _leave(self, module: nn.Module, args: tuple, output: Any) -> Any:
-        number = self.running[-1].number
-        super()._leave(module, args, output)
-        if isinstance(module, OURS) and number is not None and number in self.maps:
-            maps = self.maps[number].to(output)
-            if isinstance(module, ConvAsAttention):
-                return _output_of_converted(module, args[0], maps)
-            return _output_of_ours(module, args[0], maps)
-        return None
+    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
+        super()._leave(module, _, output)
+        self.interception.paused = self._is_ours_running()
+
+    def _is_ours_running(self) -> bool:
+        return any(isinstance(each.module, OURS) for each in self.running)
+
+
+def read_output(
+    model: nn.Module, images: Tensor, use: Callable[[LayerAttention], Any]
+) -> tuple[Any, Reading]:
+    """Return a model's output, and what `use` returns for each of its layers.
+
+    In addition to the layers that `read_attention` reads, converted convolutions count as layers.
+    Raises TypeError or ValueError if a layer cannot be read.
+    """
+    reader = ModelReader(model, images, None, use)
+    with for_reading(model), torch.no_grad(), reader.hooks(), reader.interception:
+        output = model(images)
+    for each in reader.found:
+        if isinstance(each, Exception):
+            raise each
+    return output, Reading(reader.found, tuple(reader.skipped))
+
+
+class _Substitution(Reader):
+    """A forward pass in which the layers named in `maps` go on with other maps."""
+
+    def __init__(self, model: nn.Module, images: Tensor, maps: Mapping[str, Tensor]):
+        super().__init__(model, images, [], lambda layer: layer)
+        self.maps = maps
+        self.interception.paused = True
+
+    def _enter(self, name: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        super()._enter(name, module, args, kwargs)
+        self._watch()
+
+    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
+        super()._leave(module, _, output)
+        self._watch()
+
+    def _watch(self) -> None:
+        self.interception.paused = not any(each.name in self.maps for each in self.running)
 
     def intercepted(self, seen: Weights) -> Tensor | None:
-        """Read intercepted weights, and return those with which the layer goes on, if others."""
-        if any(isinstance(each.module, ConvAsAttention) for each in self.running):
-            return None
-        number = len(self.found)
-        super().intercepted(seen)
-        if number == len(self.found) or number not in self.maps:
-            return None
+        """Return the weights with which a layer goes on, or None if they stay its own."""
         layer = self.running[-1]
-        weights = with_patches(by_head(layer, seen.weights), self.maps[number])
+        ours = any(isinstance(each.module, OURS) for each in self.running)
+        if ours or layer.name not in self.maps or why_skipped(layer, seen.weights):
+            return None
+        weights = with_patches(by_head(layer, seen.weights), self.maps[layer.name])
         return _as_intercepted(layer, weights, seen.weights.shape)
+
+
+def output_with(model: nn.Module, images: Tensor, maps: Mapping[str, Tensor]) -> Any:
+    """Return a model's output on images if some layers have other attention maps than their own.
+
+    `maps` has the maps `(N_h, H, W, H, W)` of layers by name. They are those that `read_output`
+    reads, and the same for all images. The values and the model itself stay as they are.
+    """
+    run = _Substitution(model, images, maps)
+    with ExitStack() as stack:
+        stack.enter_context(for_reading(model))
+        for name, module in model.named_modules():
+            if name in maps and isinstance(module, OURS):
+                stack.enter_context(_forward(module, partial(_output_of, module, maps[name])))
+        with torch.no_grad(), run.hooks(), run.interception:
+            return model(images)
+
+
+@contextmanager
+def _forward(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Give a module another `forward` for a while."""
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
 
 
 def with_patches(weights: Tensor, maps: Tensor) -> Tensor:
@@ -117,16 +147,19 @@ def _of_converted(name: str, layer: ConvAsAttention, images: Tensor) -> LayerAtt
     return LayerAttention(name, maps.unsqueeze(0).cpu(), torch.zeros(layer.num_heads))
 
 
-def _output_of_converted(layer: ConvAsAttention, images: Tensor, maps: Tensor) -> Tensor:
+def _output_of(layer: Any, maps: Tensor, X: Tensor) -> Tensor:
+    """Return the output of a layer of this package with other maps."""
+    maps = maps.to(X)
+    if isinstance(layer, ConvAsAttention):
+        return _output_of_converted(layer, maps, X)
+    averages = attend(maps, X.permute(1, 2, 0, 3))  # (N_h, H, W, B, D)
+    return layer.value(averages.permute(3, 1, 2, 0, 4).flatten(3))
+
+
+def _output_of_converted(layer: ConvAsAttention, maps: Tensor, images: Tensor) -> Tensor:
     """Return a converted convolution's output on images `(B, C, H', W')` with other maps."""
     x = pad_image(images, layer.pads, layer.padding_mode)
     rows, columns = (list(layer.queries(axis, x.shape[2 + axis])) for axis in (0, 1))
     averages = attend(maps[:, rows][:, :, columns], x.permute(2, 3, 0, 1))
     output = torch.einsum("hijbc,hco->boij", averages, layer.value_matrices())
     return output if layer.bias is None else output + layer.bias.view(-1, 1, 1)
-
-
-def _output_of_ours(layer: Any, images: Tensor, maps: Tensor) -> Tensor:
-    """Return the output of a layer of this package on images `(B, H, W, D)` with other maps."""
-    averages = attend(maps, images.permute(1, 2, 0, 3))  # (N_h, H, W, B, D)
-    return layer.value(averages.permute(3, 1, 2, 0, 4).flatten(3))
