@@ -11,16 +11,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from attnconv.ablation import MEAN_MAP, UNIFORM, ablate_attention
+from attnconv.ablation import MEAN_MAP, ONE_OFFSET, UNIFORM, ablate_attention
 
 from ..claims.claim import NOT_RUN, Claims, Runs, Verdict
 from ..claims.rules import minus
 from ..data import Dataset
+from ..display import Numbers, Table
+from ..figures.style import finish, line_plots
 from ..runs.record import RunRecord, provenance
+from ..runs.select import Records
 from ..runs.weights import stored_result, weights_sha256
+from ..specs import SPECS
 from ..store import write_file
 
 ABLATION_FILE = "ablation.json"
@@ -176,3 +183,94 @@ for _claims, _models in ((CLAIMS, SMALL), (STARTED, (VIT,))):
         no="content is needed",
     )
 CLAIMS.extend(STARTED)
+
+
+# --- the chapter's figure, table and numbers ------------------------------------------------------
+
+
+def ablations(records: Records) -> dict[str, Ablation]:
+    """Return the stored ablations of the networks that the claims are about, by model."""
+    found: dict[str, Ablation] = {}
+    for tier, models in (("small", SMALL), ("vit-10k", (VIT,))):
+        for record in records.at(tier).of(*models):
+            ablation = load_ablation(record)
+            if ablation is not None:
+                found.setdefault(record.info.parameters["model"], ablation)
+    return found
+
+
+def accuracy_kept(records: Records) -> Figure:
+    """Plot the accuracy that each network keeps, by replacement, for each layer and for all layers.
+
+    Thin lines are single layers, from the first (dark) to the last (light), and the thick line is
+    all layers together. The dashed line is the unchanged network.
+    """
+    found = ablations(records)
+    figure, axes = line_plots(2, 3, 9.5, 6, sharey=True)
+    for ax in axes.flat[len(found) :]:
+        ax.set_axis_off()
+    for ax, (model, ablation) in zip(axes.flat, found.items(), strict=False):
+        _draw_kept(ax, ablation)
+        ax.set_title(SPECS[model].label, fontsize=9)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("test accuracy")
+    if found:
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
+    return finish(figure)
+
+
+def _draw_kept(ax: Axes, ablation: Ablation) -> None:
+    order = _from_control(ablation)
+    *layers, together = [
+        [scores[ablation.replacements.index(name)] for name in order] for scores in ablation.scores
+    ]
+    for number, scores in enumerate(layers):
+        ends = {0: "first layer alone", len(layers) - 1: "last layer alone"}
+        color = colormaps["cividis"](number / max(1, len(layers) - 1) * 0.9)
+        ax.plot(scores, color=color, lw=1, marker=".", label=ends.get(number))
+    ax.plot(together, color="#D55E00", lw=2.5, marker="o", ms=4, label="all layers")
+    ax.axhline(ablation.unchanged, color="0.3", ls="--", lw=0.9, label="unchanged network")
+    ax.set_xticks(range(len(order)), [name.replace(" x ", " × ") for name in order], fontsize=7)
+    ax.tick_params(axis="x", rotation=60)
+    ax.set_ylim(0, 1)
+
+
+def _from_control(ablation: Ablation) -> list[str]:
+    """Return the replacements from the control to the one that is nearest to the network."""
+    convolutions = [name for name in ablation.replacements if " x " in name]
+    return [UNIFORM, ONE_OFFSET, *convolutions, MEAN_MAP]
+
+
+def ablation_table(records: Records) -> Table:
+    """Return a table of the accuracy that each network keeps with all of its layers replaced."""
+    rows = []
+    for model, found in ablations(records).items():
+        row = {"network": SPECS[model].label, "images": f"{found.test_images:,}"}
+        row |= {"unchanged": f"{found.unchanged:.3f}"}
+        row |= {
+            name.replace(" x ", " × "): f"{found.of(name)[-1]:.3f}"
+            for name in reversed(_from_control(found))
+        }
+        rows.append(row)
+    caption = (
+        "Test accuracy with the attention of all layers replaced, on the first test images. Source:"
+        " ablation.json in the folders of the run records (seed 0)."
+    )
+    return Table.of("ablation", caption, rows or [{"network": "not run"}])
+
+
+def numbers(records: Records) -> Numbers:
+    """Return the numbers that chapter 11 quotes about the ablation."""
+    found = ablations(records)
+    verdicts = {claim.name: claim.judge(records)[0].verdict for claim in CLAIMS}
+    result: Numbers = {
+        "ablation-networks": len(found),
+        "ablation-images": min((each.test_images for each in found.values()), default=0),
+        "ablation-convolve": sum(verdict == "convolves" for verdict in verdicts.values()),
+    }
+    for model, each in found.items():
+        result[f"ablation-{model}-unchanged"] = each.unchanged
+        for name in each.replacements:
+            result[f"ablation-{model}-{name.replace(' ', '-')}"] = each.of(name)[-1]
+    return result
