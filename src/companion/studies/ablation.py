@@ -263,11 +263,11 @@ def ablation_table(records: Records) -> Table:
 def numbers(records: Records) -> Numbers:
     """Return the numbers that chapter 11 quotes about the ablation."""
     found = ablations(records)
-    verdicts = {claim.name: claim.judge(records)[0].verdict for claim in CLAIMS}
+    images = [each.test_images for each in found.values()] or [0]
     result: Numbers = {
         "ablation-networks": len(found),
-        "ablation-images": min((each.test_images for each in found.values()), default=0),
-        "ablation-convolve": sum(verdict == "convolves" for verdict in verdicts.values()),
+        "ablation-images": min(images),
+        "ablation-images-most": max(images),
     }
     for model, each in found.items():
         result[f"ablation-{model}-unchanged"] = each.unchanged
