@@ -271,6 +271,7 @@ def numbers(records: Records) -> Numbers:
     }
     for model, each in found.items():
         result[f"ablation-{model}-unchanged"] = each.unchanged
+        result[f"ablation-{model}-one-layer"] = each.unchanged - min(each.of(CONVOLUTION)[:-1])
         for name in each.replacements:
             result[f"ablation-{model}-{name.replace(' ', '-')}"] = each.of(name)[-1]
     return result
