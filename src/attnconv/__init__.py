@@ -12,6 +12,7 @@ package `companion`, which needs the extra `lab`; it is imported on first use.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .ablation import ablate_attention
 from .cost import cost_of
 from .inspection import inspect_attention
 from .layers.attention import attention_probabilities
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from companion.runs.weights import load_model
 
 __all__ = [
+    "ablate_attention",
     "attention_probabilities",
     "attention_to_conv",
     "build_model",

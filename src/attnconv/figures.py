@@ -2,6 +2,7 @@
 
 from companion.explorer.stills import descent_still, network_still, still
 from companion.figures import *  # noqa: F403
+from companion.studies.ablation import accuracy_kept
 from companion.studies.freed.figures import (
     arm_accuracies,
     head_paths,

@@ -47,13 +47,20 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
     convert.add_argument("--tier", default="small")
     convert.add_argument("--data_root", help="see --root of data")
+    text = "replace the attention of a trained network and store the test accuracy that is left"
+    ablate = commands.add_parser("ablate", help=text)
+    ablate.add_argument("--model", default="sa-quadratic")
+    ablate.add_argument("--tier", default="small")
+    ablate.add_argument("--seed", type=int, default=0)
+    ablate.add_argument("--images", type=int, default=10_000, help="number of test images")
+    ablate.add_argument("--data_root", help="see --root of data")
     text = "list the claims of the book, or judge some again and compare the recorded verdicts"
     check = commands.add_parser("check", help=text)
     check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
     check.add_argument("--all", action="store_true", help="judge all claims")
     text = "judge all claims and record the verdicts in data/claims.json"
     check.add_argument("--write", action="store_true", help=text)
-    for command in (runs, readme, convert, check):
+    for command in (runs, readme, convert, ablate, check):
         command.add_argument("--runs", default="", help="default: the repository's data/runs")
     return parser
 
@@ -150,6 +157,23 @@ def _convert(given: argparse.Namespace) -> int:
     return 0
 
 
+def _ablate(given: argparse.Namespace) -> int:
+    from .data import load_dataset
+    from .runs.weights import load_model
+    from .studies.ablation import ABLATION_FILE, command_of, measure
+
+    model = load_model(given.model, given.tier, given.seed, given.runs)
+    folder = model.record.folder
+    dataset = load_dataset("cifar10", given.data_root)
+    command = f"python -m attnconv {command_of(model.record)} --images {given.images}"
+    found = measure(model, folder, dataset, given.images, command)
+    print(f"{folder.name}, {found.test_images} test images, unchanged: {found.unchanged:.4f}")
+    for name in found.replacements:
+        print(f"all layers replaced by {name}: {found.of(name)[-1]:.4f}")
+    print(f"written to {folder / ABLATION_FILE}")
+    return 0
+
+
 def _check(given: argparse.Namespace) -> int:
     from .claims import registry
     from .runs.select import Records
@@ -168,4 +192,11 @@ def _check(given: argparse.Namespace) -> int:
 
 
 #: The commands other than `train`, by name.
-COMMANDS = {"data": _data, "runs": _runs, "readme": _readme, "convert": _convert, "check": _check}
+COMMANDS = {
+    "data": _data,
+    "runs": _runs,
+    "readme": _readme,
+    "convert": _convert,
+    "ablate": _ablate,
+    "check": _check,
+}

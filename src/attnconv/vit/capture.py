@@ -110,7 +110,7 @@ def read_attention(
     else:
         grid = None
         batch = images
-    reader = _Reader(model, batch, grid, layers, use)
+    reader = Reader(model, batch, grid, layers, use)
     with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
         model(images)
     if not reader.found:
@@ -143,7 +143,7 @@ def for_reading(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass
-class _Running:
+class Running:
     """A module that is running: its name, input shape, and the values that it has weighted."""
 
     name: str
@@ -158,7 +158,7 @@ class _Running:
         return f"{self.name or 'the model'} ({type(self.module).__name__})"
 
 
-class _Reader:
+class Reader:
     """The state of one reading: the modules that are running, and what has been found so far.
 
     `found` has an entry for each attention layer in order of execution: what `use` returned, an
@@ -184,7 +184,7 @@ class _Reader:
         self.found: list[Any] = []
         self.skipped: list[str] = []
         self.grids = [grid] if grid else []
-        self.running: list[_Running] = []
+        self.running: list[Running] = []
         self.interception = Interception(self.intercepted)
         self.padding = Padding()
 
@@ -205,7 +205,7 @@ class _Reader:
 
     def _enter(self, name: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
         inputs = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
-        self.running.append(_Running(name, module, tuple(inputs[0].shape) if inputs else ()))
+        self.running.append(Running(name, module, tuple(inputs[0].shape) if inputs else ()))
         if isinstance(module, PositionAttention | ContentAttention):
             self.running[-1].silent = False
             if self._is_wanted():
@@ -235,11 +235,11 @@ class _Reader:
         except (TypeError, ValueError) as error:
             self.found.append(error)
 
-    def intercepted(self, seen: Weights) -> None:
+    def intercepted(self, seen: Weights) -> Tensor | None:
         """Read the weights that the innermost running module has used, or say why they are not."""
         ours = (PositionAttention, ContentAttention)
         if not self.running or any(isinstance(each.module, ours) for each in self.running):
-            return
+            return None
         for each in self.running:
             each.silent = False
         layer = self.running[-1]
@@ -248,27 +248,28 @@ class _Reader:
             problem = problem or "two of its maps weight the same values (differential attention)"
             if layer.number is not None:  # the first of the two maps is no layer of its own
                 self.found[layer.number] = _refusal(layer, problem)
-                return
+                return None
         layer.values.append(seen.values)
-        if reason := _why_skipped(layer, seen.weights) or self._all_padded(layer, seen.weights):
+        if reason := why_skipped(layer, seen.weights) or self._all_padded(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
-            return
+            return None
         layer.number = len(self.found)
         if problem:
             self.found.append(_refusal(layer, problem))
         elif self._is_wanted():
             self._keep(partial(self._read, layer, seen))
+        return None
 
-    def _all_padded(self, layer: _Running, weights: Tensor) -> str:
+    def _all_padded(self, layer: Running, weights: Tensor) -> str:
         """Return why a layer without any window that is free of padding is skipped, or ""."""
-        windows = len(_by_head(layer, weights))
+        windows = len(by_head(layer, weights))
         if not bool(self.padding.windows(windows, weights.shape[-1]).all()):
             return ""
         return f"attends to padding in each of its {windows} windows; larger images have others"
 
-    def _read(self, layer: _Running, seen: Weights) -> LayerAttention:
+    def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
-        weights = _by_head(layer, seen.weights)
+        weights = by_head(layer, seen.weights)
         order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
         if (by_mask_unit and order_and_grid is None) or self.interception.reordered:
@@ -284,7 +285,7 @@ class _Reader:
             weights = weights[~padded]
         return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
-    def _grid(self, layer: _Running, images: int, tokens: int) -> tuple[int, int]:
+    def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
         backbone = backbone_of(layer.name, self.model)
         embedding = embedding_of(backbone)
@@ -312,7 +313,7 @@ class _Reader:
         )
 
 
-def _refusal(layer: _Running, problem: str) -> TypeError:
+def _refusal(layer: Running, problem: str) -> TypeError:
     return TypeError(f"{layer.called} cannot be read: {problem}; {SUPPORTED}")
 
 
@@ -333,7 +334,7 @@ def _of_ours(name: str, module: Any, inputs: Tensor) -> LayerAttention:
     return LayerAttention(name, maps.cpu(), torch.zeros(module.num_heads, dtype=maps.dtype))
 
 
-def _why_skipped(layer: _Running, weights: Tensor) -> str:
+def why_skipped(layer: Running, weights: Tensor) -> str:
     """Return why weights `(..., T, S)` are not self-attention among tokens, or an empty string."""
     queries, keys = weights.shape[-2:]
     if queries != keys:
@@ -355,7 +356,7 @@ def _why_skipped(layer: _Running, weights: Tensor) -> str:
     return ""
 
 
-def _heads(layer: _Running, weights: Tensor) -> int | None:
+def _heads(layer: Running, weights: Tensor) -> int | None:
     """Return the number of heads, or None if it is unknown."""
     names = ("num_heads", "heads", "n_heads", "num_attention_heads")
     given = next((getattr(layer.module, n) for n in names if hasattr(layer.module, n)), None)
@@ -367,7 +368,7 @@ def _heads(layer: _Running, weights: Tensor) -> int | None:
     return given if given and list(weights.shape[1:-2]).count(given) == 1 else None
 
 
-def _by_head(layer: _Running, weights: Tensor) -> Tensor:
+def by_head(layer: Running, weights: Tensor) -> Tensor:
     """Return weights as `(N, N_h, T, T)`, in float32 or wider."""
     weights = weights.float() if weights.element_size() < 4 else weights
     heads = _heads(layer, weights)

@@ -4,7 +4,7 @@ Letters: B images, N_h heads, T queries, S keys, D features of a value.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from math import isfinite, prod
 from typing import Any
@@ -41,12 +41,14 @@ class Weights:
 
     `values` is the tensor that they multiply. `gap` is the largest difference between this product
     and the model's own result, relative to the largest value. `problem` says why the weights cannot
-    be read, if they cannot.
+    be read, if they cannot. `product` returns what the model would go on with if it had formed
+    other weights of the same shape.
     """
 
     weights: Tensor
     values: Tensor
     gap: float
+    product: Callable[[Tensor], Any]
     problem: str = ""
 
 
@@ -69,13 +71,16 @@ class Interception(TorchFunctionMode):
     `flex_attention`, and with each softmax that later multiplies values, as it is then: if heads
     were mixed in between, it is the mixture. The fused functions do not return their weights, so
     these are computed from the arguments. In all cases, weights times values are compared with what
-    the model goes on with. The model's own results are never changed.
-    `reordered` is True after the model has sorted something into another order than it had.
+    the model goes on with. If `found` returns other weights of the same shape, the model goes on
+    with their product; if it returns None, the model's own result is not changed. Nothing is
+    watched while `paused` is True. `reordered` is True after the model has sorted something into
+    another order than it had.
     """
 
-    def __init__(self, found: Callable[[Weights], None]):
+    def __init__(self, found: Callable[[Weights], Tensor | None]):
         super().__init__()
         self.found = found
+        self.paused = False
         self.reordered = False
 
     def __torch_function__(
@@ -83,38 +88,45 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if self.paused:
+            return result
         if func is F.scaled_dot_product_attention:
-            self.found(_of_fused(result, *args, **kwargs))
-        elif func is F.multi_head_attention_forward:
+            return self._report(_of_fused(result, *args, **kwargs), result)
+        if func is F.multi_head_attention_forward:
             if isinstance(result[0], Tensor):
-                self.found(_of_multi_head(result[0], args, kwargs))
+                return self._report(_of_multi_head(result, args, kwargs), result)
         elif getattr(func, "__name__", "") == "flex_attention":
-            self.found(_of_flex(func, result[0], args, kwargs))
+            return self._report(_of_flex(func, result, args, kwargs), result)
         elif func in SOFTMAX:
             _start_following(result, args, kwargs)
         elif func in SORTS:
             self.reordered |= not _is_sorted(result, args, kwargs)
         else:
-            self._follow(func, args, kwargs, result)
+            return self._follow(func, args, kwargs, result)
         return result
 
-    def _follow(self, func: Callable, args: Sequence, kwargs: Mapping, result: Any) -> None:
+    def _report(self, seen: Weights, result: Any) -> Any:
+        """Report weights, and return the model's result or the product with other weights."""
+        other = self.found(seen)
+        return result if other is None else seen.product(other)
+
+    def _follow(self, func: Callable, args: Sequence, kwargs: Mapping, result: Any) -> Any:
         """Follow a softmax through a function, up to its product with values."""
         operands: list[Any] = list(_tensors((*args, *kwargs.values())))
         sources = [each for each in operands if hasattr(each, "_attnconv_softmax")]
         if not sources:
-            return
+            return result
         softmax: _Softmax = sources[0]._attnconv_softmax
         if func in PRODUCTS and len(operands) == 2 and len(sources) == 1:
             equation = args[0] if isinstance(args[0], str) else None
             found = _of_product(softmax, operands, sources[0], equation, result)
             if found is not None:
-                self.found(found)
                 softmax.used = True
-                return
+                return self._report(found, result)
         for each in _tensors(result if isinstance(result, tuple | list) else (result,)):
             if 1 < each.numel() <= prod(softmax.shape) and each.is_floating_point():
                 each._attnconv_softmax = softmax  # type: ignore[attr-defined]
+        return result
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
@@ -182,12 +194,13 @@ def fused_weights(
     return _softmax_of_scores(query, key, attn_mask)
 
 
-def _of_flex(func: Callable, result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
+def _of_flex(func: Callable, result: tuple, args: Sequence, kwargs: Mapping) -> Weights:
     """Return the weights of torch's `flex_attention`: its result for values of one key each."""
     query, key, value, *options = args
     identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device)
     weights = func(query, key, identity.expand(*key.shape[:2], -1, -1), *options, **kwargs)[0]
-    return _checked(weights, _for_each_query_head(value, query), result)
+    seen = _checked(weights, _for_each_query_head(value, query), result[0])
+    return replace(seen, product=lambda other: (seen.product(other), *result[1:]))
 
 
 def _for_each_query_head(shared: Tensor, query: Tensor) -> Tensor:
@@ -232,10 +245,17 @@ def _of_product(
     weights = source.mT if transposed else source
     if weights.shape[-2:] != softmax.shape[-2:]:
         return None
-    exact, exact_values = _at_least_float32(source), values.to(_at_least_float32(source))
-    pair = (exact, exact_values) if first else (exact_values, exact)
-    again = torch.matmul(*pair) if equation is None else torch.einsum(equation, *pair)
-    gap = _gap(again, values, result)
+
+    def weighted(source: Tensor) -> Tensor:
+        pair = (source, values.to(source)) if first else (values.to(source), source)
+        return torch.matmul(*pair) if equation is None else torch.einsum(equation, *pair)
+
+    def product(other: Tensor) -> Tensor:
+        other = other.reshape(shape)
+        return weighted(other.mT if transposed else other).to(result.dtype)
+
+    shape = weights.shape
+    gap = _gap(weighted(_at_least_float32(source)), values, result)
     problem = _problem(gap, result.dtype)
     if bool(weights.amin() < 0) or not bool((weights.sum(dim=-1) - 1).abs().max() <= 1e-2):
         problem = NO_PROBABILITIES
@@ -243,10 +263,10 @@ def _of_product(
         problem = AGAIN
     if softmax.memory == weights.data_ptr() and prod(softmax.shape) == weights.numel():
         weights = weights.reshape(softmax.shape)  # heads and images on axes of their own
-    return Weights(_at_least_float32(weights), values, gap, problem)
+    return Weights(_at_least_float32(weights), values, gap, product, problem)
 
 
-def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
+def _of_multi_head(result: tuple[Tensor, Any], args: Sequence, kwargs: Mapping) -> Weights:
     """Return the weights of the function behind `nn.MultiheadAttention`, as `(B, N_h, T, S)`.
 
     The function itself returns its weights on request; they are checked against its output.
@@ -257,29 +277,37 @@ def _of_multi_head(result: Tensor, args: Sequence, kwargs: Mapping) -> Weights:
     given |= {"need_weights": True, "average_attn_weights": False}
     weights = F.multi_head_attention_forward(**given)[1]
     assert weights is not None, "they were requested"
-    if bool(result.isfinite().all()):
+    if bool(result[0].isfinite().all()):
         # a query whose keys are all blocked has NaN here, and 0 where no weights were requested
         weights = weights.nan_to_num()
     value, bias = given["value"], given["in_proj_bias"]  # (S, B, E)
     if weights.ndim == 3:
-        weights, value, result = weights[None], value[:, None], result[:, None]
-    if given["bias_k"] is not None or given["add_zero_attn"] or given["static_v"] is not None:
-        return Weights(weights, value, 0.0, "it has keys that belong to no token (bias_k)")
+        weights, value = weights[None], value[:, None]
     width = given["embed_dim_to_check"]
     separate = given["use_separate_proj_weight"]
     matrix = given["v_proj_weight"] if separate else given["in_proj_weight"][2 * width :]
     value = F.linear(value, matrix, None if bias is None else bias[2 * width :])
     value = value.unflatten(-1, (weights.shape[1], -1)).permute(1, 2, 0, 3)  # (B, N_h, S, D)
-    weighted = (weights @ value).permute(2, 0, 1, 3).flatten(2)  # (T, B, E)
-    output = F.linear(weighted, given["out_proj_weight"], given["out_proj_bias"])
-    gap = _gap(output, value, result)
-    return Weights(weights, value, gap, _problem(gap, result.dtype))
+
+    def product(weights: Tensor) -> tuple[Tensor, Any]:
+        weighted = (weights.to(value) @ value).permute(2, 0, 1, 3).flatten(2)  # (T, B, E)
+        output = F.linear(weighted, given["out_proj_weight"], given["out_proj_bias"])
+        return output.reshape(result[0].shape), result[1]
+
+    if given["bias_k"] is not None or given["add_zero_attn"] or given["static_v"] is not None:
+        return Weights(weights, value, 0.0, product, "it has keys that belong to no token (bias_k)")
+    gap = _gap(product(weights)[0], value, result[0])
+    return Weights(weights, value, gap, product, _problem(gap, result[0].dtype))
 
 
 def _checked(weights: Tensor, values: Tensor, result: Tensor) -> Weights:
     weights = _at_least_float32(weights)
     gap = _gap(weights @ values.to(weights), values, result)
-    return Weights(weights, values, gap, _problem(gap, result.dtype))
+
+    def product(other: Tensor) -> Tensor:
+        return (other @ values.to(other)).to(result.dtype)
+
+    return Weights(weights, values, gap, product, _problem(gap, result.dtype))
 
 
 def _gap(expected: Tensor, values: Tensor, result: Tensor) -> float:

@@ -1,11 +1,13 @@
 """Trained weights, stored in half precision with some run records, and models that use them."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from attnconv.layers.conv_as_attention import ConvAsAttention
@@ -19,6 +21,8 @@ from .parameters import RunParameters
 from .record import MEND, RunRecord, load_run
 
 WEIGHTS_FILE = "weights.safetensors"
+#: A result that was computed from stored weights, with their `weights_sha256`.
+Result = TypeVar("Result", bound=BaseModel)
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -148,3 +152,29 @@ def _as_array(picture: Any) -> Any:
             " an array (height, width, 3) of uint8"
         )
     return array
+
+
+def weights_sha256(folder: Path) -> str:
+    """Return the SHA-256 digest of the weights that are stored with a record."""
+    return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
+
+
+def stored_result(record: RunRecord, file: str, kind: type[Result], command: str) -> Result | None:
+    """Load a result that was computed from a record's weights, or return None if there is none.
+
+    `command` is the command of `python -m attnconv` that computes it. Raises DamagedFile if the
+    file is damaged or belongs to different weights.
+    """
+    path = record.folder / file
+    if not path.exists():
+        return None
+    mend = f"repeat it: python -m attnconv {command}"
+    try:
+        found: Any = kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
+    if found.weights_sha256 != weights_sha256(record.folder):
+        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
+    return found

@@ -5,7 +5,6 @@ numbers that its text quotes.
 """
 
 import copy
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from attnconv.layers.conv_as_attention import ConvAsAttention
@@ -28,8 +27,8 @@ from ..data import Batches, Dataset
 from ..display import Numbers, Table
 from ..gaps import largest_gap
 from ..runs.record import RunRecord, provenance
-from ..runs.weights import WEIGHTS_FILE
-from ..store import DamagedFile, write_file
+from ..runs.weights import stored_result, weights_sha256
+from ..store import write_file
 from .cost import Measured
 
 CONVERSION_FILE = "conversion.json"
@@ -132,7 +131,7 @@ def compare(model: nn.Module, folder: Path, dataset: Dataset) -> Conversion:
     images = Batches(dataset, dataset.test_images, dataset.test_labels)
     cnn, cnn_logits = _answers(model, images)
     found = Conversion(
-        weights_sha256=_sha256(folder),
+        weights_sha256=weights_sha256(folder),
         dataset={"name": dataset.name, "fingerprint": dataset.fingerprint},
         test_images=len(images),
         convolutions_left=sum(isinstance(module, CONVOLUTIONS) for module in recast.modules()),
@@ -180,28 +179,13 @@ def _same_class(one: Tensor, other: Tensor) -> int:
     return int((one.argmax(dim=1) == other.argmax(dim=1)).sum())
 
 
-def _sha256(folder: Path) -> str:
-    return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
-
-
 def load_conversion(record: RunRecord) -> Conversion | None:
     """Load the result of `compare` from a record's folder, or return None if there is none.
 
     Raises DamagedFile if the file is damaged or belongs to different weights.
     """
-    path = record.folder / CONVERSION_FILE
-    if not path.exists():
-        return None
-    mend = f"repeat it: python -m attnconv convert --model {record.info.parameters['model']}"
-    try:
-        found = Conversion.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
-    if found.weights_sha256 != _sha256(record.folder):
-        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
-    return found
+    command = f"convert --model {record.info.parameters['model']}"
+    return stored_result(record, CONVERSION_FILE, Conversion, command)
 
 
 CLAIMS = Claims("", "small")

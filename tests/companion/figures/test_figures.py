@@ -63,6 +63,7 @@ DRAWINGS = {
     "descent_still": figures.descent_still,
     "network_still": lambda: figures.network_still(load_model("cnn"), load_model("sa-quadratic")),
     "gaps": lambda: figures.gaps(Records.read()),
+    "accuracy_kept": lambda: figures.accuracy_kept(Records.read()),
     "scaling": lambda: figures.scaling(Records.read()),
     "starts": lambda: figures.starts(Records.read()),
     "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),
