@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 from attnconv import build_model, convert_network
 from attnconv.ablation import MEAN_MAP, ONE_OFFSET, UNIFORM, ablate_attention, nearest_convolution
@@ -327,6 +328,67 @@ def test_own_maps_change_nothing_in_the_papers_networks(name):
     own, reading = read_output(network, image, lambda layer: layer)
     replaced = output_with(network, image, {each.name: each.maps[0] for each in reading.layers})
     assert torch.allclose(own, replaced, atol=1e-6) and torch.equal(own, network(image))
+
+
+class FlexLayer(FusedLayer):
+    def forward(self, X):
+        return flex_attention(*self.parts(X)).transpose(1, 2).flatten(2)
+
+
+class Decoder(nn.Module):
+    """An image classifier with a transposed convolution and one that pads unevenly."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)
+        self.down = SameConv(4, 5, 3, stride=2)
+
+    def forward(self, images):
+        return self.down(self.up(images)).mean(dim=(2, 3))
+
+
+class SameConv(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(F.pad(x, (0, 1, 0, 1)))
+
+
+def hiera():
+    timm = pytest.importorskip("timm")
+    sizes = {"img_size": 64, "embed_dim": 16, "num_heads": 1, "stages": (1, 1, 2, 1)}
+    network = timm.models.hiera.Hiera(**sizes, num_classes=5, mask_unit_size=(8, 8))
+    network.head.fc.reset_parameters()
+    network.blocks[3].attn.qkv.weight.data *= 20
+    return network
+
+
+OTHERS = {
+    "flex_attention": (lambda: with_layers(FlexLayer), 8),
+    "Hiera": (hiera, 64),
+    "padded and transposed": (lambda: convert_network(Decoder()), 6),
+}
+
+
+def with_layers(layer):
+    network = TwoLayers()
+    network.layers = nn.ModuleList(layer(6, 2) for _ in range(2))
+    return network
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", OTHERS)
+def test_own_maps_change_nothing_and_uniform_ones_do(name):
+    build, side = OTHERS[name]
+    torch.manual_seed(0)
+    network = build().eval()
+    image = torch.randn(1, 3, side, side)
+    own, reading = read_output(network, image, lambda layer: layer)
+    maps = {each.name: each.maps[0] for each in reading.layers if len(each.maps) == 1}
+    assert maps
+    assert torch.allclose(output_with(network, image, maps), own, atol=1e-5)
+    uniform = {
+        name: torch.full_like(each, 1 / each[0, 0, 0].numel()) for name, each in maps.items()
+    }
+    assert (output_with(network, image, uniform) - own).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(5, 4, 3), (4, 6, 1), (6, 5, 5)])
