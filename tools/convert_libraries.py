@@ -8,6 +8,8 @@ of batch normalisation are those of two images, so that every convolution has an
 output. The record, benchmarks/results/conversion-libraries.json, has for each network the number of
 convolutions replaced, modules left, convolutions still executed, and the largest difference of the
 outputs in float32 and in float64, relative to the largest output; or the reason of the refusal.
+If the difference in float32 is above 10^-3, "rounding" is that between the network itself in
+float32 and in float64.
 "failed" means an error that is no refusal by attnconv. Rows are kept as in inspect_libraries.py.
 
 Usage: python tools/convert_libraries.py [--again] [--only WORD]
@@ -21,8 +23,10 @@ import torch
 from inspect_libraries import FILES as WITH_ATTENTION
 from outside_models import family, is_refusal, size, smallest_of_each_family, write_record
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 import attnconv
+from attnconv.layers.conversion_report import compare
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/conversion-libraries.json"
 SMALL, LARGER = 128, (224, 256, 299)  # pixels a side, and what is tried for other networks
@@ -156,6 +160,8 @@ def attempt(build, shape):
         return row | {"outcome": outcome, "reason": f"{type(error).__name__}: {error}"[:800]}
     try:
         row["gap in float64"] = compared(network.double(), as_double(images))["gap"]
+        if row["gap"] > 1e-3:
+            row["rounding"] = rounding(network, images)
     except RuntimeError:  # the network makes float32 numbers of its own
         row["gap in float64"] = None
     return row | {"outcome": "converted"}
@@ -184,7 +190,7 @@ def inputs(shape):
 
 
 def as_double(images):
-    return torch.utils._pytree.tree_map(torch.Tensor.double, images)
+    return tree_map(torch.Tensor.double, images)
 
 
 @torch.no_grad()
@@ -200,7 +206,7 @@ def enliven(network, images):
     for norm in norms:
         norm.train().reset_running_stats()
         norm.momentum = None
-    run(network, torch.utils._pytree.tree_map(lambda one: torch.cat([one, -one]), images))
+    run(network, tree_map(lambda one: torch.cat([one, -one]), images))
     network.eval()
 
 
@@ -209,14 +215,23 @@ def run(network, images):
 
 
 def compared(network, images):
-    report = attnconv.convert_network(network, fold=True, images=images).conversion_report
-    found = report.comparison
+    converted = attnconv.convert_network(network, fold=True)
+    report, found = converted.conversion_report, compare(network, converted, images)
     return {
         "replaced": len(report.replaced),
         "left": len(report.left),
         "executed": len(found.executed),
         "gap": found.gap / found.largest if found.largest else None,
     }
+
+
+@torch.no_grad()
+def rounding(network, images):
+    """Return by how much a float64 network's output changes in float32, relative to its largest."""
+    exact = tree_leaves(run(network.eval(), as_double(images)))
+    single = tree_leaves(run(network.float(), images))
+    gaps = [float((a - b).abs().max()) for a, b in zip(exact, single, strict=True)]
+    return max(gaps) / max(float(a.abs().max()) for a in exact)
 
 
 if __name__ == "__main__":

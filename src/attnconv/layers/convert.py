@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 
@@ -270,10 +271,15 @@ def _graph_nodes(module: nn.Module) -> Iterator[torch.fx.Node]:
 
 
 def _may_convolve(module: nn.Module) -> bool:
-    """Return whether a module without parts is a kind of convolution, judging by its name."""
-    leaf = not any(module.children())
-    converted = isinstance(module, ConvAsAttention)
-    return leaf and "conv" in type(module).__name__.lower() and not converted
+    """Return whether a module without parts is a kind of convolution, judging by its name.
+
+    Modules with vectors as their only parameters, such as the norms of ConvNeXt, are none.
+    """
+    named = "conv" in type(module).__name__.lower() and not isinstance(module, ConvAsAttention)
+    if any(module.children()) or not named:
+        return False
+    shapes = [parameter.shape for parameter in module.parameters() if not is_lazy(parameter)]
+    return max((sum(size > 1 for size in shape) for shape in shapes), default=2) > 1
 
 
 def _class_asked_for(module: nn.Module) -> str | None:

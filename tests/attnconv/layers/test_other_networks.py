@@ -255,6 +255,29 @@ class DeformConv(nn.Module):
         return x
 
 
+class ConvNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, 3, 1, 1))
+
+    def forward(self, x):
+        return self.weight * x
+
+
+class ConvMix(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight[..., None, None])
+
+
+def test_norms_of_convolutional_networks_are_not_reported_as_left():
+    network = nn.Sequential(nn.Conv2d(3, 3, 3), ConvNorm(), ConvMix())
+    assert list(convert_network(network).conversion_report.left) == ["2"]
+
+
 def test_the_report_states_the_gap_and_the_convolutions_that_still_run():
     network = nn.Sequential(
         DeformConv(),
