@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import attnconv
 from attnconv.layers.conversion_report import compare
+from attnconv.layers.mode import call
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/conversion-libraries.json"
 SMALL, LARGER = 128, (224, 256, 299)  # pixels a side, and what is tried for other networks
@@ -173,7 +174,7 @@ def accepted(network, shape):
     for side in (shape, *LARGER):
         images = inputs(side)
         try:
-            run(network.eval(), images)
+            call(network.eval(), images)
         except Exception:
             if not isinstance(shape, int) or side == LARGER[-1]:
                 raise
@@ -206,12 +207,8 @@ def enliven(network, images):
     for norm in norms:
         norm.train().reset_running_stats()
         norm.momentum = None
-    run(network, tree_map(lambda one: torch.cat([one, -one]), images))
+    call(network, tree_map(lambda one: torch.cat([one, -one]), images))
     network.eval()
-
-
-def run(network, images):
-    return network(*images) if isinstance(images, tuple) else network(images)
 
 
 def compared(network, images):
@@ -228,8 +225,8 @@ def compared(network, images):
 @torch.no_grad()
 def rounding(network, images):
     """Return by how much a float64 network's output changes in float32, relative to its largest."""
-    exact = tree_leaves(run(network.eval(), as_double(images)))
-    single = tree_leaves(run(network.float(), images))
+    exact = tree_leaves(call(network.eval(), as_double(images)))
+    single = tree_leaves(call(network.float(), images))
     gaps = [float((a - b).abs().max()) for a, b in zip(exact, single, strict=True)]
     return max(gaps) / max(float(a.abs().max()) for a in exact)
 

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from .layers.attention import ContentAttention, PositionAttention
 from .layers.conv_as_attention import ConvAsAttention
 from .layers.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
-from .layers.mode import evaluation_mode
+from .layers.mode import call, evaluation_mode
 
 COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention, ConvAsAttention)
 # D_p of equation (9) and of appendix E
@@ -109,10 +109,7 @@ def _cost(model: nn.Module, images: Any) -> Cost:
         stack.enter_context(evaluation_mode(model))
         stack.enter_context(_frozen(model))
         counter = stack.enter_context(FlopCounterMode(display=False))
-        if isinstance(images, Mapping):
-            model(**images)
-        else:
-            model(*(images if isinstance(images, tuple) else (images,)))
+        call(model, images)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Cost(parameters, flops["layers"], sum(flops.values()), counter.get_total_flops())
 

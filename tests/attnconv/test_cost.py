@@ -88,7 +88,7 @@ def test_cost_of_any_network():
 
 
 def flops_of_torch(network, *inputs):
-    """What torch's counter reports for convolutions and linear layers."""
+    """Return what torch's counter reports for convolutions and linear layers."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(*inputs)
     return counter.get_total_flops()

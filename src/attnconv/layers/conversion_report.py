@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .mode import evaluation_mode
+from .mode import call, evaluation_mode
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,7 @@ def _outputs(network: nn.Module, images: Any) -> list[Tensor]:
     """Return all floating-point tensors in a network's output."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if isinstance(images, Mapping):
-            output = network(**images)
-        else:
-            output = network(*images) if isinstance(images, tuple) else network(images)
+        output = call(network, images)
     leaves = tree_leaves(output)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 

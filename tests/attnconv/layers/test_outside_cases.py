@@ -1,4 +1,4 @@
-"""What others do with a network whose convolutions were transposed or padded in their own way."""
+"""Uses of a converted network whose convolutions were transposed or padded in their own way."""
 
 import copy
 import pickle
