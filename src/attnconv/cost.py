@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from .layers.attention import ContentAttention, PositionAttention
@@ -106,6 +107,8 @@ def _cost(model: nn.Module, images: Any) -> Cost:
         fast = torch.backends.mha.get_fastpath_enabled()
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         torch.backends.mha.set_fastpath_enabled(False)  # its products would not be counted
+        # torch 2.11 counts no products of its fused kernel for the CPU
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(evaluation_mode(model))
         stack.enter_context(_frozen(model))
         counter = stack.enter_context(FlopCounterMode(display=False))
