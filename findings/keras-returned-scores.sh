@@ -2,8 +2,8 @@
 # Subject: return_attention_scores of keras.layers.MultiHeadAttention on an input with padding (Embedding, mask_zero).
 # On: keras 3.15.1 (backend jax 0.10.2).
 # Most expect: the argument adds a second output and leaves the first one as it is.
-# Observed: it changes the outputs at padded positions, whose keys are all blocked. Without scores, heads return the mean
-#   of all values there, padding included; with scores, zeros. A positive dropout rate gives zeros as well, although
+# Observed: it changes the outputs at padded positions, whose keys are all blocked. Without scores, heads return the
+#   mean of all values there, padding included; with scores, zeros. A positive dropout rate gives zeros as well, although
 #   dropout does nothing at inference.
 # Prints what it observed, and fails if that changes.
 set -euo pipefail
