@@ -3,8 +3,8 @@
 Expected: `attn_mask` is added to the scores, so the heads' scores can be used as a mask unchanged,
 and in float32 and bfloat16 the layer differs from the convolution by rounding. `MultiheadAttention`
 splits its embedding among the heads, so the 8 channels must stand beside zeros in 72 dimensions;
-its 3-D masks hold one matrix per head. With absolute codes beside the content it needs no mask, and 16
-dimensions per head, so that the scale 1/4 is exact. `TransformerEncoderLayer` adds its input and
+its 3-D masks hold one matrix per head. With absolute codes beside the content it needs no mask, and
+16 dimensions per head, so that the scale 1/4 is exact. `TransformerEncoderLayer` adds its input and
 normalizes each token, so it should not compute a linear map of the image. FlexAttention takes the
 scores as a function of query and key, and without compilation it also runs on the CPU.
 """
@@ -159,8 +159,8 @@ record(
     **measure(lambda dtype: encoder_layer(dtype, constant=4096)),
     expected="The residual and the normalization prevent it.",
     observed="With 36 channels of +-4096 and the content's negative in the input, all tokens have "
-    "nearly the same mean and standard deviation, and the norms' weights undo the division. With an "
-    "even number of heads, the layer would block keys whose mask is not 0 instead of adding it.",
+    "nearly the same mean and standard deviation, and the norms' weights undo the division. With "
+    "an even number of heads, the layer would block keys whose mask is not 0 instead of adding it.",
 )
 record(
     "torch.nn.attention.flex_attention.flex_attention",
