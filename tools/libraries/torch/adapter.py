@@ -10,30 +10,13 @@ scores as a function of query and key, and without compilation it also runs on t
 """
 
 import torch
-from common import cost, gap, problem, record, versions
+from common import record, versions
+from in_torch import HEADS, arrays, measure, projections, set_linear
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 versions("torch")
-torch.set_num_threads(1)
-TYPES = (torch.float32, torch.bfloat16)
-HEADS = len(problem["centers"])
-
-
-def arrays(dtype):
-    return {name: torch.from_numpy(array).to(dtype) for name, array in problem.items()}
-
-
-@torch.no_grad()
-def measure(build):
-    """Return the gaps in both types and the cost, for a layer that `build(dtype)` returns."""
-    layers = {dtype: build(dtype) for dtype in TYPES}
-    gaps = [gap(layers[dtype]().double()) for dtype in TYPES]
-    p = arrays(torch.float32)
-    image, kernel = p["image"].permute(0, 3, 1, 2), p["kernel"].permute(3, 2, 0, 1)
-    ratio = cost(layers[torch.float32], lambda: F.conv2d(image, kernel, p["bias"], padding=1))
-    return dict(zip(("gap_float32", "gap_bfloat16"), gaps, strict=True), cost=ratio)
 
 
 def heads_first(run):
@@ -55,15 +38,11 @@ def heads_first(run):
 @torch.no_grad()
 def set_values(layer, p):
     """Put the values and W_out into a MultiheadAttention; set its queries and keys to zero."""
-    nn.init.zeros_(layer.in_proj_weight)
-    nn.init.zeros_(layer.out_proj.weight)
-    size = layer.head_dim
-    for head, value in enumerate(p["values"]):
-        row = 2 * layer.embed_dim + head * size
-        layer.in_proj_weight[row : row + 8, :8] = value.mT
-        out = p["output"][8 * head : 8 * head + 8]
-        layer.out_proj.weight[:8, head * size : head * size + 8] = out.mT
-    layer.out_proj.bias[:8] = p["bias"]
+    dim = layer.embed_dim
+    values, output = projections(p["tokens"].dtype, dim, layer.head_dim)
+    layer.in_proj_weight.zero_()
+    layer.in_proj_weight[2 * dim :] = values
+    set_linear(layer.out_proj, output, p["bias"])
     return layer
 
 
