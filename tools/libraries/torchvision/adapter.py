@@ -19,7 +19,7 @@ versions("torch", "torchvision")
 
 
 def prepared(cls, dim, dtype):
-    """Return a layer with the values and W_out, and the image with its padding in `dim` channels."""
+    """Return a layer with the values and W_out, and the padded image in `dim` channels."""
     p = arrays(dtype)
     layer = cls(dim, [SIDE, SIDE], [0, 0], HEADS).to(dtype).eval()
     values, output = projections(dtype, dim, dim // HEADS)
@@ -37,7 +37,7 @@ def table(dtype):
 
 
 def version_2(dim, dtype):
-    """Set each bias to 16 at the offset and to 0 elsewhere, as 16 sigmoid(1000 - 40000 distance)."""
+    """Set biases to 16 sigmoid(1000 - 40000 distance): 16 at the offset, 0 elsewhere."""
     layer, x = prepared(ShiftedWindowAttentionV2, dim, dtype)
     shifts = layer.relative_coords_table[0, :, 0, 0].float()
     first, _, last = layer.cpb_mlp
