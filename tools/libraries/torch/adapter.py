@@ -6,7 +6,8 @@ splits its embedding among the heads, so the 8 channels must stand beside zeros 
 its 3-D masks hold one matrix per head. With absolute codes beside the content it needs no mask, and
 16 dimensions per head, so that the scale 1/4 is exact. `TransformerEncoderLayer` adds its input and
 normalizes each token, so it should not compute a linear map of the image. FlexAttention takes the
-scores as a function of query and key, and without compilation it also runs on the CPU.
+scores as a function of query and key, and without compilation it also runs on the CPU. Without
+padding, `add_bias_kv` offers a key with a value for the pixels outside the image.
 """
 
 import torch
@@ -61,6 +62,22 @@ def with_codes(dtype):
     key[:, :6, 8:13] = p["key_matrices"].mT
     x = torch.cat([p["tokens"], p["codes"][None], p["tokens"].new_zeros(1, 256, 131)], dim=2)
     return lambda: layer(x, x, x, need_weights=False)[0][..., :8]
+
+
+def with_bias_key(dtype):
+    """Run on the image without padding; each query times the key's bias is -4 * 64."""
+    p = arrays(dtype)
+    layer = nn.MultiheadAttention(144, HEADS, batch_first=True, add_bias_kv=True, dtype=dtype)
+    set_values(layer, p).eval()
+    query, key, _ = layer.in_proj_weight.view(3, HEADS, 16, 144)
+    query[:, :6, 8:13] = 4 * p["query_matrices"].mT
+    key[:, :6, 8:13] = p["key_matrices"].mT
+    nn.init.zeros_(layer.bias_k)
+    nn.init.zeros_(layer.bias_v)
+    layer.bias_k.view(HEADS, 16)[:, 2] = 0.5  # the third entry of all queries is -4 * 128
+    codes = p["codes"].unflatten(0, (16, 16))[1:-1, 1:-1].flatten(0, 1)
+    x = F.pad(torch.cat([p["image"].flatten(1, 2), codes[None]], dim=2), (0, 131))
+    return lambda: layer(x, x, x, need_weights=False)[0][..., :8].unflatten(1, (14, 14))
 
 
 def encoder_layer(dtype, constant):
@@ -119,6 +136,15 @@ record(
     **measure(with_codes),
     expected="The query and key matrices of the codes are parameters of the layer; queries are "
     "multiplied by 4, since the layer divides scores by 4.",
+    observed="As expected.",
+)
+record(
+    "torch.nn.MultiheadAttention, add_bias_kv=True",
+    "codes beside the content, without padding",
+    expresses=True,
+    **measure(with_bias_key),
+    border="the layer's own key has score -64 and value 0: it stands for the pixels outside",
+    expected="This key wins against wrong pixels, not against the right one.",
     observed="As expected.",
 )
 record(

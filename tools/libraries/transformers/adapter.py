@@ -89,9 +89,7 @@ def t5(dtype, buckets):
     options = T5Config(d_model=144, d_kv=16, num_heads=HEADS, **options)
     layer = T5Attention(options, has_relative_attention_bias=True).to(dtype).eval()
     values, output = projections(dtype, 144, 16)
-    values[8, 8] = (
-        1  # a channel that is 1, for the convolution's bias
-    )
+    values[8, 8] = 1  # a channel that is 1, for the convolution's bias
     output[:8, 8] = p["bias"]
     for linear, weight in ((layer.v, values), (layer.o, output)):
         set_linear(linear, weight)
