@@ -94,7 +94,7 @@ def any_convolution(case):
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_any_convolution():
     any_convolution()
-    assert len(tried) >= 2000, "so many different convolutions and inputs must have been compared"
+    assert len(tried) >= 1800, "so many different convolutions and inputs must have been compared"
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3, 30.0])

@@ -144,6 +144,11 @@ class Halved(nn.Conv2d):
             raise AttributeError("weight")
         return self._parameters["weight"] / 2
 
+    def reset_parameters(self):
+        """Fill the parameter; torch would fill the result of the property."""
+        nn.init.normal_(self._parameters["weight"])
+        nn.init.normal_(self.bias)
+
 
 class Scaled(nn.Conv2d):
     """Its scale is one until it is trained."""

@@ -308,8 +308,11 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
     """Without numbers: on torch's meta device, only the structure is looked at."""
     names = timm.list_models(module=module)
     for name in {names[0], names[-1]} if names else ():
-        with torch.device("meta"):
-            model = timm.create_model(name, pretrained=False)
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name, pretrained=False)
+        except NotImplementedError as error:  # by older versions of torch
+            pytest.skip(f"{name} cannot be built without numbers: {error}")
         try:
             assert plain_model(model) or biased_layers(model)
         except TypeError as error:
