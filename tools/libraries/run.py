@@ -36,7 +36,7 @@ def environment(folder, name):
 
 def rows_of(python, name, problem):
     """Run one adapter; return the versions and the rows that it printed."""
-    settings = {"THEOREM_1_PROBLEM": problem, "PYTHONPATH": HERE, "OMP_NUM_THREADS": 1}
+    settings = {"THEOREM_1_PROBLEM": problem, "PYTHONPATH": HERE / "shared", "OMP_NUM_THREADS": 1}
     output = subprocess.run(
         [python, HERE / name / "adapter.py"],
         env=os.environ | {key: str(value) for key, value in settings.items()},

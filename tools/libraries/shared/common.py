@@ -86,7 +86,7 @@ def record(
     cost: from `cost`, in float32. prevented_by: the detail that prevents it, if it does.
     expected, observed: one sentence each: the guess before the run, and what was seen.
     """
-    row = {name: value for name, value in locals().items()}
+    row = dict(locals())
     assert expresses != bool(prevented_by), "a reason is given exactly if it fails"
     print(json.dumps(row, allow_nan=False), flush=True)
 
