@@ -27,7 +27,8 @@ def test_the_record_is_whole():
     for name, library in STORED.items():
         assert datetime.date.fromisoformat(library["date"]) and library["rows"], name
         pinned = dict(
-            line.split("==") for line in (run.HERE / name / "requirements.txt").read_text().split()
+            line.split("==")
+            for line in (run.ADAPTERS / name / "requirements.txt").read_text().split()
         )
         for package, version in library["versions"].items():
             expected = {key.split("[")[0]: value for key, value in pinned.items()}
@@ -98,8 +99,7 @@ record("a layer", "bias argument", expresses=True, gap_float32=0.5, expected="A.
 def test_an_adapter_prints_rows_that_the_tool_reads(tmp_path, monkeypatch):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "adapter.py").write_text(ADAPTER)
-    (tmp_path / "shared").symlink_to(run.HERE / "shared")
-    monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setattr(run, "ADAPTERS", tmp_path)
     np.savez(tmp_path / "problem.npz", **problem.problem())
     found = run.rows_of(sys.executable, "own", tmp_path / "problem.npz")
     assert found["versions"]["numpy"] == np.__version__

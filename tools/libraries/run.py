@@ -2,8 +2,8 @@
 
 Usage: python tools/libraries/run.py [NAME ...] [--environments FOLDER]
 
-Each library has a folder here with an adapter and pinned versions; without names, all are run.
-Environments are made in a temporary folder, or kept in FOLDER for the next run. The record,
+Each library has a folder in adapters/ with an adapter and pinned versions; without names, all are
+run. Environments are made in a temporary folder, or kept in FOLDER for the next run. The record,
 benchmarks/results/theorem-1-libraries.json, keeps the rows of libraries that are not run.
 """
 
@@ -18,14 +18,15 @@ import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ADAPTERS = HERE / "adapters"  # not a folder of modules: these would hide the libraries
 RECORD = HERE.parents[1] / "benchmarks/results/theorem-1-libraries.json"
-NAMES = sorted(path.parent.name for path in HERE.glob("*/adapter.py"))
+NAMES = sorted(path.parent.name for path in ADAPTERS.glob("*/adapter.py"))
 
 
 def environment(folder, name):
     """Return the Python of the environment for one library, and make it if it is missing."""
     python = folder / name / "bin/python"
-    requirements = HERE / name / "requirements.txt"
+    requirements = ADAPTERS / name / "requirements.txt"
     installed = folder / name / "requirements.txt"
     if not installed.exists() or installed.read_text() != requirements.read_text():
         venv.create(folder / name, clear=True, with_pip=True)
@@ -38,7 +39,7 @@ def rows_of(python, name, problem):
     """Run one adapter; return the versions and the rows that it printed."""
     settings = {"THEOREM_1_PROBLEM": problem, "PYTHONPATH": HERE / "shared", "OMP_NUM_THREADS": 1}
     output = subprocess.run(
-        [python, HERE / name / "adapter.py"],
+        [python, ADAPTERS / name / "adapter.py"],
         env=os.environ | {key: str(value) for key, value in settings.items()},
         stdout=subprocess.PIPE,
         text=True,

@@ -46,7 +46,9 @@ def test_any_transposed_convolution(case):
     layer = conv_to_attention(conv)
     assert type(layer) is TransposedAsAttention
     ours, theirs = layer(x).detach(), conv(x).detach()
-    assert ours.shape == theirs.shape and ours.stride() == theirs.stride()
+    assert ours.shape == theirs.shape
+    # torch gives an output of an empty batch other strides
+    assert ours.stride() == theirs.stride() or theirs.numel() == 0
     assert not x.numel() or largest_gap(ours, theirs) < 1e-12
 
 

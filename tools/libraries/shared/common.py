@@ -1,7 +1,8 @@
 """What the adapters share: the problem, the rows of the record and the timing. Needs numpy alone.
 
-An adapter is a script, `NAME/adapter.py`, that runs in an environment with `NAME/requirements.txt`.
-Its docstring says what one would expect; it calls `record` once for each attention layer.
+An adapter is a script, `adapters/NAME/adapter.py`, that runs in an environment of its own, with the
+versions in `requirements.txt`. Its docstring says what one would expect; it calls `record` once for
+each attention layer.
 """
 
 import json
