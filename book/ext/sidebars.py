@@ -2,7 +2,8 @@
 
 Sphinx copies the contents of all pages, with their sections and public names, for the sidebar of
 each page and each source file, and then drops all but the titles. That is half of the time of
-rendering. So the contents are reduced to titles once, and each page gets its own contents back.
+rendering. So the contents are reduced to titles once, and each page gets its own contents back. A
+list of pages within a page would lose its sections; this book has none.
 """
 
 from docutils import nodes
