@@ -12,7 +12,7 @@ import sidebars
 
 PAGES = {
     "index": "# Start\n\n```{toctree}\n:hidden:\nfirst\nsecond\n```\n\n## Aim\n",
-    "first": "# First\n\n```{toctree}\n:hidden:\nbelow\n```\n\n## One\n\n### One in detail\n\n## Two\n",
+    "first": "# First\n\n```{toctree}\n:hidden:\nbelow\n```\n\n## One\n\n### One in detail\n",
     "second": "# Second\n\nNo sections.\n",
     "below": "# Below\n\n## Three\n\n```{eval-rst}\n.. py:function:: area(radius)\n```\n",
 }
