@@ -106,17 +106,6 @@ def defining_module(app, module, attribute):
     return module if getattr(alias, "__module__", None) == "builtins" else None
 
 
-def keep_used_modules(app, env):
-    """Remove modules of which no page has a name from the sources that viewcode shows.
-
-    Sphinx itself removes them only if it reads pages one after the other.
-    """
-    modules = getattr(env, "_viewcode_modules", {})
-    for name, entry in list(modules.items()):
-        if entry and not entry[2]:  # the pages that have a name of the module
-            del modules[name]
-
-
 def setup(app):
     app.add_directive("api", Api)
     app.setup_extension("sphinx.ext.autodoc")
@@ -126,5 +115,4 @@ def setup(app):
     app.connect("autodoc-skip-member", fields_once)
     app.connect("autodoc-process-docstring", fields_without_numbers)
     app.connect("viewcode-follow-imported", defining_module)
-    app.connect("env-check-consistency", keep_used_modules)
     return {"parallel_read_safe": True}

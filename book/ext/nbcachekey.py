@@ -11,8 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from sphinx_proof.domain import ProofDomain
-
 WATCHED = ("src", "data", "constraints.txt", "benchmarks/results", "CITATION.cff", "codecheck.yml")
 # the quick tier's records, which notebooks write, are not watched either
 UNWATCHED = ("__pycache__", "cache", "cifar10", "cifar-10-batches-py")
@@ -54,21 +52,6 @@ def set_cache_path(app, config):
     )
 
 
-class Proofs(ProofDomain):
-    """The domain of theorems for several processes: sphinx-proof merges its list itself."""
-
-    def merge_domaindata(self, docnames, otherdata):
-        pass
-
-
-def render_side_by_side(app, config):
-    """Read and write pages on all cores; jupyter-book has no option for it."""
-    app.parallel = os.cpu_count()
-    app.add_domain(Proofs, override=True)
-    # it numbers the pages of a numbered table of contents, which this book does not have
-    app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
-
-
 def execute_side_by_side(app, env, docnames):
     """Execute the notebooks and executable pages that are not in the cache, one per core at a time.
 
@@ -108,7 +91,6 @@ def execute(cache_path, timeout, path):
 
 
 def setup(app):
-    app.connect("config-inited", render_side_by_side)
     app.connect("config-inited", set_cache_path)
     app.connect("env-before-read-docs", execute_side_by_side)
     return {"parallel_read_safe": True}

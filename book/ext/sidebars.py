@@ -2,8 +2,8 @@
 
 Sphinx copies the contents of all pages, with their sections and public names, for the sidebar of
 each page and each source file, and then drops all but the titles. That is half of the time of
-rendering. So the contents are reduced to titles once, and each page gets its own contents back. A
-list of pages within a page would lose its sections; this book has none.
+rendering. This extension reduces the contents to titles once and restores a page's own contents on
+that page. A list of pages inside a page would lose its sections; this book has none.
 """
 
 from docutils import nodes
@@ -31,7 +31,7 @@ def is_section(node):
 
 
 def restore_contents(app, name, template, context, doctree):
-    """Give a page the contents of its own sections back."""
+    """Show a page the list of its own sections, which `keep_titles` has set aside."""
     env = app.env
     if name in env.own_contents and name in env.tocs:
         titles = env.tocs[name]

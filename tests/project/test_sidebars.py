@@ -47,9 +47,10 @@ def test_pages_are_the_same_with_and_without_it(tmp_path):
 
 @pytest.mark.slow
 def test_a_page_keeps_its_contents_when_another_is_edited(tmp_path):
-    for name in ("plain", "fast"):
-        build(tmp_path / name, ["myst_parser", *(["sidebars"] if name == "fast" else [])])
+    pages = []
+    for name, extensions in (("plain", ["myst_parser"]), ("fast", ["myst_parser", "sidebars"])):
+        build(tmp_path / name, extensions)
         (tmp_path / name / "second.md").write_text("# Second\n\n## Four\n")
-    plain, _ = build(tmp_path / "plain", ["myst_parser"])
-    fast, _ = build(tmp_path / "fast", ["myst_parser", "sidebars"])
+        pages.append(build(tmp_path / name, extensions)[0])
+    plain, fast = pages
     assert fast == plain and "Four" in fast["second"]

@@ -1,4 +1,4 @@
-"""What the adapters share: the problem, the rows of the record and the timing. Needs numpy alone.
+"""Give adapters the problem, the timing and the rows of the record; only numpy is needed.
 
 An adapter is a script, `adapters/NAME/adapter.py`, that runs in an environment of its own, with the
 versions in `requirements.txt`. Its docstring says what one would expect; it calls `record` once for
@@ -15,8 +15,7 @@ from importlib.metadata import version
 import numpy as np
 
 SIDE = 16  # pixels a side of the image with its padding
-_path = os.environ["THEOREM_1_PROBLEM"]
-problem = dict(np.load(_path))
+problem = dict(np.load(os.environ["THEOREM_1_PROBLEM"]))
 
 
 def inner(tokens):

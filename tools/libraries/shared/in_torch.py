@@ -1,4 +1,4 @@
-"""What the adapters of libraries that build on torch share."""
+"""Build and measure layers in the adapters of libraries that are based on torch."""
 
 import torch
 from common import SIDE, cost, gap, problem
