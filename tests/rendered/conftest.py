@@ -101,8 +101,10 @@ class Visit:
             self.problems.append(f"console: {message.text} ({message.location['url']})")
 
     def _failed(self, request):
-        # Chromium asks for the icon whenever the address changes, and gives up the request before.
-        if not (request.url.endswith("favicon.svg") and request.failure == "net::ERR_ABORTED"):
+        # Chromium asks for the icon whenever the address changes, and gives up the request before. A
+        # page that leads elsewhere may be left before all of it has arrived.
+        expected = request.url.endswith("favicon.svg") or request.is_navigation_request()
+        if not (expected and request.failure == "net::ERR_ABORTED"):
             self.problems.append(f"failed: {request.url} ({request.failure})")
 
     def _response(self, response):

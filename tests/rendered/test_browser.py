@@ -77,6 +77,15 @@ def test_an_old_address_leads_to_the_stage(path, visit):
     assert not (found := visited.violations("the page itself")), "\n".join(found)
 
 
+def test_a_page_left_while_it_arrives_is_no_fault(visit):
+    visited = visit()
+    start = "<script>location.replace('/book/intro.html')</script>"
+    visited.answer("**/old.html", body=start + 2**25 * " ", content_type="text/html")
+    visited.page.goto("old.html")
+    visited.page.wait_for_url("**/book/intro.html")
+    assert not visited.problems
+
+
 def test_search(visit):
     visited = visit("search.html?q=attention", viewport=PHONE)
     expect(visited.page.get_by_text("Search finished")).to_be_visible()
