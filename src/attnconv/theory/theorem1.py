@@ -18,6 +18,7 @@ N_h = K_1 K_2 heads, H x W pixels, T pixels of the padded image.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -98,13 +99,26 @@ def convolution_by_attention(
     pixel of X is an interior query, and the output is cropped.
     """
     heads = heads_for(W, alpha)
+    return on_padded_image(X, W, b, lambda *sizes: quadratic_scores(heads.v, *sizes))
+
+
+def on_padded_image(
+    X: Float[Tensor, "*B H W D_in"],
+    W: Float[Tensor, "K_1 K_2 D_in D_out"],
+    b: Float[Tensor, "D_out"] | None,
+    scores: Callable[[int, int], Tensor],
+) -> Float[Tensor, "*B H W D_out"]:
+    """Apply a layer with the values of `lemma_1` to the padded image, and crop its output.
+
+    `scores` returns the heads' scores `(N_h, T, T)` on an image of the given height and width.
+    """
+    centers = offset_set(W.shape[:2])
     height, width = X.shape[-3:-1]
-    top, left = (-heads.centers.amin(dim=0)).int().tolist()
-    bottom, right = heads.centers.amax(dim=0).int().tolist()
+    top, left = (-centers.amin(dim=0)).tolist()
+    bottom, right = centers.amax(dim=0).tolist()
     padded = F.pad(X, (0, 0, left, right, top, bottom))
     sizes = padded.shape[-3:-1]
-    A = quadratic_scores(heads.v, *sizes)
-    Y = multi_head_self_attention(A, padded.flatten(-3, -2), heads.W_val, heads.W_out, b)
+    Y = multi_head_self_attention(scores(*sizes), padded.flatten(-3, -2), *lemma_1(W), b)
     return Y.unflatten(-2, sizes)[..., top : top + height, left : left + width, :]
 
 
