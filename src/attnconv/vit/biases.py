@@ -91,7 +91,7 @@ def biased_layers(model: nn.Module) -> list[Biased]:
         if holder is None or write is None or not is_attention(module):
             own = getattr(module, "rel_pos", None)
             what = type(module).__name__ + (f" with {type(own).__name__}" if own else "")
-            raise TypeError(f"{called} ({what}): {_why_not_set(holder, model)}; {SUPPORTED}")
+            raise TypeError(f"{called} ({what}): {_why_not_set(holder)}; {SUPPORTED}")
         if reason := _why_not(holder, query_norm(module)):
             raise TypeError(f"{called}: {reason}; {SUPPORTED}")
         try:
@@ -117,8 +117,9 @@ def _holders(name: str, module: Any, model: nn.Module) -> Iterator[Any]:
 
 
 SUPPORTED = (
-    "expected attention with a relative position bias (Swin, BEiT, MaxViT, CoAtNet, vit_relpos_*)"
-    " or a plain vision transformer with learned absolute positions (ViT, DeiT, DINOv2, CLIP)"
+    "expected attention with a relative position bias (Swin, BEiT, MaxViT, CoAtNet, vit_relpos_*),"
+    " a plain vision transformer with learned absolute positions (ViT, DeiT, DINOv2, CLIP), or"
+    " rotary encodings (EVA-02, DINOv3, vit_*_rope_*)"
 )
 
 
@@ -166,7 +167,6 @@ NO_BIAS = (
     "no relative position bias is added to its scores, and the model's absolute positions, if any,"
     " are not where those of a known plain vision transformer are"
 )
-ROTARY = "it has rotary encodings, whose position scores are products with the query and the key"
 #: Attributes of attention layers whose scores cannot be set to those of the quadratic encoding.
 REASONS = {
     "cpb_mlp": SIGMOID,  # SwinV2 of timm and torchvision
@@ -176,11 +176,7 @@ REASONS = {
     " distinguish an offset from its mirror image",
     # MViTv2, SAM
     "rel_pos_h": "its position scores are products with the query, which the initialisation zeroes",
-    "rotary": ROTARY,
-    "rope": ROTARY,
 }
-#: Attributes of models whose attention layers have rotary encodings.
-ROTARY_MODELS = ("rope", "rope_embeddings", "rotary_emb", "rotary_pos_emb")
 
 
 def _why_no_table(module: nn.Module) -> str | None:
@@ -191,16 +187,11 @@ def _why_no_table(module: nn.Module) -> str | None:
     return next(reasons, None)
 
 
-def _why_not_set(holder: Any, model: nn.Module) -> str:
+def _why_not_set(holder: Any) -> str:
     """Return why the position scores of a layer with this bias (or None) cannot be set."""
-    if holder is not None:
-        return f"the form of its position bias ({type(holder).__name__}) is unknown"
-    rotary = any(
-        getattr(module, name, None) is not None
-        for module in model.modules()
-        for name in ROTARY_MODELS
-    )
-    return ROTARY if rotary else NO_BIAS
+    if holder is None:
+        return NO_BIAS
+    return f"the form of its position bias ({type(holder).__name__}) is unknown"
 
 
 def _why_not(holder: Any, norm: nn.Module | None) -> str | None:

@@ -116,8 +116,8 @@ def low_effect(model: nn.Module, effects: Mapping[str, float]) -> str | None:
         return None
     scales = [scale for name in low for scale in small_scales(name, model)]
     cause = (
-        f"the scale of the block's branches is almost zero ({scales[0]}): create the model without"
-        " LayerScale (init_values=0.0 in timm) or set these scales to 1"
+        f"the scale of the block's branches is almost zero ({scales[0]}): set these scales to 1"
+        " (in timm, create the model with init_values=1.0)"
         if scales
         else "check its values and its output projection"
     )

@@ -97,7 +97,8 @@ def _split(
     )
     weights = matrix.unflatten(0, sizes).unbind(axis)
     biases = [()] * 3 if bias is None else [(b,) for b in bias.unflatten(0, sizes).unbind(axis)]
-    own = [getattr(attention, name, None) for name in ("q_bias", "k_bias", "v_bias")]
+    # timm's k_bias is a buffer of zeros, which a state dict does not store
+    own = [attention._parameters.get(name) for name in ("q_bias", "k_bias", "v_bias")]
     query, key, value = (
         Projection(weight, shared + (() if extra is None else (extra.unflatten(0, (heads, -1)),)))
         for weight, shared, extra in zip(weights, biases, own, strict=True)

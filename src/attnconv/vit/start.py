@@ -31,6 +31,7 @@ from .effect import NO_EFFECT, attention_effects, first_that_runs, low_effect
 from .inputs import model_images, selected, uncompiled
 from .measure import LayerMeasure, read_probabilities
 from .projections import projections
+from .rotary import Rotary, is_rotary, notes, rotary_layers, start_rotary
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,15 @@ def init_as_convolution(
     Initialise the model at the image size at which it will be trained, because resizing the
     position encoding stretches the kernel.
 
-    The models of timm, transformers (ViT, DeiT, DINOv2, CLIP, SigLIP, BEiT, Swin), torchvision
-    (ViT, Swin, MaxViT) and vit-pytorch (ViT, SimpleViT) can be initialised.
+    With rotary encodings (EVA-02, DINOv3, `vit_*_rope_*`), a head's scores are a sum of cosines
+    that has its maximum at the head's offset, and the score of the second-best patch is lower by
+    alpha (see `vit.rotary`). They are written into the biases of queries and keys, or into weights
+    that read a constant from the LayerNorm before them. Prefix tokens are not rotated, so they
+    count as patches at the origin of the coordinates. DINOv3 measures coordinates in units of the
+    image, so it must be initialised at the image size at which it will be trained.
+
+    The models of timm, transformers (ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, BEiT, Swin),
+    torchvision (ViT, Swin, MaxViT) and vit-pytorch (ViT, SimpleViT) can be initialised.
 
     Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
     for invalid arguments. In both cases, the model is left unchanged.
@@ -136,12 +144,17 @@ def init_as_convolution(
     # autocast would reuse casts of the weights from before they are changed
     with torch.autocast(weights[0].device.type, enabled=False):
         plain = plain_model(vit)
+        rotary = plain is None and is_rotary(vit)
         if images is not None:
-            shape = _input_shape(vit) if plain is None else plain.image
+            # models with rotary encodings take images of other sizes than they state
+            stated = None if rotary else _input_shape(vit)
+            shape = stated if plain is None else plain.image
             images = model_images(images, shape, weights[0])
         if plain is not None:
             chosen = selected(absolute_layers(plain), layers)
             report = _start_plain(plain, chosen, kernel_size, alpha, images)
+        elif rotary:
+            report = _start_rotary(vit, layers, kernel_size, alpha, images)
         else:
             report = _start_biased(vit, layers, kernel_size, alpha, images)
     for note in report.notes:
@@ -233,26 +246,58 @@ def _start_plain(
     if images is None:
         images = _noise(CALIBRATED, plain.image, plain.position)
     wanted = kernel_offsets(kernel_size, [layer.heads for layer in layers])
+    with _restored_on_error(plain.model, plain.position):
+        start_absolute(plain, layers, wanted, alpha, _some(images, CALIBRATED))
+        starts = _measured(plain.model, layers, wanted, kernel_size, _some(images, MEASURED))
+        for start in starts:
+            _warn_of_content(start, alpha)
+        inside = {layer.name.removeprefix(f"{plain.path}."): layer.attention for layer in layers}
+        effects = attention_effects(plain.model, inside, images[:1], code=CODE)
+    effects = {layer.name: effects[own] for layer, own in zip(layers, inside, strict=True)}
+    return _report(kernel_size, alpha, starts, effects, plain.model, unsaved(plain))
+
+
+def _start_rotary(
+    vit: nn.Module,
+    layers: Iterable[int] | slice | None,
+    kernel_size: int,
+    alpha: float,
+    images: Tensor | None,
+) -> StartReport:
+    if images is None:
+        if (shape := _input_shape(vit)) is None:
+            raise ValueError("the model's input size is unknown; pass images")
+        images = _noise(1, shape, next(p for p in vit.parameters() if p.is_floating_point()))
+    images = _some(images, MEASURED)
+    chosen = selected(rotary_layers(vit, images[:1]), layers)
+    kernel_size = _expect_sizes(kernel_size, alpha, chosen)
+    wanted = kernel_offsets(kernel_size, [layer.heads for layer in chosen])
+    attentions = {layer.name: layer.attention for layer in chosen}
+    with _restored_on_error(vit):
+        start_rotary(chosen, wanted, alpha)
+        starts = _measured(vit, chosen, wanted, kernel_size, images)
+        effects = attention_effects(vit, attentions, images[:1])
+    return _report(kernel_size, alpha, starts, effects, vit, notes(vit, chosen))
+
+
+def _measured(
+    model: nn.Module,
+    layers: Sequence[Absolute] | Sequence[Rotary],
+    wanted: Sequence[Tensor],
+    kernel_size: int,
+    images: Tensor,
+) -> list[LayerStart]:
+    """Return the starts of a model's layers, measured on the attention that it forms on images."""
     attentions = {layer.name: layer.attention for layer in layers}
     measures = {
         layer.name: LayerMeasure(layer.grid, offsets, kernel_size)
         for layer, offsets in zip(layers, wanted, strict=True)
     }
-    with _restored_on_error(plain.model, plain.position):
-        start_absolute(plain, layers, wanted, alpha, _some(images, CALIBRATED))
-        shown = _some(images, MEASURED)
-        read_probabilities(
-            plain.model, attentions, shown, lambda name, found: measures[name].add(found)
-        )
-        starts = []
-        for layer, offsets in zip(layers, wanted, strict=True):
-            fidelity, residual = measures[layer.name].result()
-            starts.append(LayerStart(layer.name, layer.grid, offsets, fidelity, residual))
-            _warn_of_content(starts[-1], alpha)
-        inside = {layer.name.removeprefix(f"{plain.path}."): layer.attention for layer in layers}
-        effects = attention_effects(plain.model, inside, images[:1], code=CODE)
-    effects = {name: effects[own] for name, own in zip(attentions, inside, strict=True)}
-    return _report(kernel_size, alpha, starts, effects, plain.model, unsaved(plain))
+    read_probabilities(model, attentions, images, lambda name, found: measures[name].add(found))
+    return [
+        LayerStart(layer.name, layer.grid, offsets, *measures[layer.name].result())
+        for layer, offsets in zip(layers, wanted, strict=True)
+    ]
 
 
 def _warn_of_content(start: LayerStart, alpha: float) -> None:
@@ -364,7 +409,9 @@ def _noise(count: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def _expect_sizes(
-    kernel_size: int, alpha: float, layers: Sequence[Biased] | Sequence[Absolute]
+    kernel_size: int,
+    alpha: float,
+    layers: Sequence[Biased] | Sequence[Absolute] | Sequence[Rotary],
 ) -> int:
     """Return the kernel size as an int; raise ValueError if it or alpha is invalid."""
     smallest, name = min((min(layer.grid), layer.name) for layer in layers)

@@ -435,15 +435,7 @@ def test_a_failure_restores_a_position_encoding_outside_the_state_dict(monkeypat
     assert torch.equal(model.pos_embedding, before)
 
 
-def rotary():
-    model = nn.Module()
-    model.rope_embeddings = nn.Identity()
-    model.attention = Sdpa(36, 9)
-    return model
-
-
 REFUSED = {
-    "rotary": (rotary, r"cannot start attention \(Sdpa\): it has rotary encodings"),
     "no bias": (
         lambda: nn.Sequential(Sdpa(36, 9)),
         r"cannot start 0 \(Sdpa\): no relative position bias is added to its scores",

@@ -45,7 +45,7 @@ def set_scales(model):
 
 
 REMEDIES = {
-    "init_values=0.0": lambda model: relpos(init_values=0.0),
+    "init_values=1.0": lambda model: relpos(init_values=1.0),
     "set these scales to 1": lambda model: set_scales(model) or model,
 }
 
