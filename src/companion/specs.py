@@ -16,7 +16,7 @@ from attnconv.networks import NETWORKS, SelfAttentionNet, prune_degenerate_heads
 
 from .studies.freed.arms import STARTS, Start
 from .studies.freed.network import MIDDLE, begin, free_cnn
-from .studies.starts.arms import FACTORIAL_STARTS, VIT_STARTS, AttentionStart
+from .studies.starts.arms import FACTORIAL_STARTS, ROTARY_STARTS, VIT_STARTS, AttentionStart
 from .studies.starts.network import vision_transformer
 from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
 
@@ -250,7 +250,11 @@ VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 FACTORIAL = {f"vit-{name}": _vit(name, start) for name, start in FACTORIAL_STARTS.items()}
 
 
-BEYOND |= VITS | FACTORIAL
+#: The vision transformers with rotary encodings, by name.
+ROTARY = {f"vit-{name}": _vit(name, start) for name, start in ROTARY_STARTS.items()}
+
+
+BEYOND |= VITS | FACTORIAL | ROTARY
 
 
 #: All models that can be trained, by name.

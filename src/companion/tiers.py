@@ -8,7 +8,7 @@ from typing import Any
 from attnconv.networks import PAPER_SIZES
 
 from .studies.freed.arms import STARTS
-from .studies.starts.arms import FACTORIAL_STARTS, VIT_STARTS
+from .studies.starts.arms import ALL_STARTS
 
 # The paper's experiment: Table 2, completed from the published code.
 PAPER_RECIPE = {
@@ -152,7 +152,7 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
 
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
     """Return a tier of chapter 17, whose recipe is `VIT_RECIPE` with the given changes."""
-    models = tuple(f"vit-{start}" for start in VIT_STARTS | FACTORIAL_STARTS)
+    models = tuple(f"vit-{start}" for start in ALL_STARTS)
     return Tier(
         "cifar10",
         VIT_RECIPE | changes,

@@ -11,8 +11,9 @@ class AttentionStart:
     queries, keys and biases; "grid" is the 3 x 3 kernel; "normal" draws each head's offset from
     N(0, 4 I), and "whole" rounds the same offsets to whole tokens; "zero" is the query's own token.
     `alpha` is the sharpness of the heads, or None for the tier's. `values` says how values and
-    projections start, "timm" or "mimetic". If `absolute`, the network has absolute positions, and
-    queries and keys have the mimetic start too. If not `trained`, attention is not trained.
+    projections start, "timm" or "mimetic". `positions` are "relative" (a bias), "absolute", with
+    which queries and keys have the mimetic start too, or "rotary". If not `trained`, attention is
+    not trained.
     """
 
     label: str
@@ -20,7 +21,7 @@ class AttentionStart:
     offsets: str = "timm"
     alpha: float | None = None
     values: str = "timm"
-    absolute: bool = False
+    positions: str = "relative"
     trained: bool = True
 
 
@@ -37,7 +38,7 @@ VIT_STARTS = {
         "ViT, convolution not trained", ("#0072B2", ":"), "grid", trained=False
     ),
     "mimetic": AttentionStart(
-        "ViT, mimetic start", ("#B0508A", "--"), values="mimetic", absolute=True
+        "ViT, mimetic start", ("#B0508A", "--"), values="mimetic", positions="absolute"
     ),
 }
 #: The further starts of the factorial: all combinations of where heads attend and of values.
@@ -53,5 +54,16 @@ FACTORIAL_STARTS |= {
         values="mimetic",
     )
     for name, start in (VIT_STARTS | FACTORIAL_STARTS).items()
-    if start.trained and not start.absolute
+    if start.trained and start.positions == "relative"
 }
+#: The starts of networks with rotary encodings.
+ROTARY_STARTS = {
+    f"rotary-{name}": replace(
+        VIT_STARTS[name],
+        label=VIT_STARTS[name].label.replace("ViT", "Rotary ViT"),
+        positions="rotary",
+    )
+    for name in ("default", "convolution", "random")
+}
+#: All starts by name.
+ALL_STARTS = VIT_STARTS | FACTORIAL_STARTS | ROTARY_STARTS

@@ -13,10 +13,11 @@ from attnconv.networks import NUM_HEADS
 from attnconv.theory.encodings import sinusoidal_encoding
 from attnconv.vit import expect_timm
 from attnconv.vit.biases import Biased, biased_layers
+from attnconv.vit.rotary import rotary_layers, start_rotary
 from attnconv.vit.start import kernel_offsets, set_heads
 
 from ...tiers import VIT_RECIPE
-from .arms import FACTORIAL_STARTS, VIT_STARTS, AttentionStart
+from .arms import ALL_STARTS, AttentionStart
 
 #: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
 OFFSET_STD = 2.0
@@ -41,53 +42,86 @@ def vision_transformer(
 ) -> nn.Module:
     """Return a timm vision transformer whose attention is initialised as an `AttentionStart` says.
 
-    `start` is a name in `VIT_STARTS` or `FACTORIAL_STARTS`. The mimetic start is that of Trockman
-    and Kolter (2023); with absolute positions, it replaces the relative position bias, as in their
-    paper. Random offsets are drawn with `seed`. Raises ImportError if timm is not installed.
+    `start` is a name in `ALL_STARTS`. The mimetic start is that of Trockman and Kolter (2023); with
+    absolute positions, it replaces the relative position bias, as in their paper. Random offsets
+    are drawn with `seed`. Raises ImportError if timm is not installed.
     """
     expect_timm()
     from timm.models.vision_transformer import VisionTransformer
     from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
-    starts = VIT_STARTS | FACTORIAL_STARTS
-    if start not in starts:
-        raise ValueError(f"unknown start {start!r}, expected one of {', '.join(starts)}")
-    chosen = starts[start]
+    if start not in ALL_STARTS:
+        raise ValueError(f"unknown start {start!r}, expected one of {', '.join(ALL_STARTS)}")
+    chosen = ALL_STARTS[start]
     sizes: dict[str, Any] = {"img_size": image_size, "patch_size": pooling, "depth": num_layers}
     sizes |= {"embed_dim": hidden, "num_heads": NUM_HEADS, "mlp_ratio": intermediate / hidden}
     sizes |= {"in_chans": in_channels, "num_classes": num_classes, "global_pool": "avg"}
-    if chosen.absolute:
+    if chosen.positions == "absolute":
         model: Any = VisionTransformer(**sizes, class_token=False, fc_norm=False)
         start_mimetic(model, image_size // pooling)
+    elif chosen.positions == "rotary":
+        model = rotary_network(**sizes)
+        layers = rotary_layers(model, torch.zeros(1, in_channels, image_size, image_size))
+        if (offsets := offsets_of(chosen, len(layers), seed)) is not None:
+            start_rotary(layers, offsets, start_alpha)
     else:
         model = VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
-        start_heads(biased_layers(model), chosen, start_alpha, seed)
+        layers = biased_layers(model)
+        if (offsets := offsets_of(chosen, len(layers), seed)) is not None:
+            set_heads(layers, offsets, start_alpha)
+        if not chosen.trained:
+            freeze(layers)
         if chosen.values == "mimetic":
             for block in model.blocks:
                 start_values(block.attn)
     for block in model.blocks:  # with a bias, the fused kernel is slower on CPUs
-        block.attn.fused_attn = torch.cuda.is_available()
+        block.attn.fused_attn = torch.cuda.is_available() or chosen.positions == "rotary"
     model.in_channels = in_channels
     return model
 
 
-@torch.no_grad()
-def start_heads(layers: list[Biased], start: AttentionStart, alpha: float, seed: int) -> None:
-    """Initialise heads with a relative position bias, as described in `AttentionStart`."""
-    shape = (len(layers), layers[0].attention.num_heads, 2)
+def rotary_network(**sizes: Any) -> nn.Module:
+    """Return timm's vision transformer with rotary encodings and the usual base of RoPE-ViT.
+
+    Queries, keys and values have a bias, and there are no other positions and no class token. The
+    encodings belong to Su et al. (2021), and their axial form for images to Heo et al. (2024).
+    """
+    from timm.models.eva import Eva
+
+    return Eva(
+        **sizes,
+        attn_type="rope",
+        use_rot_pos_emb=True,
+        use_abs_pos_emb=False,
+        rope_temperature=100.0,
+        class_token=False,
+        use_fc_norm=False,
+    )
+
+
+def offsets_of(start: AttentionStart, num_layers: int, seed: int) -> list[Tensor] | None:
+    """Return the offsets `(N_h, 2)` of each layer's heads, or None if timm's start is kept."""
+    shape = (num_layers, NUM_HEADS, 2)
     if start.offsets == "grid":
-        set_heads(layers, kernel_offsets(3, [layer.attention.num_heads for layer in layers]), alpha)
-    elif start.offsets in ("normal", "whole"):
-        generator = torch.Generator().manual_seed(seed)
-        offsets = OFFSET_STD * torch.randn(shape, generator=generator)
-        set_heads(layers, [*(offsets.round() if start.offsets == "whole" else offsets)], alpha)
-    elif start.offsets == "zero":
-        set_heads(layers, [*torch.zeros(shape)], alpha)
-    if not start.trained:
-        for layer in layers:  # with queries and keys at zero, neither has a gradient
-            for values in (layer.attention.qkv.weight, layer.attention.qkv.bias):
-                values[: 2 * len(values) // 3] = 0
-            layer.holder.relative_position_bias_table.requires_grad_(False)
+        return kernel_offsets(3, num_layers * [NUM_HEADS])
+    if start.offsets == "zero":
+        return [*torch.zeros(shape)]
+    if start.offsets in ("normal", "whole"):
+        offsets = OFFSET_STD * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        return [*(offsets.round() if start.offsets == "whole" else offsets)]
+    return None
+
+
+@torch.no_grad()
+def freeze(layers: list[Biased]) -> None:
+    """Keep the attention of layers with a relative position bias from being trained.
+
+    Queries and keys are set to zero, so that neither has a gradient.
+    """
+    for layer in layers:
+        for values in (layer.attention.qkv.weight, layer.attention.qkv.bias):
+            values[: 2 * len(values) // 3] = 0
+        layer.holder.relative_position_bias_table.requires_grad_(False)
 
 
 @torch.no_grad()

@@ -3,14 +3,20 @@
 import pytest
 import torch
 
+from attnconv.heads import mean_by_offset
 from attnconv.theory.encodings import sinusoidal_encoding
 from attnconv.vit.capture import attention_of
-from attnconv.vit.start import mass_on_offsets
+from attnconv.vit.start import kernel_offsets, mass_on_offsets
 from companion.build import build_network
 from companion.runs.history import from_snapshot, snapshot
 from companion.runs.parameters import RunParameters
-from companion.specs import FACTORIAL, SPECS, VITS
-from companion.studies.starts.arms import FACTORIAL_STARTS, VIT_STARTS, WIDE_ALPHA
+from companion.specs import FACTORIAL, ROTARY, SPECS, VITS
+from companion.studies.starts.arms import (
+    FACTORIAL_STARTS,
+    ROTARY_STARTS,
+    VIT_STARTS,
+    WIDE_ALPHA,
+)
 
 pytest.importorskip("timm")
 
@@ -23,6 +29,7 @@ def build(start):
 def test_every_start_is_a_model():
     assert set(VITS) == {f"vit-{start}" for start in VIT_STARTS} <= set(SPECS)
     assert set(FACTORIAL) == {f"vit-{start}" for start in FACTORIAL_STARTS} <= set(SPECS)
+    assert set(ROTARY) == {f"vit-{start}" for start in ROTARY_STARTS} <= set(SPECS)
 
 
 @pytest.mark.parametrize("start", ["convolution", "random", "center", "frozen", "whole", "wide"])
@@ -36,6 +43,31 @@ def test_starts_share_everything_but_attention(start):
         if "qkv" in name:  # values keep their start; of a frozen one, they alone
             kept = slice(-108, None) if start == "frozen" else slice(108, None)
             torch.testing.assert_close(default[name][kept], other[name][kept])
+
+
+@pytest.mark.parametrize("start", ["rotary-convolution", "rotary-random"])
+def test_rotary_starts_share_everything_but_queries_and_keys(start):
+    default, other = build("rotary-default").state_dict(), build(start).state_dict()
+    changed = {name for name in default if not torch.equal(default[name], other[name])}
+    assert len(changed) == 12
+    assert all(name.endswith(("attn.qkv.weight", "attn.qkv.bias")) for name in changed)
+    assert all(torch.equal(default[name][2 * 108 :], other[name][2 * 108 :]) for name in changed)
+
+
+def test_rotary_heads_attend_to_the_offsets_of_the_others():
+    images = torch.randn(1, 3, 32, 32)
+    grid = kernel_offsets(3, [9] * 6)
+    for layer, offsets in zip(attention_of(build("rotary-convolution"), images), grid, strict=True):
+        assert mass_on_offsets(layer.maps, offsets).min() > 0.6
+    # the largest mass of a random head is on the whole offset next to its own, if that is inside
+    centers = centers_of("random")
+    for layer, of_heads in zip(
+        attention_of(build("rotary-random"), images), centers.float(), strict=True
+    ):
+        near = of_heads.abs().amax(dim=1) < 3
+        best = mean_by_offset(layer.maps[0]).flatten(1).argmax(dim=1)
+        found = torch.stack([best // 15 - 7, best % 15 - 7], dim=1)
+        assert ((found - of_heads).abs().amax(dim=1)[near] < 0.55).all()
 
 
 def test_random_offsets_differ_between_seeds_and_spread_as_stated():
