@@ -22,6 +22,7 @@ from .measures import (
     compare_starts,
     share_that_stayed,
 )
+from .rotary import ROTARY_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
 NOT_YET = Verdict(NOT_RUN, NOT_RUN)
@@ -145,7 +146,7 @@ START_CLAIMS = [
 ]
 
 #: All claims of the chapter.
-CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS]
+CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS]
 
 
 def answers(records: Records) -> dict[str, dict[str, str]]:

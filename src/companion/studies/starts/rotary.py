@@ -55,7 +55,7 @@ ROTARY_CLAIMS = [
         (TIER,),
         decide,
         tuple((start, TIER) for start in STARTS),
-        fixed="",
+        fixed="e601f96",  # the commit that added the questions and the rule
     )
     for name, (question, decide) in QUESTIONS.items()
 ]
