@@ -123,7 +123,7 @@ def rotary_gap(frequencies: Float[Tensor, "J 2"], height: int, width: int) -> fl
     return float(gaps[smallest])
 
 
-def rotary_rivals(frequencies: Float[Tensor, "J 2"], height: int, width: int) -> int:
+def rotary_others(frequencies: Float[Tensor, "J 2"], height: int, width: int) -> int:
     """Return the factor R in the bound R exp(-alpha) on a head's attention outside its pixel.
 
     R counts the other pixels, H W - 1. The softmax of an axial encoding is a product of one along
@@ -138,14 +138,14 @@ def sufficient_rotary_alpha(
 ) -> float:
     """Return an alpha for which a head gives less than `miss` to all other pixels together.
 
-    This is ln(R / miss) with R from `rotary_rivals`. A head that gives less than `miss` to others
+    This is ln(R / miss) with R from `rotary_others`. A head that gives less than `miss` to others
     needs at least ln(1 / miss - 1) wherever a pixel with the second-best score is in the image, so
     the result is at most twice what is necessary if `miss` <= 1 / (R + 2). Raises ValueError unless
     0 < `miss` < 1.
     """
     if not 0 < miss < 1:
         raise ValueError(f"miss is {miss!r}, expected a probability between 0 and 1")
-    return math.log(rotary_rivals(frequencies, height, width) / miss)
+    return math.log(rotary_others(frequencies, height, width) / miss)
 
 
 def hard_rotary_alpha(

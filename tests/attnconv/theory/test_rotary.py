@@ -13,7 +13,7 @@ from attnconv.theory.rotary import (
     hard_rotary_alpha,
     rotary_biases,
     rotary_gap,
-    rotary_rivals,
+    rotary_others,
     rotary_scores,
     rotate,
     sufficient_rotary_alpha,
@@ -101,7 +101,7 @@ def test_soft_rotary_heads_are_within_the_bound(frequencies, alpha):
     X, W = 2 * torch.rand(2, 7, 6, 3).double() - 1, torch.randn(3, 3, 3, 4).double()
     soft = convolution_by_rotary_attention(X, W, frequencies, alpha=alpha)
     gap = (soft - convolution(X, W)).abs().amax(dim=(0, 1, 2))
-    bound = softness_bound(W, alpha, largest=1.0) / 8 * 2 * rotary_rivals(frequencies, 9, 8)
+    bound = softness_bound(W, alpha, largest=1.0) / 8 * 2 * rotary_others(frequencies, 9, 8)
     assert (gap <= bound).all() and gap.max() > 1e-4
 
 
@@ -203,4 +203,4 @@ def test_other_bad_input():
 
 
 def test_the_factor_of_the_bound():
-    assert rotary_rivals(USUAL, 8, 6) == 12 and rotary_rivals(MIXED, 8, 6) == 47
+    assert rotary_others(USUAL, 8, 6) == 12 and rotary_others(MIXED, 8, 6) == 47

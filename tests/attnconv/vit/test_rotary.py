@@ -15,7 +15,7 @@ from torch import nn
 from attnconv import init_as_convolution
 from attnconv.theory.attention import convolution
 from attnconv.theory.grid import pixels, relative_offsets
-from attnconv.theory.rotary import axial_frequencies, rotary_gap, rotary_rivals, sum_of_cosines
+from attnconv.theory.rotary import axial_frequencies, rotary_gap, rotary_others, sum_of_cosines
 from attnconv.theory.theorem1 import softness_bound
 from attnconv.vit.rotary import rotary_layers
 from attnconv.vit.start import kernel_offsets
@@ -280,8 +280,8 @@ def test_with_the_values_of_lemma_1_a_started_layer_is_the_convolution():
         output = block.attention(tokens, position_embeddings=angles)[..., :16].view(7, 7, 16)
         expected = convolution(tokens.view(7, 7, 144), W)
     gap = (output - expected)[1:-1, 1:-1].abs().amax(dim=(0, 1))
-    rivals = rotary_rivals(frequencies[0], *grid)
-    bound = softness_bound(W, alpha, float(tokens.abs().max())) / 8 * 2 * rivals
+    others = rotary_others(frequencies[0], *grid)
+    bound = softness_bound(W, alpha, float(tokens.abs().max())) / 8 * 2 * others
     assert (gap <= bound + 1e-4).all()
     assert (output - expected).abs().max() > 0.5, "at the border, the layer is no convolution"
 
