@@ -38,6 +38,10 @@ MAIN = """
     lemma_2_margin lemma_2_two_numbers lemma_2_limit_two_numbers theorem_1_two_numbers
     lemma_2_one_number_refuted
     eq_7_quadratic theorem_1_absolute
+    rotary_head rotary_axial rotary_gap rotary_gamma rotary_attention
+    theorem_1_rotary_gap theorem_1_rotary_alpha theorem_1_rotary
+    axial_separates slow_frequencies_separate one_frequency_per_axis
+    rotary_common_period rotary_one_pair_refuted rotary_sign_refuted
     rank_value_matrix any_Dh_outputs few_inputs head_dimension_refuted rank_printed_refuted
     lemma_3 lemma_3_needs_K2_heads lemma_3_fewer_heads_refuted lemma_3_printed_refuted
     one_more_head K2_heads_refuted lemma_3_printed_softmax_refuted
@@ -159,7 +163,7 @@ def questions(
     sources: dict[str, str], newest: float
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """For each theorem its axioms, and its full type: with what its section assumes."""
-    lines = ["From mathcomp Require Import all_ssreflect all_algebra reals sequences exp."]
+    lines = ["From mathcomp Require Import all_ssreflect all_algebra reals sequences exp trigo."]
     lines += [f"From AttnConv Require Import {' '.join(sources)}.", "Open Scope ring_scope."]
     for axiom in sorted(ALLOWED):  # what Coq means by the short name that it prints
         lines += [f'Goal True. idtac "@@ {axiom}". Abort.', f"Locate {short(axiom)}."]
