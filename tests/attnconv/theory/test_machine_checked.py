@@ -124,6 +124,77 @@ def test_a_margin_is_enough():
         assert torch.softmax(scores, 0)[0] >= 1 - (size - 1) * math.exp(-alpha) - 1e-12
 
 
+def turned(x, omega, at):
+    """Pairs `(n, 2)`, each turned by its angle at the pixel `at`, as complex numbers."""
+    return torch.polar(torch.ones(len(omega)).double(), omega @ at) * torch.view_as_complex(x)
+
+
+def rotary_map(omega, query, key, q, k):
+    """The attention of the query `q` over the pixels `k`, `(T, 2)`, with constant pairs."""
+    product = turned(query, omega, q) * torch.stack([turned(key, omega, p) for p in k]).conj()
+    return torch.softmax(product.real.sum(1), dim=0)
+
+
+def rotary_head(omega, a, alpha, center):
+    """The query and key, `(n, 2)`, of a head with amplitudes `a` and the shift `center`."""
+    key = torch.stack([a.sqrt(), torch.zeros_like(a)], 1)
+    return alpha * torch.view_as_real(turned(key, omega, center)), key
+
+
+def smallest_gap(omega, a, height, width):
+    u = pixels(2 * height - 1, 2 * width - 1) - torch.tensor([height - 1.0, width - 1.0])
+    u = u[(u != 0).any(1)]
+    return float(((1 - torch.cos(u @ omega.T)) @ a).min())
+
+
+AXIAL = torch.tensor([[1.0, 0], [0.2, 0], [0, 0.9], [0, 0.3]], dtype=torch.float64)
+MIXED = torch.tensor([[1.0, 0.3], [0.2, -0.4], [0.5, 0.9]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("omega", "is_axial"), [(AXIAL, True), (MIXED, False)])
+@pytest.mark.parametrize("sharpness", [1.0, 4.0, 12.0])
+def test_a_rotary_head_attends_to_one_shift(omega, is_axial, sharpness):
+    """`rotary_attention`: at least 1 - T e^-(alpha gamma), here with alpha gamma = `sharpness`."""
+    height, width, q = 5, 7, torch.tensor([2.0, 3.0]).double()
+    a = torch.linspace(0.5, 1.5, len(omega)).double()
+    gamma = smallest_gap(omega, a, height, width)
+    others = height + width - 2 if is_axial else height * width - 1
+    k = pixels(height, width)
+    for center in torch.tensor(SHIFTS).double():
+        query, key = rotary_head(omega, a, sharpness / gamma, center)
+        p = rotary_map(omega, query, key, q, k)
+        share = float(p[(k == q + center).all(1)])
+        assert share >= 1 - others * math.exp(-sharpness)
+        if sharpness == 12:  # the bound is no empty one, and the sign matters
+            assert share > 0.9995
+            p = rotary_map(omega, *rotary_head(omega, a, sharpness / gamma, -center), q, k)
+            assert float(p[(k == q + center).all(1)]) <= 0.5 or not center.any()
+
+
+def test_a_common_period_leaves_at_most_half():
+    """`rotary_common_period` and `rotary_one_pair_refuted`, for drawn queries and keys."""
+    generator = torch.Generator().manual_seed(3)
+    q, k = torch.tensor([2.0, 2.0]).double(), pixels(5, 5)
+    turns = torch.tensor([[2 * math.pi / 3, 0], [0, 1.0]], dtype=torch.float64)  # period (3, 0)
+    rows = torch.tensor([[1.0, 0]], dtype=torch.float64)  # columns look alike: period (0, 1)
+    for omega, u in ((turns, (3, 0)), (rows, (0, 1))):
+        for _ in range(20):
+            query, key = 9 * torch.randn(2, len(omega), 2, generator=generator).double()
+            p = rotary_map(omega, query, key, q, k).reshape(5, 5)
+            torch.testing.assert_close(p[: 5 - u[0], : 5 - u[1]], p[u[0] :, u[1] :])
+            assert p[: 5 - u[0], : 5 - u[1]].max() <= 0.5 + 1e-12
+
+
+def test_slow_frequencies_have_no_common_period():
+    """`slow_frequencies_separate`: beside fast ones that repeat on every pixel."""
+    height, width = 6, 9
+    slow = torch.tensor([[6.28 / (height - 1), 0], [0, 6.28 / (width - 1)]], dtype=torch.float64)
+    fast = torch.tensor([[2 * math.pi, 0], [0, 2 * math.pi]], dtype=torch.float64)
+    ones = torch.ones(4).double()
+    assert smallest_gap(torch.cat([slow, fast]), ones, height, width) > 1e-6
+    assert smallest_gap(fast, ones[:2], height, width) < 1e-12
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2, 4])
 def test_rank_plus_one_heads_are_exact(rank):
     """`rank_plus_one_heads`: finite scores that depend on the shift, on images of one size."""
