@@ -8,9 +8,9 @@
 :::
 
 The argument names functions of the theory, which compute literally what the statement says;
-`:fast:`, if given, names the layers that compute the same quickly. Functions are named within
-`attnconv`, tests within `tests/`, chapters within `notebooks/`, and proofs, if given, by their
-theorems. A name that does not exist raises ValueError.
+`:fast:` names the layers that compute the same quickly. Functions are named within `attnconv`,
+tests within `tests/`, chapters within `notebooks/`, and proofs by their theorems. All options but
+`:test:` may be left out. A name that does not exist raises ValueError.
 """
 
 import ast
@@ -85,7 +85,7 @@ class InCode(SphinxDirective):
             ("Fast version", fast),
             ("Test", tests),
             ("Machine-checked", proofs),
-            ("Chapter", [_chapter(self.options["chapter"])]),
+            ("Chapter", [_chapter(name) for name in self.options.get("chapter", "").split()]),
         ):
             if not links:
                 continue
