@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Subject: the two-dimensional rotary embedding of transformers' PixtralVisionModel.
 # On: transformers 5.24.0, torch 2.15.0.
-# Most expect: rows and columns turn by the same frequencies, as the docstring of PixtralVisionRotaryEmbedding says
-#   ("same freqs used for H and W grids") and as in Qwen2-VL and SAM 3, whose classes have the same docstring. If all
-#   channels of queries and keys are equal, a key k patches below then scores as a key k patches to the right.
+# Most expect: rows and columns turn by the same frequencies, as its docstring says and as they do in Qwen2-VL and
+#   SAM 3. If all channels of queries and keys are equal, a key k patches below then scores as a key k patches to the
+#   right.
 # Observed: rows turn by the even frequencies of a one-dimensional encoding and columns by the odd ones. Columns turn
 #   slower by a factor theta ** (2 / head_dim), 1.33 with the defaults, so that the two scores differ.
 # Prints what it observed, and fails if that changes.
