@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from goals import record_goals
@@ -86,7 +85,7 @@ def main() -> None:
     if forgotten := sorted(stated - set(MAIN)):
         sys.exit(f"MAIN in check.py does not list the theorem {forgotten[0]}, which a file states")
     newest = compile_all(sources)
-    axioms, types = questions(sources, newest)
+    axioms, types = questions(sources, newest, one_by_one=arguments.write)
     for theorem in MAIN:
         print(f"{theorem}: {', '.join(map(short, axioms[theorem])) or 'no axioms'}")
         if foreign := set(axioms[theorem]) - ALLOWED:
@@ -161,25 +160,25 @@ def answers(name: str, text: str, newest: float) -> str:
 
 
 def questions(
-    sources: dict[str, str], newest: float
+    sources: dict[str, str], newest: float, one_by_one: bool
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """For each theorem its axioms, and its full type: with what its section assumes."""
+    """For each theorem its axioms, and its full type: with what its section assumes.
+
+    Coq looks for axioms for seconds. Unless `one_by_one`, it is asked only once for all theorems
+    with the same recorded axioms; each of them is then said to need what any of them needs.
+    """
     lines = ["From mathcomp Require Import all_ssreflect all_algebra reals sequences exp trigo."]
     lines += [f"From AttnConv Require Import {' '.join(sources)}.", "Open Scope ring_scope."]
     for axiom in sorted(ALLOWED):  # what Coq means by the short name that it prints
         lines += [f'Goal True. idtac "@@ {axiom}". Abort.', f"Locate {short(axiom)}."]
-    opening = "\n".join(lines) + "\n"
-
-    def about(theorem: str) -> str:
-        mark = f'Goal True. idtac "@@ {theorem}". Abort.'
-        return f"{mark}\nCheck @{theorem}.\n{mark}\nPrint Assumptions {theorem}.\n"
-
-    def half(number: int) -> str:
-        text = opening + "".join(map(about, MAIN[number::2]))
-        return answers(f"Questions{number}", text, newest)
-
-    with ThreadPoolExecutor() as pool:  # most of the time goes here: one Coq on each of two cores
-        answer_text = "".join(pool.map(half, (0, 1)))
+    for theorem in MAIN:
+        lines += [f'Goal True. idtac "@@ {theorem}". Abort.', f"Check @{theorem}."]
+    groups = [[theorem] for theorem in MAIN] if one_by_one else by_recorded_axioms()
+    for number, group in enumerate(groups):
+        lines += [f"Definition group_{number} := ({', '.join(f'@{t}' for t in group)})."]
+        lines += [f'Goal True. idtac "@@ group_{number}". Abort.']
+        lines += [f"Print Assumptions group_{number}."]
+    answer_text = answers("Questions", "\n".join(lines) + "\n", newest)
     axioms, types = {}, {}
     meant: dict[str, str] = {}
     for answer in answer_text.split("@@ ")[1:]:
@@ -187,13 +186,25 @@ def questions(
         if theorem in ALLOWED:
             if text.startswith(f"Constant {theorem}\n"):
                 meant[short(theorem)] = theorem
-        elif theorem not in types:
+        elif theorem in MAIN:
             types[theorem] = re.sub(r"^.*?\n?\s+: ", "", text, count=1).strip()
         else:
             closed = text.startswith("Closed under the global context")
             lines = [] if closed else re.findall(r"^\S+", text.removeprefix("Axioms:"), flags=re.M)
-            axioms[theorem] = sorted(meant.get(line, line) for line in lines)
+            found = sorted(meant.get(line, line) for line in lines)
+            axioms |= dict.fromkeys(groups[int(theorem.removeprefix("group_"))], found)
     return axioms, types
+
+
+def by_recorded_axioms() -> list[list[str]]:
+    """Group the theorems by the axioms in `statements.json`, new ones each by itself."""
+    file = SOURCE / "statements.json"
+    recorded = json.loads(file.read_text()) if file.exists() else {}
+    groups: dict[str, list[str]] = {}
+    for theorem in MAIN:
+        label = str(recorded[theorem]["axioms"]) if theorem in recorded else theorem
+        groups.setdefault(label, []).append(theorem)
+    return [*groups.values()]
 
 
 if __name__ == "__main__":

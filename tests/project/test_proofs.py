@@ -71,10 +71,26 @@ def test_what_is_wrong_is_named(proofs, file, find, replace, message):
     assert run.returncode == 1 and message in run.stderr, run.stdout + run.stderr
 
 
-@pytest.mark.skipif(
+needs_coq = pytest.mark.skipif(
     not shutil.which("coqc") and os.environ.get("ATTNCONV_PROOFS") != "required",
     reason="needs Coq",
 )
+
+
+def with_real_coq(proofs, source, main):
+    """Leave one file of proofs, whose theorems are `main`, and the Coq that is installed."""
+    for path in proofs.glob("*.v"):
+        path.unlink()
+    (proofs / "Evasion.v").write_text(f"From mathcomp Require Import boolp.\n{source}\n")
+    script = proofs / "check.py"
+    text = re.sub(r'MAIN = """.*?"""', f'MAIN = """{main}"""', script.read_text(), flags=re.S)
+    script.write_text(text)
+    (proofs.parent / "bin" / "coqc").unlink()
+    (proofs.parent / "bin" / "coqc").symlink_to(shutil.which("coqc"))
+    return script
+
+
+@needs_coq
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
@@ -88,19 +104,30 @@ def test_what_is_wrong_is_named(proofs, file, find, replace, message):
 def test_an_axiom_does_not_pass_under_an_allowed_name(proofs, declaration, message):
     """Even where the script does not read the file itself: Coq's warning is an error, and axioms
     are compared by their qualified names."""
-    for path in proofs.glob("*.v"):
-        path.unlink()
-    (proofs / "Evasion.v").write_text(
-        f"From mathcomp Require Import boolp.\n{declaration}\n"
-        "Theorem stolen : False.\nProof. exact propositional_extensionality. Qed.\n"
-    )
-    script = proofs / "check.py"
-    text = re.sub(r'MAIN = """.*?"""', 'MAIN = """stolen"""', script.read_text(), flags=re.S)
-    script.write_text(re.sub(r"SECTIONS = .*", 'SECTIONS = "(no such word)"', text))
-    (proofs.parent / "bin" / "coqc").unlink()
-    (proofs.parent / "bin" / "coqc").symlink_to(shutil.which("coqc"))
+    theorem = "Theorem stolen : False.\nProof. exact propositional_extensionality. Qed."
+    script = with_real_coq(proofs, f"{declaration}\n{theorem}", "stolen")
+    script.write_text(re.sub(r"SECTIONS = .*", 'SECTIONS = "(no such word)"', script.read_text()))
     run = check(proofs)
     assert run.returncode == 1 and message in run.stderr, run.stdout + run.stderr
+
+
+@needs_coq
+def test_a_theorem_needs_no_more_axioms_than_recorded(proofs):
+    """Coq is asked once for all theorems that are recorded alike, so one that needs an axiom shows
+    in all of them, and the record is no longer what the files say."""
+    source = """Theorem plain : True. Proof. exact I. Qed.
+Theorem classical : True = (True /\\ True).
+Proof. apply propositional_extensionality; tauto. Qed."""
+    recorded = {"plain": {"axioms": []}, "classical": {"axioms": []}}
+    with_real_coq(proofs, source, "plain classical")
+    (proofs / "statements.json").write_text(json.dumps(recorded))
+    (proofs / "goals.py").write_text("def record_goals(sources, ask):\n    return {}\n")
+    run = check(proofs)
+    assert run.returncode == 1 and "statements.json is not what the files say" in run.stderr
+    assert "plain: boolp.propositional_extensionality" in run.stdout
+    assert check(proofs, "--write").returncode == 0
+    run = check(proofs)
+    assert run.returncode == 0 and "plain: no axioms" in run.stdout, run.stdout + run.stderr
 
 
 def test_without_coq_it_says_that_nothing_was_verified(proofs):
