@@ -1,4 +1,4 @@
-"""Whether starting as a convolution helps a vision transformer with rotary encodings.
+"""Judge whether starting as a convolution helps a vision transformer with rotary encodings.
 
 All runs are in the tier vit-10k. The questions and the rule were committed before the first run.
 """
@@ -20,7 +20,7 @@ STANDARD_ERRORS = 3.0
 RULE = (
     "The effect is the difference of mean test accuracies after the last epoch. It is shown if it"
     f" exceeds {STANDARD_ERRORS:g} standard errors in size; otherwise no effect is shown. The"
-    f" standard error uses one standard deviation, pooled over the three starts. Each start needs"
+    " standard error uses one standard deviation, pooled over the three starts. Each start needs"
     f" {SEEDS} seeds."
 )
 
