@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from .attention import SCORES
-from .grid import all_offsets, offset_set, pixels
+from .grid import all_offsets, offset_set, pixels, relative_offsets
 from .shapes import Float, Shaped
 from .theorem1 import hard_alpha, on_padded_image
 
@@ -156,15 +156,15 @@ def hard_rotary_alpha(
     It is `hard_alpha`, doubled as often as rounding of the scores requires, which is tried at every
     query whose target is in the image. Raises ValueError if four times are not enough.
     """
-    position = pixels(height, width, device=centers.device)
+    delta = relative_offsets(height, width, device=centers.device).flatten(2, 3).flatten(0, 1)
+    at_center = (delta == centers[:, None, None]).all(dim=-1)  # (N_h, T, T)
+    interior = at_center.any(dim=-1)
+    one_hot = at_center[interior].to(centers)
     alpha = hard_alpha(centers.dtype)
     for _ in range(3):
         biases = rotary_biases(centers, frequencies, height, width, alpha)
         probabilities = rotary_scores(*biases, frequencies, height, width).softmax(dim=-1)
-        delta = position - position.unsqueeze(1)  # (T, T, 2)
-        at_center = (delta == centers[:, None, None]).all(dim=-1)  # (N_h, T, T)
-        interior = at_center.any(dim=-1)
-        if torch.equal(probabilities[interior], at_center[interior].to(probabilities)):
+        if torch.equal(probabilities[interior], one_hot):
             return alpha
         alpha *= 2
     raise ValueError(
