@@ -6,9 +6,8 @@ script with paths, this module prints their hash; `make book` builds again when 
 
 import hashlib
 import os
+import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 WATCHED = ("src", "data", "constraints.txt", "benchmarks/results", "CITATION.cff", "codecheck.yml")
@@ -55,8 +54,7 @@ def set_cache_path(app, config):
 def execute_side_by_side(app, env, docnames):
     """Execute the notebooks and executable pages that are not in the cache, one per core at a time.
 
-    One that fails is executed again by MyST-NB, which reports the error. jupyter-cache's own
-    parallel executor hands out notebooks in groups, in which short chapters wait for long ones.
+    One that fails is executed again by MyST-NB, which reports the error.
     """
     from jupyter_cache import get_cache
 
@@ -66,9 +64,10 @@ def execute_side_by_side(app, env, docnames):
     cache = get_cache(app.config.nb_execution_cache_path)
     for path in paths:
         cache.add_nb_to_project(path, read_data=readers[path])
-    settings = app.config.nb_execution_cache_path, app.config.nb_execution_timeout
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(partial(execute, *settings), paths))
+    if not paths:
+        return
+    settings = app.config.nb_execution_cache_path, str(app.config.nb_execution_timeout)
+    subprocess.run([sys.executable, Path(__file__).with_name("warmkernels.py"), *settings, *paths])
 
 
 def reader_of(path):
@@ -79,15 +78,6 @@ def reader_of(path):
         return {"type": "plugin", "name": "nbformat"}
     is_executable = is_myst_markdown_notebook(path.read_text())
     return {"type": "plugin", "name": "myst_nb_md"} if is_executable else None
-
-
-def execute(cache_path, timeout, path):
-    """Execute one notebook, unless it is in the cache, and add it to the cache."""
-    from jupyter_cache import get_cache
-    from jupyter_cache.executors import load_executor
-
-    executor = load_executor("local-serial", get_cache(cache_path))
-    executor.run_and_cache(filter_uris=[path], timeout=timeout)
 
 
 def setup(app):
