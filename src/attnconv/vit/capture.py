@@ -1,7 +1,8 @@
 """Read the attention of vision transformers of any library, and of this package's networks.
 
 Letters: B images, N images or windows, N_h heads, H x W patch tokens of an image or window, T
-tokens including prefix tokens (class, distillation and register tokens).
+tokens including prefix tokens (class, distillation, register and detection tokens, which may also
+come last).
 """
 
 import sys
@@ -19,6 +20,7 @@ from ..layers.attention import ContentAttention, PositionAttention, attention_pr
 from ..layers.mode import evaluation_mode
 from .inputs import selected
 from .interception import Interception, Weights
+from .joined import Joined
 from .padding import Padding
 from .tokens import (
     backbone_of,
@@ -187,11 +189,13 @@ class Reader:
         self.running: list[Running] = []
         self.interception = Interception(self.intercepted)
         self.padding = Padding()
+        self.joined = Joined()
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
-        """Keep track of the modules that are running."""
+        """Keep track of the modules that are running and of the tokens that they join."""
         with ExitStack() as stack:
+            stack.enter_context(self.joined)
             for name, module in self.model.named_modules():
                 if isinstance(module, nn.Softmax | nn.Dropout | nn.Identity):
                     continue  # part of the attention layer that calls it
@@ -242,7 +246,7 @@ class Reader:
             return None
         for each in self.running:
             each.silent = False
-        layer = self.running[-1]
+        layer = self.layer_with(seen.weights)
         problem = seen.problem
         if any(_is_same_memory(seen.values, values) for values in layer.values):
             problem = problem or "two of its maps weight the same values (differential attention)"
@@ -260,6 +264,29 @@ class Reader:
             self._keep(partial(self._read, layer, seen))
         return None
 
+    def layer_with(self, weights: Tensor) -> Running:
+        """Return the innermost running module that was given tokens.
+
+        Some layers hand the queries of each head to a module inside (x-transformers).
+        """
+        given = (each for each in reversed(self.running) if not _is_by_head(each.shape, weights))
+        return next(given, self.running[-1])
+
+    def order_and_grid(
+        self, layer: Running, tokens: int
+    ) -> tuple[Tensor | None, tuple[int, int] | None]:
+        """Return the order that puts a layer's tokens into that of the image, and the grid.
+
+        The order begins with the tokens that belong to no patch. It is None for tokens in order,
+        and the grid is None if the model does not state it.
+        """
+        if (known := rerolled(layer.name, self.model, tokens)) is not None:
+            return known
+        _, after = self.joined.around(tokens) or (0, 0)
+        if not after:
+            return None, None
+        return torch.arange(tokens).roll(after), None
+
     def _all_padded(self, layer: Running, weights: Tensor) -> str:
         """Return why a layer without any window that is free of padding is skipped, or ""."""
         windows = len(by_head(layer, weights))
@@ -270,15 +297,14 @@ class Reader:
     def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
         weights = by_head(layer, seen.weights)
-        order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
+        order, grid = self.order_and_grid(layer, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
-        if (by_mask_unit and order_and_grid is None) or self.interception.reordered:
+        if (by_mask_unit and grid is None) or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
-        if order_and_grid is None:
-            grid = self._grid(layer, len(weights), weights.shape[-1])
-        else:
-            order, grid = order_and_grid
+        if order is not None:
             weights = weights[..., order, :][..., order]
+        if grid is None:
+            grid = self._grid(layer, len(weights), weights.shape[-1])
         padded = self.padding.windows(len(weights), weights.shape[-1])
         if count := int(padded.sum()):
             self._skip(f"{count} of {len(padded)} windows of {layer.called}, which contain padding")
@@ -290,7 +316,11 @@ class Reader:
         backbone = backbone_of(layer.name, self.model)
         embedding = embedding_of(backbone)
         of_image: Callable | None = getattr(embedding, "dynamic_feat_size", None)
-        prefixes = possible_prefixes(backbone, self.model)
+        joined = self.joined.around(tokens)
+        prefixes = [
+            *([sum(joined)] if joined else []),
+            *possible_prefixes(backbone, self.model),
+        ]
         known = [*windows_around(layer.name, self.model), *sides(layer.shape)]
         if images == self.batch:  # otherwise the tokens are those of windows
             known += [
@@ -315,6 +345,11 @@ class Reader:
 
 def _refusal(layer: Running, problem: str) -> TypeError:
     return TypeError(f"{layer.called} cannot be read: {problem}; {SUPPORTED}")
+
+
+def _is_by_head(shape: tuple[int, ...], weights: Tensor) -> bool:
+    """Return whether an input has the queries of weights `(..., N_h, T, S)`, head by head."""
+    return weights.ndim > 3 and shape[:-1] == tuple(weights.shape[:-1])
 
 
 def _looks_like_attention(module: nn.Module) -> bool:

@@ -21,7 +21,6 @@ from ..layers.attention import (
 from ..layers.conv_as_attention import ConvAsAttention
 from .capture import LayerAttention, Reader, Reading, Running, by_head, for_reading, why_skipped
 from .interception import Weights
-from .tokens import rerolled
 
 OURS = (PositionAttention, ContentAttention, ConvAsAttention)
 
@@ -82,16 +81,15 @@ class _Substitution(Reader):
 
     def intercepted(self, seen: Weights) -> Tensor | None:
         """Return the weights with which a layer goes on, or None if they stay its own."""
-        layer = self.running[-1]
+        layer = self.layer_with(seen.weights)
         ours = any(isinstance(each.module, OURS) for each in self.running)
         if ours or layer.name not in self.maps or why_skipped(layer, seen.weights):
             return None
         weights, maps = by_head(layer, seen.weights), self.maps[layer.name]
-        order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
-        if order_and_grid is None:
+        order, _ = self.order_and_grid(layer, weights.shape[-1])
+        if order is None:
             weights = with_patches(weights, maps)
         else:
-            order, _ = order_and_grid
             weights = with_patches(weights[..., order, :][..., order], maps)
             weights = weights[..., order.argsort(), :][..., order.argsort()]
         return _as_intercepted(layer, weights, seen.weights.shape)
