@@ -280,7 +280,8 @@ class Reader:
         The order begins with the tokens that belong to no patch. It is None for tokens in order,
         and the grid is None if the model does not state it.
         """
-        if (known := rerolled(layer.name, self.model, tokens)) is not None:
+        count = prod(layer.shape[1:-1])  # in all windows
+        if (known := rerolled(layer.name, self.model, tokens, count)) is not None:
             return known
         _, after = self.joined.around(tokens) or (0, 0)
         if not after:
