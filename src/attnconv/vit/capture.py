@@ -113,7 +113,7 @@ def read_attention(
         grid = None
         batch = images
     reader = Reader(model, batch, grid, layers, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
+    with for_reading(model), torch.no_grad(), reader.watching():
         model(images)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
@@ -192,10 +192,12 @@ class Reader:
         self.joined = Joined()
 
     @contextmanager
-    def hooks(self) -> Iterator[None]:
-        """Keep track of the modules that are running and of the tokens that they join."""
+    def watching(self) -> Iterator[None]:
+        """Keep track of the modules that are running, of tokens, and of attention weights."""
         with ExitStack() as stack:
-            stack.enter_context(self.joined)
+            # the last one does not see what the others compute
+            for mode in (self.interception, self.joined, self.padding):
+                stack.enter_context(mode)
             for name, module in self.model.named_modules():
                 if isinstance(module, nn.Softmax | nn.Dropout | nn.Identity):
                     continue  # part of the attention layer that calls it
@@ -290,10 +292,14 @@ class Reader:
 
     def _all_padded(self, layer: Running, weights: Tensor) -> str:
         """Return why a layer without any window that is free of padding is skipped, or ""."""
-        windows = len(by_head(layer, weights))
-        if not bool(self.padding.windows(windows, weights.shape[-1]).all()):
+        windows, keys = len(by_head(layer, weights)), weights.shape[-1]
+        padded = self.padding.windows(windows, keys)
+        if not bool(padded.all()):
             return ""
-        return f"attends to padding in each of its {windows} windows; larger images have others"
+        return (
+            f"attends to padding in each of its {windows} windows (up to {int(padded.max())} of"
+            f" {keys} keys); larger images have others"
+        )
 
     def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
@@ -307,9 +313,12 @@ class Reader:
         if grid is None:
             grid = self._grid(layer, len(weights), weights.shape[-1])
         padded = self.padding.windows(len(weights), weights.shape[-1])
-        if count := int(padded.sum()):
-            self._skip(f"{count} of {len(padded)} windows of {layer.called}, which contain padding")
-            weights = weights[~padded]
+        if count := int(padded.count_nonzero()):
+            self._skip(
+                f"{count} of {len(padded)} windows of {layer.called}, which contain padding (up to"
+                f" {int(padded.max())} of {weights.shape[-1]} keys)"
+            )
+            weights = weights[padded == 0]
         return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
@@ -376,6 +385,8 @@ def why_skipped(layer: Running, weights: Tensor) -> str:
     if queries != keys:
         return f"has {queries} queries for {keys} keys"
     heads = _heads(layer, weights)
+    if heads is None and weights.ndim > 4:
+        return f"has maps of shape {tuple(weights.shape)}, whose axis of heads is unknown"
     rows = weights.numel() // keys // heads if heads else 0
     shape = layer.shape
     if len(shape) == 3:

@@ -52,7 +52,7 @@ def read_output(
     Raises TypeError or ValueError if a layer cannot be read.
     """
     reader = ModelReader(model, images, None, None, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
+    with for_reading(model), torch.no_grad(), reader.watching():
         output = model(images)
     for each in reader.found:
         if isinstance(each, Exception):
@@ -107,7 +107,7 @@ def output_with(model: nn.Module, images: Tensor, maps: Mapping[str, Tensor]) ->
         for name, module in model.named_modules():
             if name in maps and isinstance(module, OURS):
                 stack.enter_context(_forward(module, partial(_output_of, module, maps[name])))
-        with torch.no_grad(), run.hooks(), run.interception:
+        with torch.no_grad(), run.watching():
             return model(images)
 
 
