@@ -107,14 +107,21 @@ def read_attention(
     are raised for chosen layers only.
     """
     if isinstance(images, Mapping):
-        images, grid = real_patches(images)
-        batch = images["patches"]
+        given, grid = real_patches(images)
+        batch = given["patches"]
     else:
-        grid = None
+        given, grid = images, None
         batch = images
     reader = Reader(model, batch, grid, layers, use)
-    with for_reading(model), torch.no_grad(), reader.watching():
-        model(images)
+    could_compile = _may_compile()
+    try:
+        with for_reading(model), torch.no_grad(), reader.watching():
+            model(given)
+    except Exception:
+        if could_compile or not _may_compile():
+            raise
+        # the model itself has just imported what compiles; from now on, nothing is compiled
+        return read_attention(model, images, layers, use)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
         raise TypeError(
@@ -135,13 +142,17 @@ def for_reading(model: nn.Module) -> Iterator[None]:
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        # otherwise nothing can have been compiled or compiles itself, and torch starts sooner
-        if not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules):
+        if _may_compile():  # otherwise torch starts sooner
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(evaluation_mode(model))
         yield
+
+
+def _may_compile() -> bool:
+    """Return whether anything can have been compiled by now, or can compile itself."""
+    return not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules)
 
 
 @dataclass
