@@ -6,11 +6,12 @@ whose names differ in sizes only. The record, benchmarks/results/inspection-libr
 date, the versions of the libraries and, for each model, whether its attention was read, the number
 of layers, the largest gap between weights times values and the layers' own results, the attention
 that was skipped, or the reason of the refusal. "independent" is the largest difference between the
-maps read with fused and with explicit attention, relative to the largest map value, or null for a
-model that does not have both. "failed" means an error that is no refusal by
-attnconv, such as one in the model itself. The record is written after each model, and models that
-it already has are kept unless --again is given or their library, or torch, has another version.
-Needs all libraries in vision_transformers.LIBRARIES.
+maps that were read and those that independent_maps.py finds in the matrix products of torch's
+dispatcher, relative to the largest map value; it is computed in float64 if it exceeds 10^-5 in
+float32, and null if a layer's maps are no operand of a matrix product. "failed" means an error that
+is no refusal by attnconv, such as one in the model itself. The record is written after each model,
+and models that it already has are kept unless --again is given or their library, or torch, has
+another version. Needs all libraries in vision_transformers.LIBRARIES.
 
 Usage: python tools/inspect_libraries.py [--again] [--only WORD]
 """
@@ -18,10 +19,12 @@ Usage: python tools/inspect_libraries.py [--again] [--only WORD]
 from pathlib import Path
 
 import torch
+from independent_maps import largest_difference, maps_in_products
 from outside_models import is_refusal, write_record
 from vision_transformers import LIBRARIES
 
 from attnconv.vit.capture import attention_of, read_attention
+from attnconv.vit.interception import TOLERANCE
 
 RECORD = Path(__file__).parents[1] / "benchmarks/results/inspection-libraries.json"
 
@@ -56,32 +59,17 @@ def attempt(build, side):
 
 
 def independent(model, images):
-    """Return how far maps differ between fused and explicit attention, or None if one is missing.
-
-    The maps of explicit attention are those that the model itself multiplies; those of fused
-    attention are computed from its queries and keys.
-    """
-    first = [layer.maps for layer in attention_of(model, images)]
-    if not switch_path(model):
-        return None
-    pairs = zip(first, [layer.maps for layer in attention_of(model, images)], strict=True)
-    return max(float((one - other).abs().max() / one.max()) for one, other in pairs)
+    """Return how far the maps that are read are from those in matrix products, or None."""
+    difference = _difference(model, images)
+    if difference is not None and difference > TOLERANCE:  # large scores round more
+        difference = _difference(model.double(), images.double())
+    return difference
 
 
-def switch_path(model):
-    """Switch a model from fused to explicit attention or back; return whether it has both."""
-    inner = getattr(model, "model", model)
-    if hasattr(inner, "set_attn_implementation"):  # transformers
-        other = {"eager": "sdpa", "sdpa": "eager"}[inner.config._attn_implementation]
-        try:
-            inner.set_attn_implementation(other)
-        except ValueError:
-            return False
-        return inner.config._attn_implementation == other
-    switches = [module for module in model.modules() if hasattr(module, "fused_attn")]  # timm
-    for module in switches:
-        module.fused_attn = not module.fused_attn
-    return bool(switches)
+def _difference(model, images):
+    layers = attention_of(model, images)
+    ordered = not any(hasattr(module, "reroll") for module in model.modules())  # not in Hiera
+    return largest_difference(layers, maps_in_products(model, images), ordered)
 
 
 def summarise(layer):
