@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from inspect_libraries import FILES as WITH_ATTENTION
 from outside_models import family, is_refusal, size, smallest_of_each_family, write_record
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
+from vision_transformers import FILES as WITH_ATTENTION
 
 import attnconv
 from attnconv.layers.conversion_report import compare

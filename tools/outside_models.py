@@ -1,8 +1,8 @@
 """Models of other libraries to try, and the record of what was found.
 
 A record has the date, the versions of the libraries and a row for each model. It is written after
-each model, and rows that it already has are kept unless --again is given or a library has another
-version.
+each model, and rows that it already has are kept unless --again is given or their library, or
+torch, has another version.
 """
 
 import argparse
@@ -91,6 +91,19 @@ def is_refusal(error):
     return ours and type(error) in (TypeError, ValueError)
 
 
+def rows_kept(record, versions):
+    """Return a record's rows of each library, without those of other versions than the given ones.
+
+    Another version of torch changes the models of all libraries.
+    """
+    before = record.get("versions", {})
+    same_torch = before.get("torch") == versions.get("torch")
+    return {
+        library: record["models"][library] if same_torch and before.get(library) == version else {}
+        for library, version in versions.items()
+    }
+
+
 def write_record(path, libraries, attempt, description):
     """Write what `attempt` returns for the models of each library, as the command line asks.
 
@@ -104,13 +117,12 @@ def write_record(path, libraries, attempt, description):
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    record = json.loads(path.read_text()) if path.exists() else {"models": {}}
     versions = {name: importlib.metadata.version(name) for name in libraries}
-    if record.get("versions") != versions:
-        record = {"models": {}}
-    record |= {"date": datetime.date.today().isoformat(), "versions": versions}
+    kept = rows_kept(json.loads(path.read_text()) if path.exists() else {}, versions)
+    date = datetime.date.today().isoformat()
+    record = {"models": kept, "date": date, "versions": versions}
     for library, models in libraries.items():
-        rows = record["models"].setdefault(library, {})
+        rows = kept[library]
         for name, build, side in models():
             if options.only not in f"{library} {name}" or (name in rows and not options.again):
                 continue

@@ -111,7 +111,7 @@ def convert_network(
         elif isinstance(module, ConvAsAttention) and alpha is not None:
             _set_alpha(module, alpha)
         elif _may_convolve(module):
-            left[name] = f"{type(module).__name__}, which is not a torch.nn.Conv1d or Conv2d"
+            left[name] = f"{type(module).__name__}, {_why_left(module)}"
     comparison = None if images is None else compare(model, converted, images)
     if comparison and alpha is None:
         _expect_equal(comparison, next(model.parameters()).dtype)
@@ -282,6 +282,21 @@ def _may_convolve(module: nn.Module) -> bool:
     return max((sum(size > 1 for size in shape) for shape in shapes), default=2) > 1
 
 
+#: Why attention to positions alone cannot replace a deformable convolution.
+FOLLOWS_THE_IMAGE = "its kernel positions depend on the image"
+
+
+def _is_deformable(module: object) -> bool:
+    return "deform" in type(module).__name__.lower()  # torchvision and others
+
+
+def _why_left(module: nn.Module) -> str:
+    """Return why a kind of convolution was left as it was."""
+    if _is_deformable(module):
+        return f"which is deformable: {FOLLOWS_THE_IMAGE}"
+    return "which is not a torch.nn.Conv1d or Conv2d"
+
+
 def _class_asked_for(module: nn.Module) -> str | None:
     """Return the class of convolutions for which a module's forward seems to test, or None.
 
@@ -381,6 +396,8 @@ def _why_never(conv: object) -> str | None:
         return "its graph calls convolutions; convert the network before torch.export"
     if type(conv).__module__.startswith("torch.ao."):
         return "it is quantised; convert the network before quantisation"
+    if _is_deformable(conv):
+        return f"it is deformable: {FOLLOWS_THE_IMAGE}"
     if not isinstance(conv, BASES):
         return "it is not a 1D or 2D convolution"
     return None

@@ -27,7 +27,8 @@ from ..layers.mode import evaluation_mode
 from ..theory.grid import pixels
 from .biases import PREFIX_MARGIN
 from .plain import BASES, HEADED, Layout, layout_of, part
-from .projections import PARTS, num_heads, projections, score_scale
+from .projections import PARTS, QUERY_KEY_NORMS, num_heads, projections, score_scale
+from .tokens import PREFIX_TOKENS
 
 #: Number of hidden dimensions that hold the position: five numbers and their negatives.
 CODE = 10
@@ -106,6 +107,12 @@ def plain_model(model: Any) -> Plain | None:
 def _described(model: Any, layout: Layout, path: str) -> Plain:
     """Return a plain vision transformer with its grid and tokens, or raise a TypeError."""
     positions = part(model, layout.position).flatten(0, -2).shape[0]
+    for name, parameter in model.named_parameters():
+        is_token = PREFIX_TOKENS.search(name.rpartition(".")[2]) and parameter.numel()
+        if is_token and name not in layout.tokens:
+            raise TypeError(
+                f"cannot start the model: the place of {name} among the tokens is unknown"
+            )
     sizes = [_token_count(part(model, name)) for name in layout.tokens]
     grid, image = _sizes(model, layout)
     placed = positions - grid[0] * grid[1]
@@ -172,20 +179,22 @@ def _norms(plain: Plain) -> dict[str, Any]:
     found = {name: plain.get(name) for name in (layout.first,) if name}
     for number, block in enumerate(plain.blocks):
         found |= {f"{layout.blocks}.{number}.{name}": part(block, name) for name in layout.norms}
-    found |= {name: plain.get(name) for name in layout.last}
-    return {
-        name: norm
-        for name, norm in found.items()
-        if norm is not None and not isinstance(norm, nn.Identity)
-    }
+    last = next((name for name in layout.last if _is_layer(plain.get(name))), None)
+    found |= {last: plain.get(last)} if last else {}
+    return {name: norm for name, norm in found.items() if _is_layer(norm)}
+
+
+def _is_layer(module: Any) -> bool:
+    return module is not None and not isinstance(module, nn.Identity)
 
 
 def _expect_passable(plain: Plain) -> None:
     """Raise a TypeError naming what keeps the position code from passing through the model."""
     layout = plain.layout
-    norm = plain.get("patch_embed.norm")
-    if norm is not None and not isinstance(norm, nn.Identity):
+    if _is_layer(plain.get("patch_embed.norm")):
         raise TypeError("cannot start patch_embed: its norm would write to the position code")
+    if _is_layer(plain.get("attn_pool_contrastive")):
+        raise TypeError("cannot start attn_pool_contrastive: it would read the position code")
     for number, block in enumerate(plain.blocks):
         _expect_block(plain, f"{layout.blocks}.{number}", block)
     norms = _norms(plain)
@@ -208,6 +217,8 @@ def _expect_block(plain: Plain, name: str, block: Any) -> None:
         raise TypeError(
             f"cannot start {name} ({type(block).__name__}): expected {layout.block_types[0]}"
         )
+    if _is_layer(part(block, "ln_attn")):
+        raise TypeError(f"cannot start {name}.ln_attn: it would write to the position code")
     for path in layout.writers:
         writer = part(block, path)
         if not isinstance(writer, nn.Linear):
@@ -219,9 +230,8 @@ def _expect_block(plain: Plain, name: str, block: Any) -> None:
     own |= {n for n, _ in attention.named_parameters(recurse=False)}
     if unknown := own - PARTS:
         raise TypeError(f"cannot start {called}: it has {min(unknown)}, whose effect is unknown")
-    for norm in ("q_norm", "k_norm"):
-        if not isinstance(getattr(attention, norm, nn.Identity()), nn.Identity):
-            raise TypeError(f"cannot start {called}: it normalises queries and keys")
+    if any(_is_layer(part(attention, norm)) for norm in QUERY_KEY_NORMS):
+        raise TypeError(f"cannot start {called}: it normalises queries and keys")
     try:
         _, dim, width = projections(attention)[0].weight.shape
     except TypeError as error:
@@ -403,8 +413,9 @@ def _contents(
 
 def _read_tokens(plain: Plain) -> slice:
     """Return which tokens the classifier reads: the prefix tokens but registers, or the patches."""
-    pool = getattr(plain.model, "global_pool", None) or getattr(plain.model, "pool", "token")
-    if not plain.prefix or pool not in ("token", "cls"):
+    names = ("global_pool", "pool", "pool_type")
+    pool = next((pool for name in names if (pool := plain.get(name))), "token")
+    if not plain.prefix or plain.get("attn_pool") or pool not in ("token", "cls", "tok"):
         return slice(plain.prefix, None)
     return slice(plain.prefix - getattr(plain.model, "num_reg_tokens", 0))
 

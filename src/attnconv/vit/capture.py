@@ -1,7 +1,8 @@
 """Read the attention of vision transformers of any library, and of this package's networks.
 
 Letters: B images, N images or windows, N_h heads, H x W patch tokens of an image or window, T
-tokens including prefix tokens (class, distillation and register tokens).
+tokens including prefix tokens (class, distillation, register and detection tokens, which may also
+come last).
 """
 
 import sys
@@ -19,6 +20,7 @@ from ..layers.attention import ContentAttention, PositionAttention, attention_pr
 from ..layers.mode import evaluation_mode
 from .inputs import selected
 from .interception import Interception, Weights
+from .joined import Joined
 from .padding import Padding
 from .tokens import (
     backbone_of,
@@ -105,14 +107,21 @@ def read_attention(
     are raised for chosen layers only.
     """
     if isinstance(images, Mapping):
-        images, grid = real_patches(images)
-        batch = images["patches"]
+        given, grid = real_patches(images)
+        batch = given["patches"]
     else:
-        grid = None
+        given, grid = images, None
         batch = images
     reader = Reader(model, batch, grid, layers, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
-        model(images)
+    could_compile = _may_compile()
+    try:
+        with for_reading(model), torch.no_grad(), reader.watching():
+            model(given)
+    except Exception:
+        if could_compile or not _may_compile():
+            raise
+        # the model itself has just imported what compiles; from now on, nothing is compiled
+        return read_attention(model, images, layers, use)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
         raise TypeError(
@@ -133,13 +142,17 @@ def for_reading(model: nn.Module) -> Iterator[None]:
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        # otherwise nothing can have been compiled or compiles itself, and torch starts sooner
-        if not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules):
+        if _may_compile():  # otherwise torch starts sooner
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(evaluation_mode(model))
         yield
+
+
+def _may_compile() -> bool:
+    """Return whether anything can have been compiled by now, or can compile itself."""
+    return not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules)
 
 
 @dataclass
@@ -187,11 +200,15 @@ class Reader:
         self.running: list[Running] = []
         self.interception = Interception(self.intercepted)
         self.padding = Padding()
+        self.joined = Joined()
 
     @contextmanager
-    def hooks(self) -> Iterator[None]:
-        """Keep track of the modules that are running."""
+    def watching(self) -> Iterator[None]:
+        """Keep track of the modules that are running, of tokens, and of attention weights."""
         with ExitStack() as stack:
+            # the last one does not see what the others compute
+            for mode in (self.interception, self.joined, self.padding):
+                stack.enter_context(mode)
             for name, module in self.model.named_modules():
                 if isinstance(module, nn.Softmax | nn.Dropout | nn.Identity):
                     continue  # part of the attention layer that calls it
@@ -242,7 +259,7 @@ class Reader:
             return None
         for each in self.running:
             each.silent = False
-        layer = self.running[-1]
+        layer = self.layer_with(seen.weights)
         problem = seen.problem
         if any(_is_same_memory(seen.values, values) for values in layer.values):
             problem = problem or "two of its maps weight the same values (differential attention)"
@@ -260,29 +277,59 @@ class Reader:
             self._keep(partial(self._read, layer, seen))
         return None
 
+    def layer_with(self, weights: Tensor) -> Running:
+        """Return the innermost running module that was given tokens.
+
+        Some layers hand the queries of each head to a module inside (x-transformers).
+        """
+        given = (each for each in reversed(self.running) if not _is_by_head(each.shape, weights))
+        return next(given, self.running[-1])
+
+    def order_and_grid(
+        self, layer: Running, tokens: int
+    ) -> tuple[Tensor | None, tuple[int, int] | None]:
+        """Return the order that puts a layer's tokens into that of the image, and the grid.
+
+        The order begins with the tokens that belong to no patch. It is None for tokens in order,
+        and the grid is None if the model does not state it.
+        """
+        count = prod(layer.shape[1:-1])  # in all windows
+        if (known := rerolled(layer.name, self.model, tokens, count)) is not None:
+            return known
+        _, after = self.joined.around(tokens) or (0, 0)
+        if not after:
+            return None, None
+        return torch.arange(tokens).roll(after), None
+
     def _all_padded(self, layer: Running, weights: Tensor) -> str:
         """Return why a layer without any window that is free of padding is skipped, or ""."""
-        windows = len(by_head(layer, weights))
-        if not bool(self.padding.windows(windows, weights.shape[-1]).all()):
+        windows, keys = len(by_head(layer, weights)), weights.shape[-1]
+        padded = self.padding.windows(windows, keys)
+        if not bool(padded.all()):
             return ""
-        return f"attends to padding in each of its {windows} windows; larger images have others"
+        return (
+            f"attends to padding in each of its {windows} windows (up to {int(padded.max())} of"
+            f" {keys} keys); larger images have others"
+        )
 
     def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
         weights = by_head(layer, seen.weights)
-        order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
+        order, grid = self.order_and_grid(layer, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
-        if (by_mask_unit and order_and_grid is None) or self.interception.reordered:
+        if (by_mask_unit and grid is None) or self.interception.reordered:
             raise _refusal(layer, "its tokens were put into another order than the image's")
-        if order_and_grid is None:
-            grid = self._grid(layer, len(weights), weights.shape[-1])
-        else:
-            order, grid = order_and_grid
+        if order is not None:
             weights = weights[..., order, :][..., order]
+        if grid is None:
+            grid = self._grid(layer, len(weights), weights.shape[-1])
         padded = self.padding.windows(len(weights), weights.shape[-1])
-        if count := int(padded.sum()):
-            self._skip(f"{count} of {len(padded)} windows of {layer.called}, which contain padding")
-            weights = weights[~padded]
+        if count := int(padded.count_nonzero()):
+            self._skip(
+                f"{count} of {len(padded)} windows of {layer.called}, which contain padding (up to"
+                f" {int(padded.max())} of {weights.shape[-1]} keys)"
+            )
+            weights = weights[padded == 0]
         return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
@@ -290,7 +337,11 @@ class Reader:
         backbone = backbone_of(layer.name, self.model)
         embedding = embedding_of(backbone)
         of_image: Callable | None = getattr(embedding, "dynamic_feat_size", None)
-        prefixes = possible_prefixes(backbone, self.model)
+        joined = self.joined.around(tokens)
+        prefixes = [
+            *([sum(joined)] if joined else []),
+            *possible_prefixes(backbone, self.model),
+        ]
         known = [*windows_around(layer.name, self.model), *sides(layer.shape)]
         if images == self.batch:  # otherwise the tokens are those of windows
             known += [
@@ -317,6 +368,11 @@ def _refusal(layer: Running, problem: str) -> TypeError:
     return TypeError(f"{layer.called} cannot be read: {problem}; {SUPPORTED}")
 
 
+def _is_by_head(shape: tuple[int, ...], weights: Tensor) -> bool:
+    """Return whether an input has the queries of weights `(..., N_h, T, S)`, head by head."""
+    return weights.ndim > 3 and shape[:-1] == tuple(weights.shape[:-1])
+
+
 def _looks_like_attention(module: nn.Module) -> bool:
     return hasattr(module, "attn_drop") or type(module).__name__.endswith("Attention")
 
@@ -340,6 +396,8 @@ def why_skipped(layer: Running, weights: Tensor) -> str:
     if queries != keys:
         return f"has {queries} queries for {keys} keys"
     heads = _heads(layer, weights)
+    if heads is None and weights.ndim > 4:
+        return f"has maps of shape {tuple(weights.shape)}, whose axis of heads is unknown"
     rows = weights.numel() // keys // heads if heads else 0
     shape = layer.shape
     if len(shape) == 3:

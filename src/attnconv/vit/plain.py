@@ -16,7 +16,8 @@ class Layout(NamedTuple):
     the module that computes the patch tokens. `tokens` are the prefix tokens in their order, those
     that have a position first. `blocks` are of the types `block_types`; `norms`, `attention` and
     `writers`, the linear layers whose outputs are added to the tokens, are relative to a block.
-    `first` normalises the tokens before the first block, and `last` after the last one.
+    `first` normalises the tokens before the first block, and `last`, or the first of these modules
+    that the model has, after the last one.
     """
 
     position: str
@@ -130,6 +131,18 @@ LAYOUTS = {
         block_types=("CLIPEncoderLayer",),
     ),
     "transformers, SigLIP": Layout(**_CLIP, tokens=(), block_types=("SiglipEncoderLayer",)),
+    "open_clip": Layout(
+        position="positional_embedding",
+        patches="conv1",
+        tokens=("class_embedding",),
+        first="ln_pre",
+        blocks="transformer.resblocks",
+        block_types=("ResidualAttentionBlock", "CustomResidualAttentionBlock"),
+        norms=("ln_1", "ln_2"),
+        attention="attn",
+        writers=("attn.out_proj", "mlp.c_proj"),
+        last=("attn_pool.ln_k", "ln_post"),
+    ),
     "vit-pytorch, ViT": Layout(
         **_VIT_PYTORCH, tokens=("cls_token",), writers=("0.to_out.0", "1.net.4")
     ),

@@ -18,13 +18,16 @@ FUSED = {
 SEPARATE = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "heads")
 SCALES = ("scale", "scaling")
+#: Names of the layers that normalise queries and keys.
+QUERY_KEY_NORMS = ("q_norm", "k_norm", "ln_q", "ln_k")
 #: Everything that an attention layer of a supported plain vision transformer may consist of.
 PARTS = {
     *("qkv", "to_qkv", "in_proj_weight", "in_proj_bias"),
     *(name for names in SEPARATE for name in names),
     *("proj", "o_proj", "out_proj", "to_out"),
-    *("attn_drop", "proj_drop", "dropout", "attend"),
-    *("norm", "q_norm", "k_norm"),
+    *("attn_drop", "proj_drop", "out_drop", "dropout", "attend"),
+    *("norm", "head_scale", "ln_inner"),
+    *QUERY_KEY_NORMS,
 }
 
 

@@ -131,7 +131,8 @@ def init_as_convolution(
     image, so it must be initialised at the image size at which it will be trained.
 
     The models of timm, transformers (ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, BEiT, Swin),
-    torchvision (ViT, Swin, MaxViT) and vit-pytorch (ViT, SimpleViT) can be initialised.
+    torchvision (ViT, Swin, MaxViT), open_clip (its own ViT, CoCa) and vit-pytorch (ViT, SimpleViT)
+    can be initialised.
 
     Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
     for invalid arguments. In both cases, the model is left unchanged.

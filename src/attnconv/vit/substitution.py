@@ -21,7 +21,6 @@ from ..layers.attention import (
 from ..layers.conv_as_attention import ConvAsAttention
 from .capture import LayerAttention, Reader, Reading, Running, by_head, for_reading, why_skipped
 from .interception import Weights
-from .tokens import rerolled
 
 OURS = (PositionAttention, ContentAttention, ConvAsAttention)
 
@@ -53,7 +52,7 @@ def read_output(
     Raises TypeError or ValueError if a layer cannot be read.
     """
     reader = ModelReader(model, images, None, None, use)
-    with for_reading(model), torch.no_grad(), reader.hooks(), reader.padding, reader.interception:
+    with for_reading(model), torch.no_grad(), reader.watching():
         output = model(images)
     for each in reader.found:
         if isinstance(each, Exception):
@@ -82,16 +81,15 @@ class _Substitution(Reader):
 
     def intercepted(self, seen: Weights) -> Tensor | None:
         """Return the weights with which a layer goes on, or None if they stay its own."""
-        layer = self.running[-1]
+        layer = self.layer_with(seen.weights)
         ours = any(isinstance(each.module, OURS) for each in self.running)
         if ours or layer.name not in self.maps or why_skipped(layer, seen.weights):
             return None
         weights, maps = by_head(layer, seen.weights), self.maps[layer.name]
-        order_and_grid = rerolled(layer.name, self.model, weights.shape[-1])
-        if order_and_grid is None:
+        order, _ = self.order_and_grid(layer, weights.shape[-1])
+        if order is None:
             weights = with_patches(weights, maps)
         else:
-            order, _ = order_and_grid
             weights = with_patches(weights[..., order, :][..., order], maps)
             weights = weights[..., order.argsort(), :][..., order.argsort()]
         return _as_intercepted(layer, weights, seen.weights.shape)
@@ -109,7 +107,7 @@ def output_with(model: nn.Module, images: Tensor, maps: Mapping[str, Tensor]) ->
         for name, module in model.named_modules():
             if name in maps and isinstance(module, OURS):
                 stack.enter_context(_forward(module, partial(_output_of, module, maps[name])))
-        with torch.no_grad(), run.hooks(), run.interception:
+        with torch.no_grad(), run.watching():
             return model(images)
 
 

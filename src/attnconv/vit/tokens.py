@@ -123,20 +123,24 @@ def patches_of(name: str, probabilities: Tensor, grid: tuple[int, int]) -> tuple
     return maps.unflatten(-1, grid).unflatten(2, grid).cpu(), mass.cpu()
 
 
-def rerolled(name: str, model: nn.Module, tokens: int) -> tuple[Tensor, tuple[int, int]] | None:
-    """Return the row-major order of a window's tokens in timm's Hiera and their height and width.
+def rerolled(
+    name: str, model: nn.Module, tokens: int, count: int
+) -> tuple[Tensor, tuple[int, int]] | None:
+    """Return the row-major order of a window's tokens in Hiera and their height and width.
 
-    Hiera keeps the tokens in an order in which pooling is a reshape; `reroll` undoes it. Token t of
-    window w is number t * windows + w. The result is None for other models.
+    Hiera (in timm, transformers and its own package) keeps the tokens in an order in which pooling
+    is a reshape; `reroll` undoes it for a block or stage. Token t of window w is number
+    t * windows + w. The result is None for other models, and if `reroll` was made for images with
+    another number of tokens than `count`.
     """
     around: Iterator[Any] = modules_around(name, model)
     backbone = next((module for module in around if hasattr(module, "reroll")), None)
-    block = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
+    block = re.search(r"(?:^|\.)(?:blocks|stages)\.(\d+)\.", name)
     if backbone is None or block is None:
         return None
     number = int(block[1])
-    count = prod(backbone.reroll.schedule[number][1])
-    if count % tokens:
+    schedule = getattr(backbone.reroll, "schedule", None) or backbone.schedule
+    if count != prod(schedule[number][1]):
         return None
     places = backbone.reroll(torch.arange(count).view(1, count, 1), number)[0, :, :, 0]
     windows = count // tokens

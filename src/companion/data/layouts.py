@@ -7,6 +7,8 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from gzip import BadGzipFile
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -148,13 +150,13 @@ def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
     paths = [path for of_class in files.values() for path in of_class]
     images = np.empty((expected, 32, 32, 3), dtype=np.uint8)
     for i, path in enumerate(tqdm(paths, f"reading {folder}", unit=" images", disable=None)):
-        images[i] = _read_image(path)
+        images[i] = _read_image(path, str(path))
     return images, np.arange(len(CIFAR10_CLASSES)).repeat(each)
 
 
-def _read_image(path: Path) -> np.ndarray:
+def _read_image(file: Path | BytesIO, name: str) -> np.ndarray:
     try:
-        with Image.open(path) as image:
+        with Image.open(file) as image:
             if (image.size, image.mode) == ((32, 32), "RGB"):
                 return np.asarray(image)
             what = f"{image.width} x {image.height} pixels, mode {image.mode}"
@@ -162,9 +164,47 @@ def _read_image(path: Path) -> np.ndarray:
     except (OSError, SyntaxError, UnidentifiedImageError) as error:
         what = str(error)
     raise ValueError(
-        f"{path} is not an image of 32 x 32 pixels, mode RGB ({what}). Replace it, or"
+        f"{name} is not an image of 32 x 32 pixels, mode RGB ({what}). Replace it, or"
         f" {HOW_TO_GET_IT}"
     )
+
+
+def read_parquet(first: Path) -> Splits:
+    """Read the Parquet files of Hugging Face, given the first one of the training images.
+
+    Raises ImportError without pyarrow, and ValueError if a file is missing or has other content.
+    """
+    return {split: _read_tables(first.parent, split, n) for split, n in CIFAR10_COUNTS.items()}
+
+
+def _read_tables(folder: Path, split: str, expected: int) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ImportError(
+            f"{folder} has Parquet files, which need pyarrow; run pip install pyarrow, or"
+            f" {HOW_TO_GET_IT}"
+        ) from error
+    rows = []
+    for path in sorted(folder.glob(f"{split}-*.parquet")):
+        try:
+            rows += parquet.read_table(path).to_pylist()
+        except (OSError, ValueError) as error:  # pyarrow's are among them
+            problem = str(error).partition("\n")[0]
+            raise ValueError(
+                f"{path} is damaged ({problem}). Remove it and {HOW_TO_GET_IT}"
+            ) from error
+    if len(rows) != expected or any(not {"img", "label"} <= set(row) for row in rows):
+        columns = ", ".join(sorted({name for row in rows for name in row})) or "none"
+        raise ValueError(
+            f"{folder / split}-*.parquet have {len(rows)} rows with the columns {columns}, expected"
+            f" {expected} with img and label. Remove them and {HOW_TO_GET_IT}"
+        )
+    images = [
+        _read_image(BytesIO(row["img"]["bytes"]), f"row {number} of {folder / split}-*.parquet")
+        for number, row in enumerate(rows)
+    ]
+    return np.stack(images), np.array([row["label"] for row in rows], dtype=np.int64)
 
 
 def refuse_kaggle(picture: Path) -> Splits:
@@ -180,6 +220,7 @@ LAYOUTS: dict[str, Callable[[Path], Splits]] = {
     "data_batch_[1-5]": read_batches,  # the Python version, unpacked: cifar-10-batches-py/
     "data_batch_[1-5].bin": read_binary,  # the binary version, unpacked: cifar-10-batches-bin/
     "test/airplane": read_pictures,  # one PNG an image: cifar10/{train,test}/CLASS/
+    "plain_text/train-*.parquet": read_parquet,  # Hugging Face's, with {train,test}-*.parquet
     "cifar-10-python.tar.gz": read_packed,
     "cifar-10-binary.tar.gz": read_packed,
     "train/1.png": refuse_kaggle,  # one PNG an image, without classes

@@ -29,10 +29,11 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
     ATTNCONV_DATA, or else the repository's `data/`. The first of the following that exists there,
     or at most two folders deeper, is used: the decoded copy `cache/cifar10.safetensors`, the files
     of the original archive (Python or binary version), one PNG per image (`train/cat/0.png`,
-    torchvision's ImageFolder layout), or the archive itself, which `root` may also name. If none
-    exists, torchvision downloads the data. The data are verified, sorted and stored as a decoded
-    copy. Raises ValueError for an unknown name or damaged data, and
-    FileNotFoundError if the data are absent.
+    torchvision's ImageFolder layout), Hugging Face's Parquet files (`plain_text/`; they need
+    pyarrow), or the archive itself, which `root` may also name. If none exists, torchvision
+    downloads the data. The data are verified, sorted and stored as a decoded copy. Raises
+    ValueError for an unknown name or damaged data, FileNotFoundError if the data are absent, and
+    ImportError if they need pyarrow.
     """
     if name == "digits":
         return _digits()

@@ -250,9 +250,38 @@ class Functional(nn.Module):
         return {"features": self.unregistered[0](x), "count": torch.ones(1, dtype=torch.long)}
 
 
-class DeformConv(nn.Module):
+class GridConv(nn.Module):
     def forward(self, x):
         return x
+
+
+class Deformed(nn.Module):
+    """A deformable convolution of torchvision and the convolution that says where it reads."""
+
+    def __init__(self):
+        super().__init__()
+        ops = pytest.importorskip("torchvision").ops
+        self.offsets = nn.Conv2d(3, 18, 3, padding=1)
+        self.deformable = ops.DeformConv2d(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.deformable(x, self.offsets(x))
+
+
+def test_a_deformable_convolution_is_left_and_named_or_refused():
+    network = Deformed()
+    why = "deformable: its kernel positions depend on the image"
+    converted = convert_network(network, images=X)
+    report = converted.conversion_report
+    assert list(report.replaced) == ["offsets"]
+    assert report.left == {"deformable": f"DeformConv2d, which is {why}"}
+    assert report.comparison.gap < 1e-5
+    (executed,) = report.comparison.executed
+    assert executed == "torchvision::deform_conv2d in deformable (DeformConv2d)"
+    left = convert_network(network, skip=["deformable"]).conversion_report.left
+    assert left == {"deformable": "DeformConv2d, skipped"}
+    with pytest.raises(TypeError, match=f"cannot turn DeformConv2d into attention: it is {why}"):
+        conv_to_attention(network.deformable)
 
 
 class ConvNorm(nn.Module):
@@ -280,7 +309,7 @@ def test_norms_of_convolutional_networks_are_not_reported_as_left():
 
 def test_the_report_states_the_gap_and_the_convolutions_that_still_run():
     network = nn.Sequential(
-        DeformConv(),
+        GridConv(),
         Functional(),
     ).train()
     converted = convert_network(network, images=X)
@@ -292,7 +321,7 @@ def test_the_report_states_the_gap_and_the_convolutions_that_still_run():
     printed = str(report)
     for part in (
         "1.conv: Conv2d(3, 3, kernel",
-        "0: DeformConv, which is not",
+        "0: GridConv, which is not",
         "1 convolutions were",
     ):
         assert part in printed

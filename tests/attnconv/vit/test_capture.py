@@ -127,30 +127,102 @@ def test_a_grid_is_not_guessed_on_images_that_are_not_square():
         attention_of(model, torch.randn(1, 3, 64, 256))
 
 
-def test_the_tokens_of_hiera_are_put_back_into_the_order_of_the_image():
+def timms_hiera():
+    options = {"stages": (1, 1, 2, 1), "embed_dim": 24, "num_heads": 1}
+    return timm.create_model("hiera_tiny_224", img_size=(64, 96), **options)
+
+
+class InStages(nn.Module):
+    """timm's Hiera in the form of transformers': blocks in stages, and a method `reroll`."""
+
+    def __init__(self):
+        super().__init__()
+        hiera = timms_hiera()
+        self.parts = [hiera]  # unregistered
+        self.stages = nn.ModuleList()
+        self.schedule = {}
+        for stage, numbers in enumerate([[0], [1], [2, 3], [4]]):
+            self.stages.append(nn.Sequential(*(hiera.blocks[number] for number in numbers)))
+            self.schedule[stage] = hiera.reroll.schedule[numbers[-1]]
+
+    def reroll(self, x, stage):
+        return self.parts[0].reroll(x, [0, 1, 3, 4][stage])
+
+    def forward(self, images):
+        hiera = self.parts[0]
+        x = hiera.unroll(hiera._pos_embed(hiera.patch_embed(images)))
+        for stage in self.stages:
+            x = stage(x)
+        return x
+
+
+def transformers_hiera():
+    library = pytest.importorskip("transformers")
+    sizes = {"embed_dim": 24, "depths": [1, 1, 2, 1], "num_heads": [1, 2, 4, 8]}
+    return library.HieraModel(library.HieraConfig(image_size=[64, 96], **sizes))
+
+
+# the module that rerolls and, for two layers, the name, the number for `reroll`, and the grid
+HIERAS = {
+    "timm": (timms_hiera, "", [("blocks.0.attn", 0), ("blocks.3.attn", 3)]),
+    "stages": (InStages, "", [("stages.0.0.attn", 0), ("stages.2.1.attn", 2)]),
+    "transformers": (
+        transformers_hiera,
+        "encoder",
+        [("encoder.stages.0.layers.0.attn", 0), ("encoder.stages.2.layers.1.attn", 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HIERAS)
+def test_the_tokens_of_hiera_are_put_back_into_the_order_of_the_image(case):
     """Each window's maps against those of its queries and keys, cut out of the image."""
     torch.manual_seed(0)
-    options = {"stages": (1, 1, 2, 1), "embed_dim": 24, "num_heads": 1}
-    model = timm.create_model("hiera_tiny_224", img_size=(64, 96), **options).eval()
-    layers = [model.blocks[number].attn for number in (0, 3)]  # windows, and the whole image
+    build, backbone, layers = HIERAS[case]
+    model = build().eval()
     inputs = {}
-    for layer in layers:
+    for name, _ in layers:  # of windows, and of the whole image
+        layer = model.get_submodule(name)
         layer.qkv.weight.data.mul_(30)
         layer.register_forward_pre_hook(lambda layer, given: inputs.update({layer: given[0]}))
     found = {layer.name: layer for layer in attention_of(model, torch.randn(2, 3, 64, 96))}
-    for number, layer, side in ((0, layers[0], (8, 8)), (3, layers[1], (4, 6))):
-        maps = found[f"blocks.{number}.attn"].maps
+    for (name, number), side in zip(layers, [(8, 8), (4, 6)], strict=True):
+        maps, layer = found[name].maps, model.get_submodule(name)
         assert tuple(maps.shape[2:]) == side * 2
-        image = model.reroll(inputs[layer], number)  # (B, H, W, C)
+        image = model.get_submodule(backbone).reroll(inputs[layer], number)  # (B, H, W, C)
         rows, columns = (image.shape[axis] // side[axis - 1] for axis in (1, 2))
         windows = image.unflatten(1, (rows, side[0])).unflatten(3, (columns, side[1]))
         tokens = windows.transpose(2, 3).flatten(3, 4).flatten(0, 2)
-        q, k, _ = layer.qkv(tokens).unflatten(-1, (3, layer.heads, -1)).permute(2, 0, 3, 1, 4)
+        heads = maps.shape[1]
+        q, k, _ = layer.qkv(tokens).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         expected = (q @ k.mT * layer.scale).softmax(dim=-1).detach().flatten(1)
         assert expected.max() > 0.3
         gaps = (maps.flatten(1)[:, None] - expected).abs().amax(dim=-1)
         assert gaps.amin(dim=1).max() < 1e-5, "each map is that of some window"
         assert gaps.argmin(dim=1).unique().numel() == len(maps), "and no two of the same one"
+
+
+def test_the_first_layer_of_hiera_sees_windows_of_the_embedded_image():
+    """Without `reroll`: the embedding's tokens are in row-major order."""
+    torch.manual_seed(0)
+    model = transformers_hiera().eval()
+    block = model.encoder.stages[0].layers[0]
+    block.attn.qkv.weight.data.mul_(30)
+    images = torch.randn(1, 3, 64, 96)
+    tokens = block.layernorm_before(model.embeddings(images)[0]).unflatten(1, (16, 24))
+    windows = tokens.unflatten(1, (2, 8)).unflatten(3, (3, 8)).transpose(2, 3).flatten(3, 4)
+    q, k, _ = block.attn.qkv(windows.flatten(0, 2)).chunk(3, dim=-1)
+    expected = (q @ k.mT * block.attn.scale).softmax(dim=-1).detach()
+    maps = attention_of(model, images)[0].maps.flatten(4).flatten(1, 3)
+    assert expected.max() > 0.3
+    assert torch.allclose(maps, expected, atol=1e-5)
+
+
+def test_hiera_at_another_size_than_reroll_knows_is_refused():
+    model = InStages()
+    model.schedule = {n: (steps, [8, 12]) for n, (steps, _) in model.schedule.items()}
+    with pytest.raises(TypeError, match="into another order than the image's"):
+        attention_of(model, torch.randn(2, 3, 64, 96))
 
 
 def naflex_input(images, padding):

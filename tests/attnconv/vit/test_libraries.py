@@ -7,6 +7,8 @@ need not be installed, small modules with the same attributes stand in for its m
 import copy
 import subprocess
 import sys
+from collections import OrderedDict
+from functools import partial
 
 import pytest
 import torch
@@ -205,6 +207,62 @@ class ClipLike(nn.Module):
         return self.post_layernorm(x[:, 0])
 
 
+class ResidualAttentionBlock(nn.Module):
+    """A block of open_clip and of OpenAI's CLIP."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+        layers = {"c_fc": nn.Linear(dim, 96), "gelu": nn.GELU(), "c_proj": nn.Linear(96, dim)}
+        self.mlp = nn.Sequential(OrderedDict(layers))
+        self.ln_attn = nn.Identity()
+
+    def forward(self, x):
+        tokens = self.ln_1(x)
+        x = x + self.ln_attn(self.attn(tokens, tokens, tokens, need_weights=False)[0])
+        return x + self.mlp(self.ln_2(x))
+
+
+class Pooler(nn.Module):
+    """The attention pooling of open_clip's CoCa."""
+
+    def __init__(self, dim, output):
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(5, output))
+        self.attn = nn.MultiheadAttention(output, 3, kdim=dim, vdim=dim, batch_first=True)
+        self.ln_k = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        x = self.ln_k(x)
+        return self.attn(self.query.expand(len(x), -1, -1), x, x, need_weights=False)[0]
+
+
+class OpenClipLike(nn.Module):
+    """The image tower of open_clip, at images that are not square."""
+
+    def __init__(self, dim=54, heads=9, pooled=None):
+        super().__init__()
+        self.image_size = (32, 40)
+        self.conv1 = nn.Conv2d(3, dim, 4, 4, bias=False)
+        self.class_embedding = nn.Parameter(torch.randn(dim))
+        self.positional_embedding = nn.Parameter(0.1 * torch.randn(81, dim))
+        self.ln_pre, self.ln_post = nn.LayerNorm(dim), nn.LayerNorm(pooled or dim)
+        self.transformer = nn.Module()
+        blocks = [ResidualAttentionBlock(dim, heads) for _ in range(2)]
+        self.transformer.resblocks = nn.ModuleList(blocks)
+        self.attn_pool = Pooler(dim, pooled) if pooled else None
+        self.pool_type = "tok"
+
+    def forward(self, images):
+        x = self.conv1(images).flatten(2).mT
+        x = torch.cat([self.class_embedding.expand(len(x), 1, -1), x], dim=1)
+        x = self.ln_pre(x + self.positional_embedding)
+        for block in self.transformer.resblocks:
+            x = block(x)
+        return self.ln_post(x if self.attn_pool is None else self.attn_pool(x))[:, 0]
+
+
 class FusedAttention(nn.Module):
     """The attention of vit-pytorch."""
 
@@ -316,6 +374,15 @@ def vit_pytorch_model(name):
     return build
 
 
+def open_clip_model(**options):
+    def build():
+        library = pytest.importorskip("open_clip.transformer")
+        sizes = {"image_size": 64, "patch_size": 8, "width": 72, "layers": 2, "heads": 9}
+        return library.VisionTransformer(**sizes, mlp_ratio=2, output_dim=24, **options)
+
+    return build
+
+
 #: Models with a relative position bias, and the height and width of their images.
 BIASED = {
     "torchvision, Swin": (swin, (64, 64)),
@@ -365,6 +432,15 @@ PLAIN = {
     "stand-in, ViT": (ViTLike, (32, 40)),
     "stand-in, CLIP": (ClipLike, (32, 32)),
     "stand-in, SimpleViT": (SimpleViTLike, (32, 32)),
+    "stand-in, open_clip": (OpenClipLike, (32, 40)),
+    "stand-in, open_clip with attention pooling": (partial(OpenClipLike, pooled=24), (32, 40)),
+    "open_clip, ViT": (open_clip_model(), (64, 64)),
+    "open_clip, CLIPA": (
+        open_clip_model(no_ln_pre=True, pool_type="avg", pos_embed_type="sin_cos_2d"),
+        (64, 64),
+    ),
+    "open_clip, CoCa": (open_clip_model(attentional_pool=True, attn_pooler_heads=3), (64, 64)),
+    "open_clip, NormFormer": (open_clip_model(scale_heads=True, scale_attn_inner=True), (64, 64)),
     "vit-pytorch, ViT": (vit_pytorch_model("ViT"), (64, 64)),
     "vit-pytorch, SimpleViT": (vit_pytorch_model("SimpleViT"), (64, 64)),
 } | {
@@ -435,7 +511,50 @@ def test_a_failure_restores_a_position_encoding_outside_the_state_dict(monkeypat
     assert torch.equal(model.pos_embedding, before)
 
 
+def test_attention_pooling_reads_the_content_of_patches_but_no_position_code():
+    torch.manual_seed(0)
+    model, images = OpenClipLike(pooled=24).eval(), torch.randn(4, 3, 32, 40)
+    before = copy.deepcopy(model)
+    init_as_convolution(model, images=images)
+    norm = model.attn_pool.ln_k
+    assert not norm.weight[-10:].any() and norm.weight[:-10].all()
+    assert torch.equal(model.ln_post.weight, before.ln_post.weight)
+    sizes = []
+    for each in (before, model):
+        each.attn_pool.ln_k.register_forward_hook(
+            lambda *call: sizes.append(call[2][:, 1:, :-10].square().mean().sqrt().item())
+        )
+        each(images)
+    assert sizes[1] == pytest.approx(sizes[0], rel=1e-4)
+
+
+def changed(build, path, module):
+    def build_changed():
+        model = build()
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, module)
+        return model
+
+    return build_changed
+
+
 REFUSED = {
+    "registers of unknown place": (
+        changed(SimpleViTLike, "register_tokens", nn.Parameter(torch.randn(4, 54))),
+        "the place of register_tokens among the tokens is unknown",
+    ),
+    "a norm behind attention": (
+        changed(OpenClipLike, "transformer.resblocks.1.ln_attn", nn.LayerNorm(54)),
+        "transformer.resblocks.1.ln_attn: it would write to the position code",
+    ),
+    "two poolings": (
+        changed(OpenClipLike, "attn_pool_contrastive", Pooler(54, 24)),
+        "attn_pool_contrastive: it would read the position code",
+    ),
+    "normalised queries": (
+        changed(OpenClipLike, "transformer.resblocks.0.attn.ln_q", nn.LayerNorm(6)),
+        r"resblocks.0.attn \(MultiheadAttention\): it normalises queries and keys",
+    ),
     "no bias": (
         lambda: nn.Sequential(Sdpa(36, 9)),
         r"cannot start 0 \(Sdpa\): no relative position bias is added to its scores",
@@ -475,7 +594,7 @@ def test_a_part_of_unknown_effect_is_refused():
 
 def test_importing_the_start_imports_none_of_the_libraries():
     script = "import sys, attnconv; print([n for n in ('timm', 'transformers', 'torchvision',"
-    script += " 'vit_pytorch') if n in sys.modules])"
+    script += " 'vit_pytorch', 'open_clip') if n in sys.modules])"
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

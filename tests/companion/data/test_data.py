@@ -1,4 +1,5 @@
 import hashlib
+import io
 import itertools
 import pickle
 import shutil
@@ -6,6 +7,7 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import URLError
 
 import numpy as np
@@ -343,6 +345,103 @@ def test_files_of_jupyter_and_macos_are_ignored(folder):
         "train": 20,
         "test": 10,
     }
+
+
+class Tables:
+    """A stand-in for `pyarrow.parquet`, whose files are pickled lists of rows."""
+
+    @staticmethod
+    def write(path, rows):
+        path.write_bytes(pickle.dumps(rows))
+
+    @staticmethod
+    def read_table(path):
+        if path.read_bytes().startswith(b"PAR1"):
+            raise ValueError("not a pickled list")
+        rows = pickle.loads(path.read_bytes())
+        return SimpleNamespace(to_pylist=lambda: rows)
+
+
+class RealTables:
+    @staticmethod
+    def write(path, rows):
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(rows), path)
+
+
+@pytest.fixture(params=["stand-in", "pyarrow"])
+def tables(request, monkeypatch):
+    if request.param == "pyarrow":
+        pytest.importorskip("pyarrow")
+        return RealTables
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", Tables)
+    return Tables
+
+
+def rows_of(made_up, count):
+    """Rows as on the hub: the bytes of a PNG file and its name, and the label."""
+    rows = []
+    for pixels, label in zip(made_up[count], labels_of(count), strict=True):
+        file = io.BytesIO()
+        Image.fromarray(pixels.reshape(3, 32, 32).transpose(1, 2, 0)).save(file, "PNG")
+        rows.append({"img": {"bytes": file.getvalue(), "path": None}, "label": label})
+    return rows
+
+
+def write_parquet(tables, made_up, folder):
+    train, test = (rows_of(made_up, count) for count in (20, 10))
+    folder.mkdir(parents=True)
+    tables.write(folder / "train-00000-of-00002.parquet", train[:12])
+    tables.write(folder / "train-00001-of-00002.parquet", train[12:])
+    tables.write(folder / "test-00000-of-00001.parquet", test)
+
+
+def test_the_parquet_files_of_hugging_face_are_read(made_up, tmp_path, tables):
+    write_parquet(tables, made_up, tmp_path / "cifar10" / "plain_text")
+    expect_the_images(made_up, tmp_path)
+    expect_the_images(made_up, tmp_path / "cifar10")
+    text = r"cifar10/plain_text/train-00000-of-00002.parquet are not CIFAR-10: some images"
+    with pytest.raises(ValueError, match=text):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_other_parquet_files_are_refused(made_up, tmp_path, tables):
+    folder = tmp_path / "plain_text"
+    write_parquet(tables, made_up, folder)
+
+    def expect(message):
+        with pytest.raises(ValueError, match=message + ".*[Rr]e(move|place)"):
+            load_dataset("cifar10", tmp_path)
+
+    rows = rows_of(made_up, 10)
+    test = folder / "test-00000-of-00001.parquet"
+    rows[3]["img"]["bytes"] = rows[3]["img"]["bytes"][:100]
+    tables.write(test, rows)
+    expect(r"row 3 of .*plain_text/test-\*.parquet is not an image of 32 x 32")
+    tables.write(test, rows[:9])
+    expect(r"test-\*.parquet have 9 rows with the columns img, label, expected 10 with img and")
+    tables.write(test, [{"text": "a film", "label": 1}] * 10)
+    expect(r"test-\*.parquet have 10 rows with the columns label, text, expected 10 with img")
+    test.unlink()
+    expect(r"test-\*.parquet have 0 rows with the columns none, expected 10")
+
+
+def test_damaged_parquet_files_are_refused(made_up, tmp_path, tables):
+    write_parquet(tables, made_up, tmp_path / "plain_text")
+    (tmp_path / "plain_text" / "train-00001-of-00002.parquet").write_bytes(b"PAR1 and no more")
+    text = r"train-00001-of-00002.parquet is damaged \(.*\)\. Remove it"
+    with pytest.raises(ValueError, match=text):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_parquet_files_ask_for_pyarrow(made_up, tmp_path, monkeypatch):
+    write_parquet(Tables, made_up, tmp_path / "plain_text")
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"which need pyarrow; run pip install pyarrow, or down"):
+        load_dataset("cifar10", tmp_path)
 
 
 def test_kaggles_files_are_refused(tmp_path):
