@@ -8,10 +8,10 @@ from functools import partial
 from itertools import product
 from statistics import mean
 
-from ...claims.claim import NOT_RUN, RECORDS, Claim, Verdict, by_where
+from ...claims.claim import NOT_YET, RECORDS, Claim, Verdict, by_where
 from ...contrasts import Accuracies
 from ...runs.select import Records
-from .factorial import FACTORIAL_CLAIMS
+from .factorial import FACTORIAL_CLAIMS, ROTARY_CLAIMS
 from .measures import (
     DEFAULT,
     OURS,
@@ -22,10 +22,8 @@ from .measures import (
     compare_starts,
     share_that_stayed,
 )
-from .rotary import ROTARY_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
-NOT_YET = Verdict(NOT_RUN, NOT_RUN)
 
 
 def _helps(records: Records) -> Verdict:
@@ -33,8 +31,7 @@ def _helps(records: Records) -> Verdict:
     if not _can_compare(found, (OURS, DEFAULT), (records.tier,)):
         return NOT_YET
     gain = compare_starts(found, OURS, DEFAULT, records.tier)
-    words = {1: "helps", 0: "no difference shown", -1: "hurts"}
-    return Verdict(words[gain.sign], f"gain {gain}")
+    return Verdict(gain.word("helps", "hurts", "no difference shown"), f"gain {gain}")
 
 
 def _is_the_grid(records: Records) -> Verdict:
@@ -53,8 +50,8 @@ def _compare_gains(first: str, last: str, larger: str, smaller: str, records: Re
     if not _can_compare(found, (OURS, DEFAULT), (first, last)):
         return NOT_YET
     change = compare_gains(found, first, last)
-    words = {1: larger, 0: "no change shown", -1: smaller}
-    return Verdict(words[change.sign], f"gain in {first} minus gain in {last} {change}")
+    word = change.word(larger, smaller, "no change shown")
+    return Verdict(word, f"gain in {first} minus gain in {last} {change}")
 
 
 def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
