@@ -3,11 +3,10 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from attnconv.layers.conv_as_attention import ConvAsAttention
@@ -16,13 +15,11 @@ from attnconv.layers.state_dict import weight_by_channel
 from ..build import build_network
 from ..data import DATASETS
 from ..data.cifar10 import CIFAR10_NORMALISATION
-from ..store import DamagedFile, read_tensors, write_tensors
+from ..store import DamagedFile, Model, read_json, read_tensors, write_tensors
 from .parameters import RunParameters
 from .record import MEND, RunRecord, load_run
 
 WEIGHTS_FILE = "weights.safetensors"
-#: A result that was computed from stored weights, with their `weights_sha256`.
-Result = TypeVar("Result", bound=BaseModel)
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -159,7 +156,7 @@ def weights_sha256(folder: Path) -> str:
     return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
 
 
-def stored_result(record: RunRecord, file: str, kind: type[Result], command: str) -> Result | None:
+def stored_result(record: RunRecord, file: str, kind: type[Model], command: str) -> Model | None:
     """Load a result that was computed from a record's weights, or return None if there is none.
 
     `command` is the command of `python -m attnconv` that computes it. Raises DamagedFile if the
@@ -170,11 +167,9 @@ def stored_result(record: RunRecord, file: str, kind: type[Result], command: str
         return None
     mend = f"repeat it: python -m attnconv {command}"
     try:
-        found: Any = kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
-    if found.weights_sha256 != weights_sha256(record.folder):
-        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
+        found: Any = read_json(path, kind)
+        if found.weights_sha256 != weights_sha256(record.folder):
+            raise DamagedFile(f"{path} belongs to other weights than those stored with it")
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; {mend}") from None
     return found
