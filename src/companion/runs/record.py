@@ -119,21 +119,13 @@ class RunRecord:
 
     @property
     def parent(self) -> dict[str, Any]:
-        """The run from which this one started, and how its model was changed.
-
-        Raises ValueError for a run that started from scratch.
-        """
-        if self.info.parent is None:
-            raise ValueError(
-                f"{self.name} did not start from another run; expected a run that did, such as one"
-                " of sa-generalized-pruned or of an arm of chapter 15"
-            )
-        return self.info.parent
+        """The run from which this one started, if any, and how its model was changed."""
+        return self.info.parent or {}
 
     @property
     def heads_left(self) -> tuple[int, ...] | None:
         """The number of heads left in each layer of a pruned model; None for other models."""
-        removed = (self.info.parent or {}).get("removed_heads")
+        removed = self.parent.get("removed_heads")
         return removed and tuple(NUM_HEADS - len(heads) for heads in removed)
 
     @property

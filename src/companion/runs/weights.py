@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor, nn
-
-from attnconv.layers.conv_as_attention import ConvAsAttention
-from attnconv.layers.state_dict import weight_by_channel
 
 from ..build import build_network
 from ..data import DATASETS
@@ -27,29 +23,18 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-@torch.no_grad()
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     """Copy weights into a model.
 
-    Raises ValueError unless the names and shapes match those of the model. (`load_state_dict` would
-    require a shared weight under each of its names.)
+    Raises ValueError unless the names and shapes match those of the model. A shared weight has only
+    one of its names.
     """
-    targets = named_weights(model)
-    for path, layer in model.named_modules():
-        if isinstance(layer, ConvAsAttention) and f"{path}.weight" in values:
-            by_channel = weight_by_channel(layer, values[f"{path}.weight"])
-            values = values | {f"{path}.weight": by_channel}
-    expected, found = (
-        {name: tuple(value.shape) for name, value in weights.items()}
-        for weights in (targets, values)
-    )
-    names = sorted(expected.keys() | found.keys())
-    if other := [name for name in names if expected.get(name) != found.get(name)]:
-        listed = [f"{name} {found.get(name)} (expected {expected.get(name)})" for name in other]
-        more = ["..."] * (len(other) > 3)
-        raise ValueError(f"got the weights of another model: {', '.join(listed[:3] + more)}")
-    for name, target in targets.items():
-        target.copy_(values[name])
+    if other := sorted(named_weights(model).keys() ^ values.keys()):
+        raise ValueError(f"got the weights of another model; not in both: {', '.join(other[:3])}")
+    try:
+        model.load_state_dict(values, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"got the weights of another model: {error}") from None
 
 
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
