@@ -21,6 +21,7 @@ from helpers.runs import (
     small,
     stop_after,
 )
+from helpers.ways import content_probabilities
 from torch import nn
 
 from attnconv import load_dataset
@@ -28,7 +29,7 @@ from companion.accuracy import evaluate, logits_by_batch
 from companion.build import build_network
 from companion.cli import main
 from companion.data import CIFAR10_FINGERPRINT, Batches
-from companion.heads import content_probabilities, query_pixels, score_parts
+from companion.heads import query_pixels, score_parts
 from companion.runs.parameters import RunParameters
 from companion.runs.record import LARGEST_RECORD, load_run
 from companion.specs import MODELS
@@ -599,4 +600,4 @@ def test_the_command_line_lists_records(finished, tmp_path, capsys):
     assert f"| 2 of 2 | {finished.record.accuracy:.4f} (" in capsys.readouterr().out
     (finished.record.folder / "run.json").write_text("{}")
     assert main(listing) == 1
-    assert "run.json is damaged: status Field required" in capsys.readouterr().err
+    assert "run.json is damaged: version Field required" in capsys.readouterr().err
