@@ -4,7 +4,7 @@ Each kernel is forked from one process that has imported what most pages import,
 imports take longer than most of its cells. jupyter-cache's own parallel executor starts a fresh
 kernel for each page, and hands out pages in groups, in which short chapters wait for long ones.
 
-Usage: python warmkernels.py CACHE TIMEOUT PATH ...   (longest first; the cache names how to read them)
+Usage: python warmkernels.py CACHE TIMEOUT PATH ... (the longest first)
 """
 
 import multiprocessing

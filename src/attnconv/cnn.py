@@ -20,10 +20,10 @@ class SmallCNN(nn.Module):
 
     The first of its three groups of convolutions has `width` channels, and the other two have twice
     as many. For images of 32 x 32 pixels, the inputs of the groups have 31, 15 and 7 pixels per
-    side, and the input of the final pooling has 3 pixels per side. Call `prepare` before training.
+    side, and the input of the final pooling has 3 pixels per side. Images have at least 9 pixels
+    per side. Call `prepare` before training.
     """
 
-    SMALLEST = 9  # pixels per side, so that one pixel is left at the end
     PREPARED_WITH = 5_000  # at most this many training images
     DIVISOR = 9  # the logits are divided by this number
     channels_last = True  # the memory layout in which its convolutions are fast

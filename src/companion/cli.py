@@ -10,13 +10,9 @@ from .runs.parameters import RunParameters
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status, which is 2 for invalid arguments or files."""
-    given, unknown = _parser().parse_known_args(arguments)
+    """Run one command and return its exit status, which is 2 for invalid values or files."""
+    given = _parser().parse_args(arguments)
     try:
-        if given.command == "train":
-            return _train(vars(given), unknown)
-        if unknown:
-            raise ValueError(f"unknown argument {unknown[0]}")
         return COMMANDS[given.command](given)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -45,15 +41,14 @@ def _parser() -> argparse.ArgumentParser:
     text = "compare a trained CNN with its attention form on all test images and store the result"
     convert = commands.add_parser("convert", help=text)
     convert.add_argument("--model", default="cnn", help="cnn (the default) or resnet18")
-    convert.add_argument("--tier", default="small")
-    convert.add_argument("--data_root", help="see --root of data")
     text = "replace the attention of a trained network and store the test accuracy that is left"
     ablate = commands.add_parser("ablate", help=text)
     ablate.add_argument("--model", default="sa-quadratic")
-    ablate.add_argument("--tier", default="small")
     ablate.add_argument("--seed", type=int, default=0)
     ablate.add_argument("--images", type=int, default=10_000, help="number of test images")
-    ablate.add_argument("--data_root", help="see --root of data")
+    for command in (convert, ablate):
+        command.add_argument("--tier", default="small")
+        command.add_argument("--data_root", help="see --root of data")
     text = "list the claims of the book, or judge some again and compare the recorded verdicts"
     check = commands.add_parser("check", help=text)
     check.add_argument("claims", nargs="*", metavar="CLAIM", help="default: list the claims")
@@ -65,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _train(given: dict[str, str], unknown: list[str]) -> int:
-    del given["command"]
-    parameters = RunParameters.from_texts(given | _unknown(unknown))
+def _train(given: argparse.Namespace) -> int:
+    texts = {name: text for name, text in vars(given).items() if name != "command"}
+    parameters = RunParameters.from_texts(texts)
     # imported only after the parameters have been checked, because this takes seconds
     from .training.loop import train
     from .training.machine import Interrupted
@@ -89,22 +84,6 @@ def _train(given: dict[str, str], unknown: list[str]) -> int:
         f" {info.wall_seconds:.0f} s; record in {run.record.folder}"
     )
     return 0
-
-
-def _unknown(words: list[str]) -> dict[str, str]:
-    """Map the name of each unknown argument, such as `--name=value`, to its value."""
-    found: dict[str, str] = {}
-    before = ""  # an argument that still lacks its value
-    for word in words:
-        if word.startswith("--"):
-            name, equals, found[name] = word[2:].partition("=")
-            before = "" if equals else name
-        elif before:
-            found[before] = word
-            before = ""
-        else:
-            raise ValueError(f"got the argument {word!r}, expected --name value")
-    return found
 
 
 def _data(given: argparse.Namespace) -> int:
@@ -191,8 +170,9 @@ def _check(given: argparse.Namespace) -> int:
     return 0
 
 
-#: The commands other than `train`, by name.
+#: The commands by name.
 COMMANDS = {
+    "train": _train,
     "data": _data,
     "runs": _runs,
     "readme": _readme,

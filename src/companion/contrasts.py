@@ -41,6 +41,10 @@ class Contrast:
             return 0
         return 1 if self.value > 0 else -1
 
+    def word(self, positive: str, negative: str, neither: str) -> str:
+        """Return the word for the sign of the value, or `neither` if none is shown."""
+        return {1: positive, -1: negative, 0: neither}[self.sign]
+
     def __str__(self) -> str:
         return f"{self.value:+.4f} (standard error {self.standard_error:.4f})"
 

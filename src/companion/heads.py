@@ -4,12 +4,12 @@ Letters: L layers, N_h heads, B images, Q query pixels, H x W pixels. A head's m
 attention probabilities for the middle query pixel (H // 2, W // 2).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnconv.heads import Heads, mean_by_offset
 from attnconv.layers.attention import ContentAttention, attention_probabilities
@@ -18,6 +18,7 @@ from attnconv.layers.mode import evaluation_mode
 from attnconv.networks import SelfAttentionNet
 from attnconv.theory.expressivity import expresses_convolution
 from attnconv.theory.grid import pixels
+from attnconv.vit.capture import read_attention
 
 from .runs.history import ContentMaps, ScoreParts
 from .runs.record import RunRecord
@@ -131,74 +132,54 @@ def query_pixels(height: int, width: int) -> Tensor:
     return torch.cartesian_prod(rows, columns)
 
 
-@torch.no_grad()
-def content_probabilities(model: SelfAttentionNet, images: Tensor) -> Iterator[Tensor]:
-    """Yield the attention maps `(B, N_h, H, W, H, W)` of each layer of a content-based model.
+def mean_attention(model: nn.Module, images: Tensor, batch_size: int = 20) -> list[Tensor]:
+    """Return each layer's attention maps `(N_h, H, W, H, W)`, averaged over normalised images."""
+    total: list[Tensor] = []
+    for batch in images.split(batch_size):
+        sums = read_attention(model, batch, use=lambda layer: layer.maps.sum(dim=0)).layers
+        total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+    return [maps / len(images) for maps in total]
 
-    The images `(B, C, H', W')` must be normalised.
+
+@torch.no_grad()
+def score_parts(model: SelfAttentionNet, images: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return the parts of each layer's scores for normalised images `(B, C, H', W')`.
+
+    The attention must be content-based; see `ContentAttention.score_parts`.
     """
-    for layer, X in _layer_inputs(model, images):
-        yield layer.probabilities(X)
+    found = []
 
+    def keep(layer: ContentAttention, inputs: tuple[Tensor]) -> None:
+        found.append(layer.score_parts(*inputs))
 
-@torch.no_grad()
-def score_parts(model: SelfAttentionNet, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the parts of each content-based layer's scores (see `ContentAttention.score_parts`)."""
-    for layer, X in _layer_inputs(model, images):
-        yield layer.score_parts(X)
-
-
-def _layer_inputs(
-    model: SelfAttentionNet, images: Tensor
-) -> Iterator[tuple[ContentAttention, Tensor]]:
-    """Yield each layer with content-based attention and its input."""
-    inputs = []
-    layers = [each for each in model.attentions if isinstance(each, ContentAttention)]
-    with ExitStack() as hooks:
-        for layer in layers:
-            hook = layer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-            hooks.callback(hook.remove)
+    with ExitStack() as hooks, evaluation_mode(model):
+        for layer in model.attentions:
+            hooks.callback(layer.register_forward_pre_hook(keep).remove)
         model(images)
-    yield from zip(layers, inputs, strict=True)
+    return found
 
 
 def content_maps(
-    model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor], batch_size: int = 20
+    model: SelfAttentionNet, images: Tensor, single: Mapping[str, Tensor]
 ) -> ContentMaps:
     """Summarise a trained model's content-based attention for storage in a run record.
 
     The maps are averaged over the normalised `images` `(B, C, H', W')`. `single` maps each kind of
     image to the images whose scores are stored individually.
     """
-    maps = torch.zeros(())
-    offsets = torch.zeros(())
-    with evaluation_mode(model):
-        for batch in images.split(batch_size):
-            by_layer = [_summary(layer.float()) for layer in content_probabilities(model, batch)]
-            maps = maps + torch.stack([summary[0] for summary in by_layer])
-            offsets = offsets + torch.stack([summary[1] for summary in by_layer])
-        scores = {kind: _single_scores(model, of_kind) for kind, of_kind in single.items()}
-    mean_maps = (maps / len(images)).cpu().half()
-    queries = query_pixels(*maps.shape[-2:])
-    return ContentMaps(queries, mean_maps, (offsets / len(images)).cpu(), scores)
-
-
-def _summary(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the maps at the query pixels and the means by offset, summed over the images."""
-    row, column = query_pixels(*probabilities.shape[-2:]).unbind(1)
-    total = probabilities.sum(dim=0)  # (N_h, H, W, H, W)
-    return total[:, row, column], mean_by_offset(total)
-
-
-def _single_scores(model: SelfAttentionNet, images: Tensor) -> ScoreParts:
-    """Return the scores of single images at the query pixels, with the content part in float16."""
-    layers = list(score_parts(model, images))
-    row, column = query_pixels(*layers[0][0].shape[-2:]).unbind(1)
-    content, rows, columns = (
-        torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu()
-        for parts in zip(*layers, strict=True)
-    )
-    return ScoreParts(content.half(), rows, columns)
+    means = mean_attention(model, images)
+    queries = query_pixels(*means[0].shape[1:3])
+    row, column = queries.unbind(1)
+    mean_maps = torch.stack([maps[:, row, column] for maps in means]).half()
+    by_offset = torch.stack([mean_by_offset(maps) for maps in means])
+    scores = {}
+    for kind, of_kind in single.items():
+        content, rows, columns = (
+            torch.stack([part[:, :, row, column].float() for part in parts], dim=1).cpu()
+            for parts in zip(*score_parts(model, of_kind), strict=True)
+        )
+        scores[kind] = ScoreParts(content.half(), rows, columns)
+    return ContentMaps(queries, mean_maps, by_offset, scores)
 
 
 def axis_ratios(record: RunRecord, moment: int = -1) -> Tensor:

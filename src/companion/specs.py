@@ -18,7 +18,7 @@ from .studies.freed.arms import STARTS, Start
 from .studies.freed.network import MIDDLE, begin, free_cnn
 from .studies.starts.arms import FACTORIAL_STARTS, ROTARY_STARTS, VIT_STARTS, AttentionStart
 from .studies.starts.network import vision_transformer
-from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS
+from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS, tiers_of
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ BEYOND = {
         label="CNN",
         build=NETWORKS["cnn"],
         curve=("#000000", "--"),
+        tiers=tiers_of("cifar10"),  # digits are too small for it
         # chosen on held-out training images, except the crops and the epochs (chapter 14)
         recipes={
             "small": {

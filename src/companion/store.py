@@ -10,16 +10,18 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
 import torch
+from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 CHECKOUT = Path(__file__).parents[2]
 # the current folder if the package is not used from a checkout
 REPOSITORY = CHECKOUT if (CHECKOUT / "pyproject.toml").exists() else Path.cwd()
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class DamagedFile(ValueError):
@@ -62,6 +64,16 @@ def remove_temporary(folder: Path) -> None:
     """Remove the temporary files left in a folder by processes that were killed while writing."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def read_json(path: Path, kind: type[Model]) -> Model:
+    """Read what a JSON file says of a pydantic model; raise DamagedFile if it does not fit."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:

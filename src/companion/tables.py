@@ -118,7 +118,7 @@ def _measured(records: Records, model: str) -> str:
     if not (runs := records.of(model)):
         return records.state(model)
     ours = Accuracy.of(runs)
-    parent = runs[0].info.parent
+    parent = runs[0].parent
     epochs = parent["epochs"] + runs[0].info.epochs_done if parent else ours.epochs
     return f"{ours} (n = {ours.seeds}, {epochs} epochs)"
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers.ways import content_probabilities
 from torch import nn
 
 from attnconv import (
@@ -18,7 +19,6 @@ from attnconv.inspection import HEADS_IN_FULL
 from attnconv.measures import measure_maps
 from attnconv.theory.expressivity import offset_targets
 from attnconv.theory.grid import offset_set, relative_offsets
-from companion.heads import content_probabilities
 
 
 def random_maps(*shape):

@@ -7,6 +7,8 @@ from torch import nn
 
 from attnconv.layers.conv_as_attention import ConvAsAttention
 from attnconv.layers.tiles import tiles_of
+from companion.heads import score_parts
+from companion.runs.history import ScoreParts
 
 WAYS = ("whole", "tiles")
 
@@ -40,3 +42,8 @@ def head_averages(layer, X):
     layer.value = nn.Linear(layer.dim_out, layer.dim_out, bias=False).to(layer.value.weight)
     nn.init.eye_(layer.value.weight)
     return layer(X).unflatten(-1, (layer.num_heads, -1))
+
+
+def content_probabilities(model, images):
+    """Return each layer's maps `(B, N_h, H, W, H, W)` of a model whose attention uses content."""
+    return [ScoreParts(*parts).maps() for parts in score_parts(model, images)]

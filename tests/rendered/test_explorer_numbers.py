@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 import torch
+from helpers.ways import content_probabilities
 from safetensors.torch import save
 from torch import nn
 
@@ -16,7 +17,7 @@ from attnconv.networks import build_model
 from attnconv.theory.grid import offset_set
 from companion.explorer import script
 from companion.explorer.payload import content_files_of_model, maps_payload
-from companion.heads import TrainedHeads, content_probabilities, score_parts
+from companion.heads import TrainedHeads, score_parts
 from companion.runs.history import from_snapshot
 
 CLOSE = 1e-5

@@ -40,6 +40,10 @@ class Verdict:
         return self.verdict not in (NOT_RUN, NOT_ASKED)
 
 
+#: The verdict on a claim some of whose runs are missing.
+NOT_YET = Verdict(NOT_RUN, NOT_RUN)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim about the theory or the experiments, with the rule that judges it.
@@ -82,7 +86,7 @@ class Claim:
         if self.not_small and where != "paper":
             return Verdict(NOT_ASKED, self.not_small, where=where)
         found = self.decide(records.at(where))
-        return replace(found, sample=found.sample or self.sample, where=where)
+        return replace(found, sample=self.sample or found.sample, where=where)
 
     def commands(self, records: Records) -> list[str]:
         """Return the commands that repeat the runs behind the claim."""

@@ -35,8 +35,7 @@ from attnconv.theory.theorem1 import (
 from attnconv.theory.theorem2 import attention_by_convolution
 
 from ..gaps import largest_gap
-from ..runs.select import Records
-from .claim import COMPUTED, Claim, Verdict
+from .claim import COMPUTED, Claims, Runs, Verdict
 from .rules import holds
 
 SIZES = (4, 8, 16, 32)  # sides of the images, in pixels
@@ -65,20 +64,7 @@ class Draw:
 
 #: Computes the two sides of a statement for a size, with random numbers.
 Sides = Callable[[int, Draw], tuple[Tensor, Tensor]]
-THEORY: list[Claim] = []
-
-
-def _claim(name: str, place: str, text: str, rule: str, sample: str) -> Callable:
-    """Register a statement that the decorated function checks by a computation."""
-
-    def register(check: Callable[[], Verdict]) -> Callable[[], Verdict]:
-        def decide(_: Records) -> Verdict:
-            return check()
-
-        THEORY.append(Claim(name, place, text, rule, (COMPUTED,), decide, sample=sample))
-        return check
-
-    return register
+THEORY = Claims("", COMPUTED)
 
 
 def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> Callable:
@@ -86,7 +72,11 @@ def _equal(name: str, place: str, text: str, sizes: tuple[int, ...] = SIZES) -> 
 
     def register(sides: Sides) -> Sides:
         sample = f"sides {', '.join(map(str, sizes))}; float64 and float32; {SEEDS} seeds"
-        _claim(name, place, text, ROUNDING, sample)(lambda: _up_to_rounding(sides, sizes))
+
+        def judge(_: Runs) -> Verdict:
+            return _up_to_rounding(sides, sizes)
+
+        THEORY.add(judge, place, text, ROUNDING, name=name, sample=sample)
         return sides
 
     return register
@@ -192,15 +182,14 @@ def _lemma_1(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
     return output.unflatten(0, (size, size)), _torch_convolution(image, W)
 
 
-@_claim(
-    "lemma-2",
+@THEORY.claim(
     "Lemma 2",
     "the quadratic encoding approaches one-hot attention as alpha grows",
     "the probability off the centre is at most 4 exp(-alpha), and decays like exp(-alpha), to"
     " within 1 % in the exponent",
-    f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
+    sample=f"alpha from 2 to 30, sides {', '.join(map(str, SIZES))}, float64",
 )
-def _lemma_2() -> Verdict:
+def _lemma_2(_: Runs) -> Verdict:
     alphas = np.arange(2.0, 31.0, 2.0)
     worst = 0.0
     slopes = []
@@ -223,15 +212,14 @@ def _off_centre(alpha: float, size: int) -> float:
     return float((maps - maps.diag().diag()).sum(dim=1).max())
 
 
-@_claim(
-    "lemma-2-in-floating-point",
+@THEORY.claim(
     "Lemma 2",
     "from a finite alpha on, attention is exactly one-hot in floating point",
     "at hard_alpha of the data type every probability is 0 or 1, and at hard_alpha - 1 some"
     " probability is not",
-    f"all shifts of a 3 x 3 kernel, side 8, {len(DTYPES)} data types",
+    sample=f"all shifts of a 3 x 3 kernel, side 8, {len(DTYPES)} data types",
 )
-def _hard() -> Verdict:
+def _lemma_2_in_floating_point(_: Runs) -> Verdict:
     one_hot = []
     for dtype in DTYPES:
         alpha = hard_alpha(dtype)
@@ -257,15 +245,14 @@ def _theorem_1(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
     return convolution_by_attention(image, W), _torch_convolution(image, W)
 
 
-@_claim(
-    "theorem-1-bound",
+@THEORY.claim(
     "Theorem 1",
     "at a finite alpha the error stays below the bound of the book",
     "no output differs by more than softness_bound, and at sufficient_alpha none by more than"
     " the requested gap",
-    "alpha from 0.5 to 20, three random kernels, side 12, float64",
+    sample="alpha from 0.5 to 20, three random kernels, side 12, float64",
 )
-def _bound() -> Verdict:
+def _theorem_1_bound(_: Runs) -> Verdict:
     shares = []
     ratios = []
     for seed in range(SEEDS):
@@ -287,15 +274,14 @@ def _softness_gap(image: Tensor, W: Tensor, alpha: float) -> Tensor:
     return difference.abs().amax((0, 1))
 
 
-@_claim(
-    "theorem-1-bound-is-sharp",
+@THEORY.claim(
     "Theorem 1",
     "the bound's constant 8 cannot be reduced",
     "on a checkerboard, a kernel of alternating signs reaches at least 0.99 of the bound at"
     " alpha = 10",
-    "one kernel, 9 x 9 pixels, float64",
+    sample="one kernel, 9 x 9 pixels, float64",
 )
-def _sharp() -> Verdict:
+def _theorem_1_bound_is_sharp(_: Runs) -> Verdict:
     board = (-1.0) ** pixels(9, 9).sum(-1).reshape(9, 9, 1).double()
     W = (-1.0) ** pixels(3, 3).sum(-1).reshape(3, 3, 1, 1).double()
     difference = convolution_by_attention(board, W, alpha=10.0) - _torch_convolution(board, W)
@@ -331,14 +317,13 @@ def _layers(size: int, draw: Draw) -> tuple[Tensor, Tensor]:
     return torch.cat(ours), torch.cat(theirs)
 
 
-@_claim(
-    "resnet18",
+@THEORY.claim(
     "Theorem 1",
     "ResNet18 as attention gives the same logits",
     "in float32 the logits differ by at most 1e-4 of the largest, and no convolution is left",
-    "random weights, two images of 224 x 224 pixels",
+    sample="random weights, two images of 224 x 224 pixels",
 )
-def _resnet18() -> Verdict:
+def _resnet18(_: Runs) -> Verdict:
     import torchvision
 
     generator = torch.Generator().manual_seed(0)
@@ -351,14 +336,13 @@ def _resnet18() -> Verdict:
     return holds(f"gap {gap:.0e}, {left} convolutions left", gap <= 1e-4 and not left)
 
 
-@_claim(
-    "absolute-positions",
+@THEORY.claim(
     "Section 3 (corrected)",
     "four numbers per pixel give the quadratic attention without a relative encoding",
     "the maps differ by at most 1e-12",
-    "sides 2 to 32, alpha 0.3 and 3.7, three centres, float64",
+    sample="sides 2 to 32, alpha 0.3 and 3.7, three centres, float64",
 )
-def _absolute() -> Verdict:
+def _absolute_positions(_: Runs) -> Verdict:
     worst = max(
         _absolute_gap(side, alpha, center)
         for side in (2, 3, 5, 8, 16, 32)
@@ -391,14 +375,13 @@ def _hard_maps(side: int) -> Tensor:
     return attention_probabilities(encoding, side, side).detach()
 
 
-@_claim(
-    "lemma-3",
+@THEORY.claim(
     "Lemma 3 (corrected)",
     "heads express every convolution if and only if one mixture selects each shift",
     "nine one-hot heads leave a residual below 1e-10; without any one of them it exceeds 0.9",
-    "each of the nine heads left out in turn, sides 5 and 8",
+    sample="each of the nine heads left out in turn, sides 5 and 8",
 )
-def _lemma_3() -> Verdict:
+def _lemma_3(_: Runs) -> Verdict:
     whole = []
     without = []
     for side in (5, 8):
@@ -411,15 +394,14 @@ def _lemma_3() -> Verdict:
     return holds(found, max(whole) < 1e-10 and min(without) > 0.9)
 
 
-@_claim(
-    "lemma-3-as-printed",
+@THEORY.claim(
     "Lemma 3 (as printed)",
     "false as printed: a mixture for each query does not suffice",
     "heads that exchange their shifts at every other query have a mixture for each query (residual"
     " below 1e-10), but no shared one (above 0.5)",
-    "nine one-hot heads, side 7",
+    sample="nine one-hot heads, side 7",
 )
-def _counterexample() -> Verdict:
+def _lemma_3_as_printed(_: Runs) -> Verdict:
     maps = _hard_maps(7)
     odd = (pixels(7, 7).sum(-1) % 2 == 1).reshape(7, 7)
     swapping = maps.clone()

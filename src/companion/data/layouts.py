@@ -5,6 +5,7 @@ import re
 import tarfile
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from gzip import BadGzipFile
 from importlib import import_module
@@ -12,7 +13,7 @@ from io import BytesIO
 from pathlib import Path, PurePath
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from tqdm.auto import tqdm
 
 #: Images `(N, 32, 32, 3)` uint8 and labels `(N,)` int64 of each split.
@@ -131,26 +132,18 @@ def _read_folder(folder: Path, expected: int) -> tuple[np.ndarray, np.ndarray]:
 
     Raises ValueError unless there are `expected` images, with the same number in each class.
     """
-    found = sorted(path.name for path in folder.glob("*/") if not _is_junk(path))
-    if found != sorted(CIFAR10_CLASSES):
-        raise ValueError(
-            f"{folder} has the class folders {', '.join(found) or '(none)'}, expected"
-            f" {', '.join(CIFAR10_CLASSES)}. Correct it, or {HOW_TO_GET_IT}"
-        )
-    files = {
-        name: sorted(path for path in (folder / name).glob("*.png") if not _is_junk(path))
-        for name in CIFAR10_CLASSES
-    }
+    found = sorted(folder.glob("*/*.png"))
+    paths = [path for path in found if not (_is_junk(path) or _is_junk(path.parent))]
+    counts = Counter(path.parent.name for path in paths)
     each = expected // len(CIFAR10_CLASSES)
-    if wrong := [f"{name} {len(paths)}" for name, paths in files.items() if len(paths) != each]:
+    if counts != dict.fromkeys(CIFAR10_CLASSES, each):
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
         raise ValueError(
-            f"{folder} does not have {each} {folder.name} images of each class: {', '.join(wrong)}."
-            f" Remove it and {HOW_TO_GET_IT}"
+            f"the numbers of PNG images in the folders of {folder} are {listed}; expected {each}"
+            f" each of {', '.join(CIFAR10_CLASSES)}. Correct it, or {HOW_TO_GET_IT}"
         )
-    paths = [path for of_class in files.values() for path in of_class]
-    images = np.empty((expected, 32, 32, 3), dtype=np.uint8)
-    for i, path in enumerate(tqdm(paths, f"reading {folder}", unit=" images", disable=None)):
-        images[i] = _read_image(path, str(path))
+    bar = tqdm(paths, f"reading {folder}", unit=" images", disable=None)
+    images = np.stack([_read_image(path, str(path)) for path in bar])
     return images, np.arange(len(CIFAR10_CLASSES)).repeat(each)
 
 
@@ -161,7 +154,7 @@ def _read_image(file: Path | BytesIO, name: str) -> np.ndarray:
                 return np.asarray(image)
             what = f"{image.width} x {image.height} pixels, mode {image.mode}"
     # PIL's errors for a truncated file or a file of another type
-    except (OSError, SyntaxError, UnidentifiedImageError) as error:
+    except (OSError, SyntaxError) as error:
         what = str(error)
     raise ValueError(
         f"{name} is not an image of 32 x 32 pixels, mode RGB ({what}). Replace it, or"

@@ -23,7 +23,7 @@ from attnconv.theory.grid import pixels
 
 from ..colors import HEAD_COLORS
 from ..data import DATASETS, PHOTOGRAPHS, dataset_at_hand, load_dataset, load_photograph
-from ..heads import MEAN_IMAGES, SINGLE_IMAGES, content_probabilities, heads_of, score_parts
+from ..heads import MEAN_IMAGES, SINGLE_IMAGES, heads_of, mean_attention, score_parts
 from ..runs.history import ContentMaps, ScoreParts
 from ..runs.record import RunRecord
 from ..specs import SPECS
@@ -166,7 +166,7 @@ def _maps_of_model(
     data = load_dataset(dataset)
     tests = data.normalise(data.test_images[:MEAN_IMAGES])
     numbers = {name: n for kind, n, name in images if kind == "image"}
-    means = [_maps_file(maps.mean(dim=0)) for maps in content_probabilities(model, tests)]
+    means = [_maps_file(maps) for maps in mean_attention(model, tests)]
     return {
         name: content_files_of_model(model, tests[n : n + 1]) for name, n in numbers.items()
     } | {f"{dataset}-{MEAN}": means}

@@ -110,7 +110,7 @@ def _accuracy_curves(records: Sequence[RunRecord], models: Sequence[str], state:
             groups.setdefault(len(run.metrics), []).append(run)
         for epochs, group in sorted(groups.items()):
             # a pruned model continues where its parent ended
-            start = (group[0].info.parent or {}).get("epochs", 0)
+            start = group[0].parent.get("epochs", 0)
             accuracy = [[entry["test_accuracy"] for entry in run.metrics] for run in group]
             seeds = f" ({len(group)} seeds)" if len(group) > 1 else ""
             style = {"color": color, "linestyle": dashes, "label": f"{spec.label}{seeds}"}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from attnconv.cnn import WIDTH, SmallCNN
+from attnconv.cnn import WIDTH
 
 from ..data import DATASETS
 from ..specs import SPECS, deviations, recipe
@@ -309,21 +309,15 @@ class RunParameters(Place, Parent, Network, Convolutional, Optimisation, Task):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        spec, size = SPECS[self.model], DATASETS[self.dataset].image_size
-        if "cnn" in (self.model, spec.parent) and size < SmallCNN.SMALLEST:
-            raise ValueError(
-                f"model = {self.model!r}: expected images of at least {SmallCNN.SMALLEST} pixels a"
-                f" side, those of {self.dataset} have {size}; use --dataset cifar10"
-            )
+        size = DATASETS[self.dataset].image_size
         if size % self.pooling:
             raise ValueError(
                 f"pooling = {self.pooling}: expected a divisor of {size}, the number of pixels per"
                 f" side of the images of {self.dataset}"
             )
         both = f"model = {self.model!r}, tier = {self.tier!r}: expected"
-        if spec.tiers and self.tier not in spec.tiers:
-            tiers = " or ".join(map(repr, spec.tiers))
-            raise ValueError(f"{both} tier = {tiers} and dataset cifar10")
+        if (tiers := SPECS[self.model].tiers) and self.tier not in tiers:
+            raise ValueError(f"{both} tier = {' or '.join(map(repr, tiers))} and dataset cifar10")
         if (models := TIERS[self.tier].models) and self.model not in models:
             raise ValueError(f"{both} {' or '.join(models)} in this tier")
         if self.model == "sa-learned-content" and self.learned_dim is None and self.hidden % 2:

@@ -24,20 +24,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from attnconv.networks import NUM_HEADS
 
 from ..data import CIFAR10_COUNTS, CIFAR10_FINGERPRINT, DATASETS
 from ..specs import SPECS
-from ..store import REPOSITORY, DamagedFile, read_tensors, user_path, write_file, write_tensors
+from ..store import (
+    REPOSITORY,
+    DamagedFile,
+    read_json,
+    read_tensors,
+    user_path,
+    write_file,
+    write_tensors,
+)
 from ..tiers import TIERS
 from .history import ContentMaps, PositionHistory
 
 #: The columns of `metrics.csv`.
 METRICS = ("epoch", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
-VERSION = 2  # version of the format, which records of version 1 did not state
 #: Largest size of a record in bytes, so that all models with several seeds fit in git.
 LARGEST_RECORD = 3_000_000
 MEND = "restore it from git, or repeat the run"
@@ -48,7 +55,7 @@ class RunInfo(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: int = 1  # missing in files of version 1
+    version: Literal[2]  # of the format; records of version 1 did not state it
     status: Literal["running", "stopped", "finished"]
     # as in parameters.RunParameters, without the folders of the machine
     parameters: dict[str, Any]
@@ -112,21 +119,13 @@ class RunRecord:
 
     @property
     def parent(self) -> dict[str, Any]:
-        """The run from which this one started, and how its model was changed.
-
-        Raises ValueError for a run that started from scratch.
-        """
-        if self.info.parent is None:
-            raise ValueError(
-                f"{self.name} did not start from another run; expected a run that did, such as one"
-                " of sa-generalized-pruned or of an arm of chapter 15"
-            )
-        return self.info.parent
+        """The run from which this one started, if any, and how its model was changed."""
+        return self.info.parent or {}
 
     @property
     def heads_left(self) -> tuple[int, ...] | None:
         """The number of heads left in each layer of a pruned model; None for other models."""
-        removed = (self.info.parent or {}).get("removed_heads")
+        removed = self.parent.get("removed_heads")
         return removed and tuple(NUM_HEADS - len(heads) for heads in removed)
 
     @property
@@ -200,7 +199,7 @@ def write_run(
     accuracies = [entry["test_accuracy"] for entry in metrics]
     sealed = RunInfo(
         **info,
-        version=VERSION,
+        version=2,
         epochs_done=len(metrics),
         final_test_accuracy=accuracies[-1] if accuracies else None,
         best_test_accuracy=max(accuracies, default=None),
@@ -241,19 +240,8 @@ def load_run(folder: str | Path) -> RunRecord:
 
 
 def _read_info(path: Path) -> RunInfo:
-    content = path.read_bytes()
-    try:
-        info = RunInfo.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}") from None
-    if info.version != VERSION:
-        newer = " (a newer attnconv reads it)" if info.version > VERSION else ""
-        raise DamagedFile(
-            f"{path} has version {info.version} of the format, expected {VERSION}{newer}"
-        )
-    if info.sealed().as_file() != content:
+    info = read_json(path, RunInfo)
+    if info.sealed().as_file() != path.read_bytes():
         raise DamagedFile(f"{path} is damaged: its content does not match its digest")
     return info
 

@@ -3,26 +3,19 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
-import torch
-from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
-
-from attnconv.layers.conv_as_attention import ConvAsAttention
-from attnconv.layers.state_dict import weight_by_channel
 
 from ..build import build_network
 from ..data import DATASETS
 from ..data.cifar10 import CIFAR10_NORMALISATION
-from ..store import DamagedFile, read_tensors, write_tensors
+from ..store import DamagedFile, Model, read_json, read_tensors, write_tensors
 from .parameters import RunParameters
 from .record import MEND, RunRecord, load_run
 
 WEIGHTS_FILE = "weights.safetensors"
-#: A result that was computed from stored weights, with their `weights_sha256`.
-Result = TypeVar("Result", bound=BaseModel)
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -30,29 +23,18 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-@torch.no_grad()
 def set_weights(model: nn.Module, values: dict[str, Tensor]) -> None:
     """Copy weights into a model.
 
-    Raises ValueError unless the names and shapes match those of the model. (`load_state_dict` would
-    require a shared weight under each of its names.)
+    Raises ValueError unless the names and shapes match those of the model. A shared weight has only
+    one of its names.
     """
-    targets = named_weights(model)
-    for path, layer in model.named_modules():
-        if isinstance(layer, ConvAsAttention) and f"{path}.weight" in values:
-            by_channel = weight_by_channel(layer, values[f"{path}.weight"])
-            values = values | {f"{path}.weight": by_channel}
-    expected, found = (
-        {name: tuple(value.shape) for name, value in weights.items()}
-        for weights in (targets, values)
-    )
-    names = sorted(expected.keys() | found.keys())
-    if other := [name for name in names if expected.get(name) != found.get(name)]:
-        listed = [f"{name} {found.get(name)} (expected {expected.get(name)})" for name in other]
-        more = ["..."] * (len(other) > 3)
-        raise ValueError(f"got the weights of another model: {', '.join(listed[:3] + more)}")
-    for name, target in targets.items():
-        target.copy_(values[name])
+    if other := sorted(named_weights(model).keys() ^ values.keys()):
+        raise ValueError(f"got the weights of another model; not in both: {', '.join(other[:3])}")
+    try:
+        model.load_state_dict(values, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"got the weights of another model: {error}") from None
 
 
 def write_weights(folder: Path, model: nn.Module, check: dict[str, float]) -> None:
@@ -159,7 +141,7 @@ def weights_sha256(folder: Path) -> str:
     return hashlib.sha256((folder / WEIGHTS_FILE).read_bytes()).hexdigest()
 
 
-def stored_result(record: RunRecord, file: str, kind: type[Result], command: str) -> Result | None:
+def stored_result(record: RunRecord, file: str, kind: type[Model], command: str) -> Model | None:
     """Load a result that was computed from a record's weights, or return None if there is none.
 
     `command` is the command of `python -m attnconv` that computes it. Raises DamagedFile if the
@@ -170,11 +152,9 @@ def stored_result(record: RunRecord, file: str, kind: type[Result], command: str
         return None
     mend = f"repeat it: python -m attnconv {command}"
     try:
-        found: Any = kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(f"{path} is damaged: {where} {first['msg']}; {mend}") from None
-    if found.weights_sha256 != weights_sha256(record.folder):
-        raise DamagedFile(f"{path} belongs to other weights than those stored with it; {mend}")
+        found: Any = read_json(path, kind)
+        if found.weights_sha256 != weights_sha256(record.folder):
+            raise DamagedFile(f"{path} belongs to other weights than those stored with it")
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}; {mend}") from None
     return found

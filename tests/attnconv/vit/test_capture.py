@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from helpers.ways import content_probabilities
 from torch import nn
 
 from attnconv import attention_probabilities, build_model, inspect_attention
 from attnconv.vit.capture import attention_of
-from companion.heads import content_probabilities
 
 timm = pytest.importorskip("timm")
 

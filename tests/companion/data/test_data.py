@@ -181,11 +181,11 @@ def test_a_folder_is_checked_before_it_is_used(folder):
     Image.new("L", (32, 32)).save(picture)
     expect(r"cat/0.png is not .* mode RGB \(32 x 32 pixels, mode L\)")
     picture.unlink()
-    expect(r"cifar10/train does not have 2 train images of each class: cat 1\. ")
+    expect(r"cifar10/train are airplane 2, automobile 2, bird 2, cat 1, .*; expected 2 each of")
     shutil.rmtree(picture.parent)
-    expect(r"has the class folders airplane, automobile, bird, deer.*, expected airplane")
+    expect(r"cifar10/train are airplane 2, automobile 2, bird 2, deer 2, .*; expected 2 each of")
     shutil.rmtree(train)
-    expect(r"cifar10/train has the class folders \(none\), expected airplane")
+    expect(r"cifar10/train are none; expected 2 each of airplane, automobile")
     assert not (folder / "cache").exists()
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import ROOT
 from helpers.synthetic import attention_of, write_record
+from helpers.ways import content_probabilities
 
 from attnconv import attention_probabilities, build_model, figures, inspect_attention, load_model
 from attnconv.layers.encodings import QuadraticEncoding
@@ -18,7 +19,6 @@ from attnconv.theory.grid import offset_set
 from companion.data import load_dataset, load_photograph
 from companion.explorer import source
 from companion.figures.paper import FIGURE_2, FIGURE_13
-from companion.heads import content_probabilities
 from companion.runs.record import load_run
 from companion.runs.select import Records
 from companion.studies.cost import Measured

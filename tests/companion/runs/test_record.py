@@ -113,8 +113,8 @@ def test_a_record_of_another_version_is_refused(folder):
     info = json.loads((folder / "run.json").read_text())
     first = {name: value for name, value in info.items() if name not in ("version", "sha256")}
     for content, message in (
-        (first, "version 1 of the format, expected 2; restore it from git, or repeat the run"),
-        (info | {"version": 3}, "expected 2 \\(a newer attnconv reads it\\); restore"),
+        (first, "version Field required; restore it from git, or repeat the run"),
+        (info | {"version": 3}, "version Input should be 2; restore it"),
     ):
         (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
         with pytest.raises(DamagedFile, match=message):

@@ -247,7 +247,7 @@ def test_weights_that_are_not_there_or_damaged(noise, tmp_path):
         load_model("sa-quadratic", seed=1, runs=runs)
     other = train(two_steps(tmp_path, "resnet18"), noise).record
     shutil.copy(other.folder / WEIGHTS_FILE, record.folder / WEIGHTS_FILE)
-    text = "cannot be used: got the weights of another model: .*; restore it from git"
+    text = "cannot be used: got the weights of another model; .*; restore it from git"
     with pytest.raises(DamagedFile, match=text):
         load_model("sa-quadratic", seed=1, runs=runs)
     content = (other.folder / WEIGHTS_FILE).read_bytes()
@@ -258,7 +258,7 @@ def test_weights_that_are_not_there_or_damaged(noise, tmp_path):
 
 def test_weights_of_another_shape_are_refused():
     narrow, wide = (torch.nn.Linear(size, 3) for size in (1, 4))
-    with pytest.raises(ValueError, match=r"another model: weight \(3, 1\) \(expected \(3, 4\)\)"):
+    with pytest.raises(ValueError, match=r"(?s)another model: .*size mismatch for weight"):
         set_weights(wide, narrow.state_dict())
 
 

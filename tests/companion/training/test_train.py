@@ -21,6 +21,7 @@ from helpers.runs import (
     small,
     stop_after,
 )
+from helpers.ways import content_probabilities
 from torch import nn
 
 from attnconv import load_dataset
@@ -28,7 +29,7 @@ from companion.accuracy import evaluate, logits_by_batch
 from companion.build import build_network
 from companion.cli import main
 from companion.data import CIFAR10_FINGERPRINT, Batches
-from companion.heads import content_probabilities, query_pixels, score_parts
+from companion.heads import query_pixels, score_parts
 from companion.runs.parameters import RunParameters
 from companion.runs.record import LARGEST_RECORD, load_run
 from companion.specs import MODELS
@@ -563,14 +564,9 @@ def test_the_command_line_trains_stops_and_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train --epoch 3", "unknown parameter epoch = 3. Known parameters: model"),
         ("train --epochs=ten", "epochs = 'ten': Input should be a valid integer"),
         ("train --model resnet", "model = 'resnet': expected one of resnet18, sa-quadratic"),
-        ("train much", "got the argument 'much', expected --name value"),
-        ("train -seed 3", "got the argument '-seed', expected --name value"),
-        ("train --seed 3 4", "got the argument '4', expected --name value"),
         ("data --dataset mnist", "unknown dataset 'mnist', expected digits or cifar10"),
-        ("runs --all", "unknown argument --all"),
     ],
 )
 def test_the_command_line_refuses_by_name(words, message, tmp_path, monkeypatch, capsys):
@@ -578,6 +574,21 @@ def test_the_command_line_refuses_by_name(words, message, tmp_path, monkeypatch,
     assert main(words.split()) == 2
     assert f"error: {message}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [
+        ("train --epoch 3", "--epoch 3"),
+        ("train -seed 3", "-seed 3"),
+        ("train --seed 3 4", "4"),
+        ("runs --all", "--all"),
+    ],
+)
+def test_the_command_line_refuses_what_it_does_not_know(words, unknown, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    assert capsys.readouterr().err.endswith(f"error: unrecognized arguments: {unknown}\n")
 
 
 def test_the_command_line_lists_records(finished, tmp_path, capsys):
@@ -589,4 +600,4 @@ def test_the_command_line_lists_records(finished, tmp_path, capsys):
     assert f"| 2 of 2 | {finished.record.accuracy:.4f} (" in capsys.readouterr().out
     (finished.record.folder / "run.json").write_text("{}")
     assert main(listing) == 1
-    assert "run.json is damaged: status Field required" in capsys.readouterr().err
+    assert "run.json is damaged: version Field required" in capsys.readouterr().err

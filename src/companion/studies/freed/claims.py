@@ -169,7 +169,7 @@ def _grow(runs: Runs, last: int = 4, share: float = 0.5) -> Verdict:
     "freed-100",
 )
 def _no_convolution(runs: Runs, much: float = 0.1, some: float = 0.01) -> Verdict:
-    origins = [record.info.parent or {} for record in runs["freed-100"]]
+    origins = [record.parent for record in runs["freed-100"]]
     after = mean(origin["test_accuracy_as_convolutions"] for origin in origins)
     layers = over_runs([origin["distances"] for origin in origins])
     lost = accuracy(runs["freed-100"]) - after

@@ -78,8 +78,7 @@ def leads(records: Records, ours: str, theirs: str) -> list[float]:
 def lost_as_convolutions(records: Records, arm: str) -> list[float]:
     """Return the accuracy that an arm loses as its nearest convolutions, by seed."""
     return [
-        run.accuracy - (run.info.parent or {})["test_accuracy_as_convolutions"]
-        for run in runs_of(records, arm)
+        run.accuracy - run.parent["test_accuracy_as_convolutions"] for run in runs_of(records, arm)
     ]
 
 

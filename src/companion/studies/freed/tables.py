@@ -37,7 +37,7 @@ def _arm_row(records: Records, name: str) -> dict[str, str]:
     if not (runs := records.of(name)):
         return {"network": spec.label, "started after": records.state(name)}
     ours = Accuracy.of(runs)
-    origins = [record.info.parent for record in runs if record.info.parent]
+    origins = [record.parent for record in runs if record.parent]
 
     def of_origin(key: str) -> str:
         values = [origin[key] for origin in origins if key in origin]

@@ -9,35 +9,25 @@ from matplotlib.figure import Figure
 from ...figures.style import finish, line_plots
 from ...runs.select import Records
 from ...specs import SPECS
-from .measures import (
-    COMPARED,
-    SETTINGS,
-    SIZES,
-    Setting,
-    compared_runs,
-    is_made,
-    papers_setting,
-    predictions,
-    settings_of,
-    towards,
-)
+from . import measures
 
-PANELS: dict[str, Callable[[Setting], float]] = {
+PANELS: dict[str, Callable[[measures.Setting], float]] = {
     "parameters": lambda setting: setting.scale[0],
     "training compute (floating-point operations)": lambda setting: setting.compute,
 }
 MARKERS = {"small-long": "^", "small-double-long": "^", "small-tokens": "s"}
 LEGEND = {
     "o": "20 epochs, 8 × 8 tokens",
-    "^": SETTINGS["small-long"],
-    "s": SETTINGS["small-tokens"],
+    "^": measures.SETTINGS["small-long"],
+    "s": measures.SETTINGS["small-tokens"],
     "*": "published",
 }
 #: The settings in each panel of `gaps`, from left to right, and their labels.
 STEPS = {
-    "Smaller tokens": {"small": "8 × 8 tokens", "small-tokens": SETTINGS["small-tokens"]},
-    "Longer training": {"small": "20 epochs", "small-long": SETTINGS["small-long"]},
-    "Wider networks": {tier: SETTINGS[tier] for tier in SIZES[:4]} | {"small": "1 × width"},
+    "Smaller tokens": {"small": "8 × 8 tokens", "small-tokens": measures.SETTINGS["small-tokens"]},
+    "Longer training": {"small": "20 epochs", "small-long": measures.SETTINGS["small-long"]},
+    "Wider networks": {tier: measures.SETTINGS[tier] for tier in measures.SIZES[:4]}
+    | {"small": "1 × width"},
 }
 
 
@@ -47,7 +37,7 @@ def gaps(records: Records) -> Figure:
     Each disc is one seed, and lines join the means. ResNet18 has no tokens, so its accuracy in the
     small tier is repeated in the panel on tokens.
     """
-    found = compared_runs(records)
+    found = measures.compared_runs(records)
     ratios = {"width_ratios": [len(names) for names in STEPS.values()]}
     figure, axes = line_plots(1, len(STEPS), 9.5, 3.4, grid="y", sharey=True, gridspec_kw=ratios)
     for ax, (title, names) in zip(axes.flat, STEPS.items(), strict=True):
@@ -75,8 +65,8 @@ def scaling(records: Records) -> Figure:
     small tier towards the paper's network, and the band is its 95 % interval. Both are drawn
     only if a prediction is made (see `measures.PREDICTION`).
     """
-    found = {model: settings_of(records, model) for model in COMPARED}
-    made = is_made(predictions(records))
+    found = {model: measures.settings_of(records, model) for model in measures.COMPARED}
+    made = measures.is_made(measures.predictions(records))
     figure, axes = line_plots(1, len(PANELS), 9.5, 4.2, sharey=True)
     for ax, (label, quantity) in zip(axes.flat, PANELS.items(), strict=True):
         for model, settings in found.items():
@@ -94,25 +84,27 @@ def scaling(records: Records) -> Figure:
     return finish(figure)
 
 
-def _draw(ax: Axes, model: str, settings: Collection[Setting], quantity: Callable) -> None:
+def _draw(ax: Axes, model: str, settings: Collection[measures.Setting], quantity: Callable) -> None:
     spec = SPECS[model]
     color = spec.curve[0]
-    sizes = [setting for setting in settings if setting.tier in SIZES]
+    sizes = [setting for setting in settings if setting.tier in measures.SIZES]
     means = [setting.error for setting in sizes]
     ax.plot([*map(quantity, sizes)], means, color=color, label=spec.label)
     for setting in settings:
         x = np.full(len(setting.accuracies), quantity(setting))
         ax.plot(x, setting.errors, MARKERS.get(setting.tier, "o"), color=color, ms=6, alpha=0.7)
     if spec.published.accuracy:
-        x = quantity(papers_setting(model))
+        x = quantity(measures.papers_setting(model))
         ax.plot(x, 1 - spec.published.accuracy, "*", color=color, mfc="white", ms=11)
 
 
-def _draw_fit(ax: Axes, model: str, settings: dict[str, Setting], quantity: Callable) -> None:
+def _draw_fit(
+    ax: Axes, model: str, settings: dict[str, measures.Setting], quantity: Callable
+) -> None:
     """Draw the power law and its interval from the small tier towards the paper's network."""
     start = settings["small"]
-    end = papers_setting(model)
-    errors = towards([*settings.values()], start, end)
+    end = measures.papers_setting(model)
+    errors = measures.towards([*settings.values()], start, end)
     x = np.geomspace(quantity(start), quantity(end), len(errors))
     color = SPECS[model].curve[0]
     ax.plot(x, errors[:, 0], "--", color=color, lw=1)

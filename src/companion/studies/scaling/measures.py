@@ -97,7 +97,7 @@ class Change:
     @property
     def verdict(self) -> str:
         """The verdict according to `GAP_RULE`: "narrows", "widens" or "no change shown"."""
-        return {1: "narrows", 0: "no change shown", -1: "widens"}[self.fall.sign]
+        return self.fall.word("narrows", "widens", "no change shown")
 
 
 def change_of_gap(axis: Axis, accuracies: Accuracies) -> Change:

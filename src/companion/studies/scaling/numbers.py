@@ -6,27 +6,18 @@ from ...claims.rules import enumerated
 from ...contrasts import Contrast, accuracies_by_tier, contrast
 from ...display import Numbers
 from ...runs.select import Records
-from .measures import (
-    COMPARED,
-    SETTINGS,
-    Prediction,
-    changes,
-    papers_setting,
-    predictions,
-    runs_of,
-    settings_of,
-)
+from . import measures
 
 WIDTHS = ("small-third", "small-half", "small", "small-double")
 
 
 def numbers(records: Records) -> Numbers:
     """Return the numbers that chapter 13 quotes, by name; the book's runs must be complete."""
-    attention, resnet = (settings_of(records, model) for model in COMPARED)
+    attention, resnet = (measures.settings_of(records, model) for model in measures.COMPARED)
     small = attention["small"]
     fine = attention["small-tokens"]
-    paper = papers_setting("sa-quadratic")
-    found = changes(records)
+    paper = measures.papers_setting("sa-quadratic")
+    found = measures.changes(records)
     lead = lead_with_small_tokens(records)
     return {
         "scaling-gaps": enumerated(f"{attention[t].error - resnet[t].error:.3f}" for t in WIDTHS),
@@ -55,22 +46,22 @@ def numbers(records: Records) -> Numbers:
 
 def lead_with_small_tokens(records: Records) -> Contrast:
     """Return attention's lead over ResNet18 with 16 x 16 tokens."""
-    accuracies = accuracies_by_tier(records, COMPARED, SETTINGS)
+    accuracies = accuracies_by_tier(records, measures.COMPARED, measures.SETTINGS)
     return contrast(accuracies, {("sa-quadratic", "small-tokens"): 1, ("resnet18", "small"): -1})
 
 
-def checks(records: Records) -> dict[str, Prediction]:
+def checks(records: Records) -> dict[str, measures.Prediction]:
     """Return the prediction of each model for which one can be computed, with its check."""
-    found = predictions(records)
-    return {model: each for model, each in found.items() if isinstance(each, Prediction)}
+    found = measures.predictions(records)
+    return {model: each for model, each in found.items() if isinstance(each, measures.Prediction)}
 
 
 def _numbers_by_model(records: Records) -> Numbers:
     found: Numbers = {}
     seconds = 0.0
-    for model in COMPARED:
-        settings = settings_of(records, model)
-        runs = runs_of(records, model)
+    for model in measures.COMPARED:
+        settings = measures.settings_of(records, model)
+        runs = measures.runs_of(records, model)
         last = [run.metrics[-1]["train_accuracy"] for run in runs["small-double"]]
         found[f"scaling-gain-{model}"] = settings["small"].error - settings["small-double"].error
         found[f"scaling-train-{model}"] = mean(last)

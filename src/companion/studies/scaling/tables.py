@@ -4,30 +4,19 @@ from ...accuracy import Accuracy, with_seeds
 from ...display import Table
 from ...runs.select import Records
 from ...specs import SPECS
+from . import measures
 from .claims import CLAIMS
-from .measures import (
-    AXES,
-    COMPARED,
-    SETTINGS,
-    Prediction,
-    changes,
-    compared_runs,
-    is_made,
-    judge_prediction,
-    predictions,
-    stored_predictions,
-)
 
 
 def settings_table(records: Records) -> Table:
     """Return a table of the settings that were run, with both accuracies and the gap."""
-    attention, resnet = compared_runs(records).values()
+    attention, resnet = measures.compared_runs(records).values()
     rows = []
     for tier in attention:
         ours = attention[tier]
         theirs = resnet.get(tier, [])
-        row = {"setting": SETTINGS[tier]}
-        for model, runs in zip(COMPARED, (ours, theirs), strict=True):
+        row = {"setting": measures.SETTINGS[tier]}
+        for model, runs in zip(measures.COMPARED, (ours, theirs), strict=True):
             label = SPECS[model].label
             row[f"{label}, parameters"] = f"{runs[0].info.parameter_count:,}" if runs else "-"
             row[f"{label}, accuracy"] = with_seeds(runs)
@@ -45,9 +34,9 @@ def settings_table(records: Records) -> Table:
 
 def answers_table(records: Records) -> Table:
     """Return a table that answers the question about each axis by the chapter's rule."""
-    found = changes(records)
+    found = measures.changes(records)
     rows = []
-    for axis, claim in zip(AXES, CLAIMS, strict=True):
+    for axis, claim in zip(measures.AXES, CLAIMS, strict=True):
         (verdict,) = claim.judge(records)
         row = {"question": claim.text, "answer": verdict.verdict}
         if change := found.get(axis.name):
@@ -69,25 +58,25 @@ def prediction_table(records: Records) -> Table:
 
     If the check fails for a model, nothing is predicted. The paper tier judges stored predictions.
     """
-    found = predictions(records)
-    stored = stored_predictions()
+    found = measures.predictions(records)
+    stored = measures.stored_predictions()
     rows = []
     for model, each in found.items():
         published = SPECS[model].published.accuracy
         row = {"model": SPECS[model].label, "published": f"{published:.3f}", "predicted": "none"}
-        if isinstance(each, Prediction):
+        if isinstance(each, measures.Prediction):
             row["check"] = (
-                f"{SETTINGS[each.left_out]}: the other settings predict an error of"
+                f"{measures.SETTINGS[each.left_out]}: the other settings predict an error of"
                 f" {each.predicted:.4f}; measured: {each.measured:.4f}"
                 f" ({'holds' if each.holds else 'fails'})"
             )
-            if is_made(found):
+            if measures.is_made(found):
                 row["predicted"] = _accuracy(each)
         else:
             row["check"] = f"not possible ({each})"
         if stored:
             runs = records.at("paper").of(model)
-            verdict = judge_prediction(stored[model], [run.accuracy for run in runs])
+            verdict = measures.judge_prediction(stored[model], [run.accuracy for run in runs])
             measured = f"{Accuracy.of(runs)}: " if runs else ""
             row |= {"stored": _accuracy(stored[model]), "paper tier": measured + verdict}
         rows.append(row)
@@ -99,7 +88,7 @@ def prediction_table(records: Records) -> Table:
     return Table.of("scaling-prediction", caption, rows, stacked=True)
 
 
-def _accuracy(prediction: Prediction) -> str:
+def _accuracy(prediction: measures.Prediction) -> str:
     """Return the predicted accuracy and its 95 % interval as text."""
     p = prediction
     return f"{1 - p.error:.3f} ({1 - p.high:.3f} to {1 - p.low:.3f})"

@@ -8,40 +8,30 @@ from functools import partial
 from itertools import product
 from statistics import mean
 
-from ...claims.claim import NOT_RUN, RECORDS, Claim, Verdict, by_where
+from ...claims.claim import NOT_YET, RECORDS, Claim, Verdict, by_where
 from ...contrasts import Accuracies
 from ...runs.select import Records
-from .factorial import FACTORIAL_CLAIMS
-from .measures import (
-    DEFAULT,
-    OURS,
-    PAIRS,
-    VIT_TIERS,
-    accuracies_of,
-    compare_gains,
-    compare_starts,
-    share_that_stayed,
-)
-from .rotary import ROTARY_CLAIMS
+from . import measures
+from .factorial import FACTORIAL_CLAIMS, ROTARY_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
-NOT_YET = Verdict(NOT_RUN, NOT_RUN)
 
 
 def _helps(records: Records) -> Verdict:
-    found = accuracies_of(records)
-    if not _can_compare(found, (OURS, DEFAULT), (records.tier,)):
+    found = measures.accuracies_of(records)
+    if not _can_compare(found, (measures.OURS, measures.DEFAULT), (records.tier,)):
         return NOT_YET
-    gain = compare_starts(found, OURS, DEFAULT, records.tier)
-    words = {1: "helps", 0: "no difference shown", -1: "hurts"}
-    return Verdict(words[gain.sign], f"gain {gain}")
+    gain = measures.compare_starts(found, measures.OURS, measures.DEFAULT, records.tier)
+    return Verdict(gain.word("helps", "hurts", "no difference shown"), f"gain {gain}")
 
 
 def _is_the_grid(records: Records) -> Verdict:
-    found = accuracies_of(records)
-    if not _can_compare(found, (OURS, *CONTROLS), ("vit-10k",)):
+    found = measures.accuracies_of(records)
+    if not _can_compare(found, (measures.OURS, *CONTROLS), ("vit-10k",)):
         return NOT_YET
-    leads = {name: compare_starts(found, OURS, name, "vit-10k") for name in CONTROLS}
+    leads = {
+        name: measures.compare_starts(found, measures.OURS, name, "vit-10k") for name in CONTROLS
+    }
     measured = "; ".join(f"over {name} {lead}" for name, lead in leads.items())
     by_grid = all(lead.sign == 1 for lead in leads.values())
     return Verdict("the grid" if by_grid else "not shown to be the grid", measured)
@@ -49,12 +39,12 @@ def _is_the_grid(records: Records) -> Verdict:
 
 def _compare_gains(first: str, last: str, larger: str, smaller: str, records: Records) -> Verdict:
     """Judge whether the gain over timm's start is larger or smaller in `first` than in `last`."""
-    found = accuracies_of(records)
-    if not _can_compare(found, (OURS, DEFAULT), (first, last)):
+    found = measures.accuracies_of(records)
+    if not _can_compare(found, (measures.OURS, measures.DEFAULT), (first, last)):
         return NOT_YET
-    change = compare_gains(found, first, last)
-    words = {1: larger, 0: "no change shown", -1: smaller}
-    return Verdict(words[change.sign], f"gain in {first} minus gain in {last} {change}")
+    change = measures.compare_gains(found, first, last)
+    word = change.word(larger, smaller, "no change shown")
+    return Verdict(word, f"gain in {first} minus gain in {last} {change}")
 
 
 def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
@@ -67,7 +57,7 @@ def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str])
 
 
 def _heads_stay(records: Records) -> Verdict:
-    shares = [share_that_stayed(run) for run in records.at("vit-10k").of(OURS)]
+    shares = [measures.share_that_stayed(run) for run in records.at("vit-10k").of(measures.OURS)]
     return stays(shares) if shares else NOT_YET
 
 
@@ -102,9 +92,9 @@ START_CLAIMS = [
         " by more than two standard errors of the difference; it hurts if it falls short by more"
         " than two.",
         _helps,
-        (OURS, DEFAULT),
-        VIT_TIERS,
-        where=VIT_TIERS,
+        (measures.OURS, measures.DEFAULT),
+        measures.VIT_TIERS,
+        where=measures.VIT_TIERS,
     ),
     _claim(
         "grid",
@@ -112,7 +102,7 @@ START_CLAIMS = [
         "It is the grid if vit-convolution exceeds vit-random by more than two standard errors,"
         " and if it exceeds vit-center as well.",
         _is_the_grid,
-        (OURS, *CONTROLS),
+        (measures.OURS, *CONTROLS),
         ("vit-10k",),
     ),
     _claim(
@@ -120,18 +110,18 @@ START_CLAIMS = [
         "Does the gain over timm's start grow as data shrink?",
         "It does if the gain on 5,000 images exceeds that on 50,000 by more than two standard"
         " errors.",
-        partial(_compare_gains, *PAIRS["data"], "grows", "shrinks"),
-        (OURS, DEFAULT),
-        PAIRS["data"],
+        partial(_compare_gains, *measures.PAIRS["data"], "grows", "shrinks"),
+        (measures.OURS, measures.DEFAULT),
+        measures.PAIRS["data"],
     ),
     _claim(
         "lasts",
         "Does the gain last?",
         "It shrinks with training if the gain on 10,000 images after 20 epochs exceeds that after"
         " 100 epochs by more than two standard errors.",
-        partial(_compare_gains, *PAIRS["lasts"], "shrinks", "grows"),
-        (OURS, DEFAULT),
-        PAIRS["lasts"],
+        partial(_compare_gains, *measures.PAIRS["lasts"], "shrinks", "grows"),
+        (measures.OURS, measures.DEFAULT),
+        measures.PAIRS["lasts"],
     ),
     _claim(
         "stays",
@@ -140,7 +130,7 @@ START_CLAIMS = [
         " still have their largest mean mass on the offset that they started with, and they leave"
         " if at most one quarter do; in between they partly stay.",
         _heads_stay,
-        (OURS,),
+        (measures.OURS,),
         ("vit-10k",),
     ),
 ]

@@ -1,15 +1,16 @@
-"""The factorial experiment of chapter 17: which property of a convolutional start helps.
+"""The experiments of chapter 17 that ask which property of a convolutional start helps.
 
-The factors are the offsets to which heads attend at first and the start of values and projections.
-All runs are in the tier vit-10k. The questions, their contrasts and the rule were committed before
-the first run of any start in `FACTORIAL`; accuracies of four of the twelve starts were known.
+The factors of the factorial are the offsets to which heads attend at first and the start of values
+and projections; two further questions are about networks with rotary encodings. All runs are in the
+tier vit-10k. The questions, their contrasts and the rules were committed before the first run of
+any start that they name; accuracies of four of the factorial's twelve starts were known.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...claims.claim import NOT_RUN, Claim, Verdict
+from ...claims.claim import NOT_YET, Claim, Verdict
 from ...contrasts import Contrast, contrast
 from ...runs.select import Records
 
@@ -17,7 +18,8 @@ TIER = "vit-10k"
 OFFSETS = ("default", "convolution", "whole", "random", "center", "wide")
 MIMETIC = "-mimetic-values"
 CELLS = tuple(f"vit-{name}{values}" for values in ("", MIMETIC) for name in OFFSETS)
-#: Fewest seeds of a start that a question compares with another, and of any other start.
+ROTARY = tuple(f"vit-rotary-{name}" for name in ("convolution", "default", "random"))
+#: Fewest seeds of a start that a question of the factorial compares, and of any other start.
 SEEDS_COMPARED = 5
 SEEDS = 3
 
@@ -30,36 +32,48 @@ EFFECT_RULE = (
     " standard error uses one standard deviation, pooled over the twelve starts. A start that is"
     f" compared with another needs {SEEDS_COMPARED} seeds, and any other start {SEEDS}."
 )
+#: The same as `STANDARD_ERRORS` for the two questions on rotary encodings (6 degrees of freedom).
+ROTARY_ERRORS = 3.0
+ROTARY_RULE = (
+    "The effect is the difference of mean test accuracies after the last epoch. It is shown if it"
+    f" exceeds {ROTARY_ERRORS:g} standard errors in size; otherwise no effect is shown. The"
+    " standard error uses one standard deviation, pooled over the three starts. Each start needs"
+    f" {SEEDS} seeds."
+)
 
 
 @dataclass(frozen=True)
 class Question:
     """A question, the contrast that answers it, and the words for an effect of either sign.
 
-    `weights` maps starts to their weights in the contrast, which sum to zero.
+    `weights` maps starts to their weights in the contrast, which sum to zero; each of these starts
+    needs `seeds` seeds. The standard deviation is pooled over all `starts` of the experiment.
     """
 
     text: str
     weights: Mapping[str, float]
     positive: str
     negative: str
+    seeds: int = SEEDS_COMPARED
+    starts: tuple[str, ...] = CELLS
+    standard_errors: float = STANDARD_ERRORS
 
-    @property
-    def seeds(self) -> int:
-        """The number of seeds that each start in the contrast needs."""
-        return SEEDS if len(self.weights) == len(CELLS) else SEEDS_COMPARED
+    def effect(self, accuracies: Mapping[str, Sequence[float]]) -> Contrast:
+        """Return the contrast of mean accuracies, given each start's accuracies by seed."""
+        weights = {(TIER, name): weight for name, weight in self.weights.items()}
+        return contrast({TIER: accuracies}, weights, self.standard_errors)
 
     def judge(self, accuracies: Mapping[str, Sequence[float]]) -> Verdict:
-        """Answer the question by `EFFECT_RULE`, given each start's accuracies by seed.
+        """Answer the question by the experiment's rule, given each start's accuracies by seed.
 
         The answer is "not run" until every start has been run with the seeds that it needs.
         """
-        needed = dict.fromkeys(CELLS, SEEDS) | dict.fromkeys(self.weights, self.seeds)
+        needed = dict.fromkeys(self.starts, SEEDS) | dict.fromkeys(self.weights, self.seeds)
         if any(len(accuracies.get(name, ())) < count for name, count in needed.items()):
-            return Verdict(NOT_RUN, NOT_RUN)
-        found = effect(accuracies, self.weights)
-        words = {1: self.positive, -1: self.negative, 0: "no effect shown"}
-        return Verdict(words[found.sign], f"effect {found}")
+            return NOT_YET
+        found = self.effect(accuracies)
+        word = found.word(self.positive, self.negative, "no effect shown")
+        return Verdict(word, f"effect {found}")
 
 
 def _difference(ours: str, other: str) -> dict[str, float]:
@@ -96,6 +110,7 @@ QUESTIONS = {
         {name: (1.0 if name.endswith(MIMETIC) else -1.0) / len(OFFSETS) for name in CELLS},
         "it helps",
         "it hurts",
+        seeds=SEEDS,
     ),
     "interaction": Question(
         "Is the gain of random whole offsets over timm's start another with mimetic values?",
@@ -105,32 +120,40 @@ QUESTIONS = {
     ),
 }
 
-
-def effect(accuracies: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Contrast:
-    """Return a contrast of the mean accuracies of starts, given each start's accuracies by seed."""
-    of_starts = {(TIER, name): weight for name, weight in weights.items()}
-    return contrast({TIER: accuracies}, of_starts, STANDARD_ERRORS)
-
-
-def accuracies_of(records: Records) -> dict[str, list[float]]:
-    """Return the accuracies of all finished runs of the factorial, by start."""
-    return {name: [run.accuracy for run in records.at(TIER).of(name)] for name in CELLS}
+_about_rotary = partial(Question, seeds=SEEDS, starts=ROTARY, standard_errors=ROTARY_ERRORS)
+ROTARY_QUESTIONS = {
+    "helps": _about_rotary(
+        "Does starting as a convolution help a network with rotary encodings?",
+        _difference("rotary-convolution", "rotary-default"),
+        "it helps",
+        "it hurts",
+    ),
+    "grid": _about_rotary(
+        "With rotary encodings, is the 3 x 3 grid better than random offsets?",
+        _difference("rotary-convolution", "rotary-random"),
+        "the grid is better",
+        "random offsets are better",
+    ),
+}
 
 
 def _decide(question: Question, records: Records) -> Verdict:
-    return question.judge(accuracies_of(records))
+    runs = {name: records.at(TIER).of(name) for name in question.starts}
+    return question.judge({name: [run.accuracy for run in of] for name, of in runs.items()})
+
+
+def _claim(name: str, question: Question, rule: str, fixed: str) -> Claim:
+    """Return the claim that a question asks; `fixed` is the commit that added it and its rule."""
+    runs = tuple((start, TIER) for start in question.starts)
+    decide = partial(_decide, question)
+    return Claim(name, "chapter 17", question.text, rule, (TIER,), decide, runs, fixed)
 
 
 FACTORIAL_CLAIMS = [
-    Claim(
-        f"factorial-{name}",
-        "chapter 17",
-        question.text,
-        EFFECT_RULE,
-        (TIER,),
-        partial(_decide, question),
-        tuple((start, TIER) for start in CELLS),
-        fixed="3680b69",  # the commit that added the questions, their contrasts and the rule
-    )
+    _claim(f"factorial-{name}", question, EFFECT_RULE, "3680b69")
     for name, question in QUESTIONS.items()
+]
+ROTARY_CLAIMS = [
+    _claim(f"rotary-{name}", question, ROTARY_RULE, "e601f96")
+    for name, question in ROTARY_QUESTIONS.items()
 ]

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attnconv.heads import mean_by_offset
-from attnconv.vit.capture import attention_of
 
 from ...contrasts import Accuracies, Contrast, accuracies_by_tier, contrast
-from ...heads import heads_of
+from ...heads import heads_of, mean_attention
 from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...specs import VITS
@@ -61,14 +60,10 @@ def share_that_stayed(record: RunRecord) -> float:
     return (now == then).all(dim=-1).double().mean().item()
 
 
-def shift_probabilities(model: nn.Module, images: Tensor, batch_size: int = 20) -> Tensor:
+def shift_probabilities(model: nn.Module, images: Tensor) -> Tensor:
     """Return the mean attention on each offset: `(L, N_h, 2H - 1, 2W - 1)`, float16.
 
     The mean is over the normalised images `(B, C, H', W')` and the queries for which the offset
     stays inside the image; see `mean_by_offset`. Attention scores include content.
     """
-    total: list[Tensor] = []
-    for batch in images.split(batch_size):
-        sums = [layer.maps.sum(dim=0) for layer in attention_of(model, batch)]
-        total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-    return torch.stack([mean_by_offset(maps / len(images)).half().cpu() for maps in total])
+    return torch.stack([mean_by_offset(maps).half() for maps in mean_attention(model, images)])

@@ -1,6 +1,5 @@
 """The rules of the chapter on scaling, against hand-made accuracies and a known power law."""
 
-import importlib
 import json
 import sys
 from dataclasses import replace
@@ -143,9 +142,8 @@ def test_the_figure_shows_a_fit_only_if_a_prediction_is_made(monkeypatch, bend, 
     for found in by_model.values():
         found[1] = replace(found[1], tier="small")
     end = Setting("paper", (1e7, 300), 3e9, ())
-    for module in (scaling, importlib.import_module("companion.studies.scaling.figures")):
-        monkeypatch.setattr(module, "settings_of", lambda records, model: by_tier(by_model[model]))
-        monkeypatch.setattr(module, "papers_setting", lambda model: end)
+    monkeypatch.setattr(scaling, "settings_of", lambda records, model: by_tier(by_model[model]))
+    monkeypatch.setattr(scaling, "papers_setting", lambda model: end)
     figure = figures.scaling(Records.read())
     dashed = [[line for line in ax.lines if line.get_linestyle() == "--"] for ax in figure.axes]
     assert [len(lines) for lines in dashed] == [2 * made, 2 * made]

@@ -19,7 +19,7 @@ def made_up(measured=0.104):
 @pytest.mark.parametrize(("measured", "made"), [(0.104, True), (0.120, False)])
 def test_a_prediction_is_made_only_if_the_check_holds_for_both_models(monkeypatch, measured, made):
     """The rule, committed before the runs: a check that fails for one model stops both."""
-    monkeypatch.setattr(scaling, "predictions", lambda records: made_up(measured))
+    monkeypatch.setattr(scaling.measures, "predictions", lambda records: made_up(measured))
     table = scaling.prediction_table(Records([], {}))
     column = [row[table.header.index("predicted")] for row in table.rows]
     expected = ["0.940 (0.930 to 0.950)", "0.950 (0.940 to 0.960)"] if made else ["none", "none"]
@@ -28,7 +28,7 @@ def test_a_prediction_is_made_only_if_the_check_holds_for_both_models(monkeypatc
 
 def test_a_stored_prediction_is_judged_by_the_runs_of_the_paper_tier(monkeypatch):
     """A run at the paper's accuracy is inside the interval of one model and outside the other's."""
-    monkeypatch.setattr(scaling, "stored_predictions", made_up)
+    monkeypatch.setattr(scaling.measures, "stored_predictions", made_up)
     small = next(run for run in Records.read().found if run.tier == "small")
     found = []
     for model in made_up():
@@ -58,7 +58,7 @@ def test_settings_and_gaps_of_the_committed_records():
             for run in records.found
             if run.tier == "small" and run.info.parameters["model"] == model
         ]
-        for model in scaling.COMPARED
+        for model in scaling.measures.COMPARED
     }
     means = {model: sum(values) / len(values) for model, values in by_hand.items()}
     assert small["gap"] == f"{means['resnet18'] - means['sa-quadratic']:+.4f}"

@@ -20,7 +20,7 @@ def test_answers_follow_from_accuracies(monkeypatch):
 
     made_up = {"vit-default": accuracies(0), "vit-convolution": accuracies(1)}
     made_up |= {"vit-random": accuracies(1), "vit-center": accuracies(0)}
-    monkeypatch.setattr(claims, "accuracies_of", lambda records: made_up)
+    monkeypatch.setattr(claims.measures, "accuracies_of", lambda records: made_up)
     assert claims.answers(NONE) == {
         "start-helps": dict.fromkeys(VIT_TIERS, "helps"),
         "start-grid": {"records": "not shown to be the grid"},  # random offsets are as good

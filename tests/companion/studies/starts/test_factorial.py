@@ -12,7 +12,6 @@ from companion.studies.starts.factorial import (
     FACTORIAL_CLAIMS,
     MIMETIC,
     QUESTIONS,
-    effect,
 )
 
 
@@ -34,13 +33,13 @@ def test_a_contrast_is_that_of_least_squares():
     generator = np.random.default_rng(0)
     seeds = [5, 3, 5, 4, 3, 5, 3, 3, 3, 5, 5, 3]
     found = {c: list(generator.normal(0.6, 0.01, n)) for c, n in zip(CELLS, seeds, strict=True)}
-    weights = QUESTIONS["interaction"].weights
+    question = QUESTIONS["interaction"]
     y = np.concatenate([found[cell] for cell in CELLS])
     X = np.repeat(np.eye(12), seeds, axis=0)
     beta, residual, *_ = np.linalg.lstsq(X, y, rcond=None)
-    w = np.array([weights.get(cell, 0.0) for cell in CELLS])
+    w = np.array([question.weights.get(cell, 0.0) for cell in CELLS])
     variance = residual[0] / (len(y) - 12) * w @ np.linalg.inv(X.T @ X) @ w
-    found_effect = effect(found, weights)
+    found_effect = question.effect(found)
     assert found_effect.value == pytest.approx(w @ beta)
     assert found_effect.standard_error == pytest.approx(math.sqrt(variance))
 

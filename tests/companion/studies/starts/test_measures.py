@@ -57,8 +57,8 @@ def test_the_share_that_stayed_counts_heads(monkeypatch):
 def test_shift_probabilities_are_means_over_images():
     pytest.importorskip("timm")
     torch.manual_seed(0)
-    model, images = SPECS["vit-default"].build(num_layers=2), torch.randn(5, 3, 32, 32)
-    found = shift_probabilities(model, images, batch_size=2)
+    model, images = SPECS["vit-default"].build(num_layers=2), torch.randn(25, 3, 32, 32)
+    found = shift_probabilities(model, images)
     assert found.shape == (2, 9, 15, 15)
     for layer, expected in zip(found, attention_of(model, images), strict=True):
         by_image = torch.stack([mean_by_offset(maps) for maps in expected.maps]).mean(dim=0)
