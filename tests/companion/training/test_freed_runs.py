@@ -129,5 +129,5 @@ def test_the_recipe_is_the_tiers(tmp_path):
     usual = {"model": "freed-0", "dataset": "cifar10", "tier": "small-free"}
     with pytest.raises(ValueError, match=r"position_rate = 10\.0: the tier small-free has"):
         RunParameters.check(usual | {"position_rate": 10.0})
-    with pytest.raises(ValueError, match="model = 'freed-0': expected images of at least 9 pixels"):
+    with pytest.raises(ValueError, match="expected tier = 'small-free' and dataset cifar10"):
         RunParameters.check({"model": "freed-0", "dataset": "digits"})
