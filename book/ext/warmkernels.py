@@ -9,7 +9,6 @@ Usage: python warmkernels.py CACHE TIMEOUT PATH ... (the longest first)
 
 import multiprocessing
 import os
-import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -37,9 +36,15 @@ class ForkedKernelProvisioner(LocalProvisioner):
     async def launch_kernel(self, cmd, **kwargs):
         process = FORKS.Process(target=run_kernel, args=(cmd, kwargs["cwd"], kwargs["env"]))
         process.start()
+
+        def wait():
+            process.join()
+            return process.exitcode
+
+        # what `LocalProvisioner` uses of a `subprocess.Popen`
         self.process = SimpleNamespace(
             poll=lambda: process.exitcode,
-            wait=lambda: process.join() or process.exitcode,
+            wait=wait,
             send_signal=partial(os.kill, process.pid),
             **dict.fromkeys(("stdin", "stdout", "stderr")),
         )
@@ -78,7 +83,6 @@ def main(cache_path, timeout, *paths):
     # matplotlib reads this when it is imported, before there is a kernel that would set it
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     FORKS.set_forkserver_preload(IMPORTED)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(partial(execute, cache_path, int(timeout)), paths))
 

@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "book" / "ext"))
+import warmkernels
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +118,17 @@ def test_a_notebook_and_a_page_with_code_are_executed_side_by_side(book):
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     times = [path.read_text() for path in (book / "notebooks").glob("*.times")]
     assert times == [".", "."]
+
+
+@pytest.mark.parametrize("name", warmkernels.IMPORTED)
+def test_what_kernels_have_imported_exists(name):
+    """The process from which kernels are forked says nothing about a module that is missing."""
+    import_module(name)
+
+
+def test_a_kernel_has_already_imported_torch(book):
+    write_notebook(book, "import sys\n\nassert 'torch' in sys.modules")
+    assert build(book).returncode == 0
 
 
 @pytest.mark.parametrize(
