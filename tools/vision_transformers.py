@@ -210,7 +210,7 @@ def torch_models():
 
 
 def open_clip_models():
-    """Yield models of open_clip by name, with their text towers, and variants of its own tower."""
+    """Yield named models of open_clip, with their text towers, and variants of its vision tower."""
     import open_clip
 
     names = ("ViT-M-32", "ViT-B-16-plus-240", "coca_ViT-B-32", "EVA02-B-16", "ViT-B-16-SigLIP")

@@ -98,7 +98,7 @@ class Attention(nn.Module):
 
 
 class Vit(OfTorch):
-    """The tokens are two of its own and those of the patches."""
+    """Its tokens are two learned ones and those of the patches."""
 
     def __init__(self, way):
         super().__init__(Attention(way))

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import isqrt, prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from .tokens import (
     windows_of,
 )
 
+Out = TypeVar("Out")
 SUPPORTED = (
     "expected self-attention among the patches of an image or window, computed with"
     " scaled_dot_product_attention, flex_attention, nn.MultiheadAttention, or a softmax that"
@@ -112,16 +113,14 @@ def read_attention(
     else:
         given, grid = images, None
         batch = images
-    reader = Reader(model, batch, grid, layers, use)
-    could_compile = _may_compile()
-    try:
+
+    def run() -> Reader:
+        reader = Reader(model, batch, grid, layers, use)
         with for_reading(model), torch.no_grad(), reader.watching():
             model(given)
-    except Exception:
-        if could_compile or not _may_compile():
-            raise
-        # the model itself has just imported what compiles; from now on, nothing is compiled
-        return read_attention(model, images, layers, use)
+        return reader
+
+    reader = run_uncompiled(run)
     if not reader.found:
         reasons = f" ({'; '.join(reader.skipped)})" if reader.skipped else ""
         raise TypeError(
@@ -148,6 +147,21 @@ def for_reading(model: nn.Module) -> Iterator[None]:
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(evaluation_mode(model))
         yield
+
+
+def run_uncompiled(run: Callable[[], Out]) -> Out:
+    """Return what `run` returns, which runs a model within `for_reading`.
+
+    If it fails and the model itself has just imported what compiles, it is run again; from then on,
+    `for_reading` lets nothing compile.
+    """
+    could_compile = _may_compile()
+    try:
+        return run()
+    except Exception:
+        if could_compile or not _may_compile():
+            raise
+        return run()
 
 
 def _may_compile() -> bool:

@@ -19,7 +19,16 @@ from ..layers.attention import (
     attention_probabilities,
 )
 from ..layers.conv_as_attention import ConvAsAttention
-from .capture import LayerAttention, Reader, Reading, Running, by_head, for_reading, why_skipped
+from .capture import (
+    LayerAttention,
+    Reader,
+    Reading,
+    Running,
+    by_head,
+    for_reading,
+    run_uncompiled,
+    why_skipped,
+)
 from .interception import Weights
 
 OURS = (PositionAttention, ContentAttention, ConvAsAttention)
@@ -51,9 +60,13 @@ def read_output(
     In addition to the layers that `read_attention` reads, converted convolutions count as layers.
     Raises TypeError or ValueError if a layer cannot be read.
     """
-    reader = ModelReader(model, images, None, None, use)
-    with for_reading(model), torch.no_grad(), reader.watching():
-        output = model(images)
+
+    def run() -> tuple[Any, Reader]:
+        reader = ModelReader(model, images, None, None, use)
+        with for_reading(model), torch.no_grad(), reader.watching():
+            return model(images), reader
+
+    output, reader = run_uncompiled(run)
     for each in reader.found:
         if isinstance(each, Exception):
             raise each

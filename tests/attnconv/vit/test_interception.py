@@ -221,6 +221,7 @@ FLEX_FIRST = """
 import torch
 from torch import nn
 from attnconv.vit.capture import attention_of
+from attnconv.vit.substitution import read_output
 # at the top
 
 class Flex(nn.Module):
@@ -231,16 +232,24 @@ class Flex(nn.Module):
         x = x.flatten(2).mT[:, None]
         return flex_attention(x, x, x)
 
-(found,) = attention_of(nn.Sequential(nn.Conv2d(3, 8, 4, 4), Flex()), torch.randn(1, 3, 8, 8))
+model, images = nn.Sequential(nn.Conv2d(3, 8, 4, 4), Flex()), torch.randn(1, 3, 8, 8)
+# read
 print(found.maps.shape)
 """
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "(found,) = attention_of(model, images)",
+        "(found,) = read_output(model, images, lambda layer: layer)[1].layers",
+    ],
+    ids=["attention_of", "read_output"],
+)
 @pytest.mark.parametrize("place", ["# at the top", "# in the forward pass"])
-def test_flex_attention_is_read_in_a_process_that_compiles_nothing(place):
-    program = FLEX_FIRST.replace(
-        place, "from torch.nn.attention.flex_attention import flex_attention"
-    )
+def test_flex_attention_is_read_in_a_process_that_compiles_nothing(place, read):
+    flex = "from torch.nn.attention.flex_attention import flex_attention"
+    program = FLEX_FIRST.replace(place, flex).replace("# read", read)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "torch.Size([1, 1, 2, 2, 2, 2])\n", done.stderr
 
@@ -253,7 +262,7 @@ from attnconv.vit.capture import attention_of
 class Broken(nn.Module):
     def forward(self, x):
         print("called")
-        raise ValueError("of its own")
+        raise ValueError("it cannot run")
 
 attention_of(Broken(), torch.randn(1, 3, 8, 8))
 """
@@ -261,7 +270,7 @@ attention_of(Broken(), torch.randn(1, 3, 8, 8))
 
 def test_a_model_that_fails_is_run_once():
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True)
-    assert done.stdout == "called\n" and "ValueError: of its own" in done.stderr
+    assert done.stdout == "called\n" and "ValueError: it cannot run" in done.stderr
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
