@@ -162,7 +162,8 @@ def drag(page, start, *stops):
 
 
 def swipe(page, start, *stops):
-    """Move a finger from one place of the screen to others."""
+    """Move a finger from one place of the screen to others, and let it rest before it is raised:
+    what it scrolled would go on scrolling otherwise, also under the next test's finger."""
     session = page.context.new_cdp_session(page)
 
     def send(kind, *places):
@@ -173,4 +174,5 @@ def swipe(page, start, *stops):
     send("touchStart", start)
     for stop in stops:
         send("touchMove", stop)
+    page.wait_for_timeout(100)
     send("touchEnd")
