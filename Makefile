@@ -34,6 +34,8 @@ book: $(READY) ## execute the notebooks (quick tier) and render the book to _bui
 	@inputs="$$($(INPUTS)) $(ATTNCONV_REPOSITORY) $(ATTNCONV_BRANCH)"; if [ "$$inputs" = "$$(cat _build/html/.inputs 2>/dev/null)" ]; then \
 		echo "== book: nothing changed since it was built"; \
 	else \
+		echo "== book: training the quick models, unless this version of the code has" && \
+		$(BIN)/python -m companion.training.quick && \
 		echo "== book: executing notebooks whose code or data changed, then rendering, warnings are errors" && \
 		rm -rf _build/.doctrees _build/html && \
 		$(BIN)/jupyter-book build -W -n --keep-going . && \

@@ -1,4 +1,7 @@
-"""Quick training runs on digits, one per model and version of the code, shared by all chapters."""
+"""Quick training runs on digits, one per model and version of the code, shared by all chapters.
+
+Run as a script, this module trains the models that are not trained yet, as `make book` does first.
+"""
 
 import hashlib
 import io
@@ -10,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -23,6 +27,8 @@ from ..runs.select import Records
 from ..specs import MODELS
 from ..store import REPOSITORY
 from .loop import train
+from .machine import device_type
+from .origin import earlier_run
 
 #: The code in `src` that determines no run's numbers and record.
 NOT_COMPUTING = {
@@ -42,17 +48,20 @@ def quick_run(model: str, seed: int = 0) -> RunRecord:
     if parent := MODELS[model].parent:
         quick_run(parent, seed)
     with _alone(parameters):
-        record = train(parameters).record
+        record = earlier_run(parameters)[0] or train(parameters).record
     assert record, "of a single process"
     return record
 
 
 def quick_runs(models: Sequence[str], seed: int = 0) -> list[RunRecord]:
     """Return several models' quick runs, computing two at a time if there are two cores."""
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        # the last of MODELS takes longest, so it starts first
-        runs = {model: pool.submit(quick_run, model, seed) for model in reversed(models)}
-        return [runs[model].result() for model in models]
+    missing = [model for model in models if not earlier_run(_parameters(model, seed))[0]]
+    if missing:  # importing torch in two processes takes longer than reading records
+        cores = min(2, os.cpu_count() or 1)
+        with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+            # the last of MODELS takes longest, so it starts first
+            list(pool.map(quick_run, reversed(missing), repeat(seed)))
+    return [quick_run(model, seed) for model in models]
 
 
 def best_run(records: Records, model: str, seed: int = 0) -> RunRecord:
@@ -81,7 +90,8 @@ def quick_model(model: str, seed: int = 0) -> nn.Module:
 def _parameters(model: str, seed: int) -> RunParameters:
     given = {"model": model, "dataset": "digits", "tier": "brief", "seed": seed, "resume": True}
     folders = {name: str(_folder() / name) for name in ("runs", "checkpoints")}
-    return RunParameters.check(given | folders)
+    parameters = RunParameters.check(given | folders)
+    return parameters.on(device_type(parameters.device))
 
 
 def _folder() -> Path:
@@ -130,3 +140,7 @@ def digest(source: Path) -> str:
 
 
 DIGEST = digest(Path(__file__).parents[2])  # computed at import; the code on disk may change later
+
+
+if __name__ == "__main__":
+    quick_runs(list(MODELS))
