@@ -5,7 +5,7 @@
 # Observed: the call becomes f(1, 3, 1): start, stop and step of the range take the place of its numbers. Where f
 #   accepts them, the result is wrong without a message: another maximum, another shape, an image mirrored along
 #   other axes. Elsewhere the error is puzzling, such as dimension 4 of 4 for w.flip(*range(2, w.ndim)). An unpacked
-#   list, tuple or reversed range is right, and so is a range in a tuple that is passed as one argument.
+#   list is right, and so is a range in a tuple that is passed as one argument.
 # Prints what it observed, and fails if that changes.
 set -euo pipefail
 folder=$(mktemp -d)
