@@ -126,7 +126,7 @@ def main():
     made = {
         "date": datetime.now(UTC).date().isoformat(),
         "lighthouse": reports[0]["lighthouseVersion"],
-        "browser": reports[0]["environment"]["hostUserAgent"].partition("Chrome/")[2].split()[0],
+        "browser": reports[0]["environment"]["hostUserAgent"].split()[-2],
         "processor": f"{processor()}, {os.cpu_count()} cores",
         "runs": options.runs,
         "compression": "gzip",
