@@ -186,6 +186,11 @@ def test_chapters_show_results_and_no_tracebacks():
     assert not list(HTML.glob("reports/*")), "reports of failed notebooks"
 
 
+def test_no_page_shows_a_traceback():
+    for path in HTML.glob("book/**/*.html"):
+        assert "Traceback (most recent call last)" not in path.read_text(), path.name
+
+
 def test_every_figure_and_table_of_the_paper_is_shown():
     text = "".join(path.read_text() for path in HTML.glob("notebooks/*.html"))
     for number in range(1, 15):
