@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("print_page.js").read_text()
 STYLE = Path(__file__).with_name("print.css").read_text()
 WIDTH = 658  # of the text, in px: A4 without its margins
 SCREEN = {"width": 1440, "height": 900}
-TYPESET = "async () => { await window.MathJax?.startup?.promise; await document.fonts.ready; }"
+TYPESET = "async () => { await window.formulas?.ready(); await document.fonts.ready; }"
 
 
 class Handler(SimpleHTTPRequestHandler):

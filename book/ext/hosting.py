@@ -1,11 +1,12 @@
-"""Buttons that lead to the repository, to Binder and to Colab, if the repository has an address.
+"""Buttons that lead to the repository, to Binder and to Colab, and the address of the book.
 
-The environment variable ATTNCONV_REPOSITORY holds the address, and ATTNCONV_BRANCH the branch (by
-default main). Without an address, the pages have no such buttons. The buttons are links: a page
-requests nothing from another host until a reader follows one. Binder is offered for chapters whose
-peak memory, as `benchmarks/memory.py` measured it, fits into the memory that Binder guarantees.
-Colab opens the branch `colab`, whose notebooks start with a cell that installs the package
-(`tools/colab.py`).
+The environment variable ATTNCONV_REPOSITORY holds the address of the repository, and
+ATTNCONV_BRANCH the branch (by default main). Without it, the pages have no such buttons, and the
+book has no address. The buttons are links: a page requests nothing from another host until a reader
+follows one. Binder is offered for chapters whose peak memory, as `benchmarks/memory.py` measured
+it, fits into the memory that Binder guarantees. Colab opens the branch `colab`, whose notebooks
+start with a cell that installs the package (`tools/colab.py`). The book's address, which `pagemeta`
+uses, is that of the repository's GitHub Pages, to which the publishing workflow uploads the book.
 """
 
 import json
@@ -42,10 +43,19 @@ def theme_options(address, branch):
     }
 
 
-def add_buttons(app, config):
+def pages_address(repository):
+    """Return the address at which GitHub Pages shows a repository's pages."""
+    owner, name = repository.removesuffix(".git").split("/")[-2:]
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
+def add_addresses(app, config):
+    """Set the theme's options and the book's address if the repository has an address."""
     if address := os.environ.get(ADDRESS):
         branch = os.environ.get("ATTNCONV_BRANCH") or "main"
         config.html_theme_options |= theme_options(address, branch)
+        config.html_baseurl = pages_address(address)
 
 
 def peak_memory(pagename):
@@ -77,6 +87,6 @@ def fit_buttons(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    app.connect("config-inited", add_buttons, priority=100)  # before the theme reads its options
+    app.connect("config-inited", add_addresses, priority=100)  # before the theme reads its options
     app.connect("html-page-context", fit_buttons, priority=502)  # after the theme's own
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-/* Names and landmarks for screen readers that the theme and ipywidgets leave out. */
+/* Names and landmarks for screen readers that the theme and ipywidgets leave out, and on a phone, figures that can be enlarged. */
 (function () {
   const unlabel = (selector) => document.querySelectorAll(selector).forEach((element) => element.removeAttribute("aria-label"));
 
@@ -21,10 +21,16 @@
       handle.setAttribute("aria-label", label?.textContent.trim() || "slider");
     });
     document.querySelectorAll(".citation-list[role], .citation-list [role]").forEach((entry) => entry.removeAttribute("role"));
-    const wide = ".jupyter-widgets.widget-box, .cell_output figure"; // they scroll on a narrow screen, so the keyboard must reach them
-    document.querySelectorAll(`:is(${wide}):not([tabindex])`).forEach((box) => {
-      if (matchMedia("(max-width: 600px)").matches) box.tabIndex = 0;
-    });
+    if (matchMedia("(max-width: 600px)").matches) {
+      // They scroll on a narrow screen, so the keyboard must reach them.
+      document.querySelectorAll(".jupyter-widgets.widget-box:not([tabindex])").forEach((box) => (box.tabIndex = 0));
+      // A figure is as wide as the screen, and leads to itself in its own size.
+      document.querySelectorAll(".cell_output figure > img").forEach((picture) => {
+        const link = Object.assign(document.createElement("a"), { href: picture.src });
+        picture.replaceWith(link);
+        link.append(picture);
+      });
+    }
     document.querySelectorAll("li.has-children > details > summary:not([aria-label])").forEach((toggle) => {
       const link = toggle.closest("li").querySelector("a"); // the toggle of a section of the sidebar has an icon only
       toggle.setAttribute("aria-label", `Pages below ${link ? link.textContent.trim() : "this one"}`);

@@ -64,7 +64,7 @@
     box.replaceChildren(copyOf(found, address));
     box.style.visibility = "hidden"; // until it has its size
     box.hidden = false;
-    await Promise.all([window.MathJax?.typesetPromise?.([box]), ...[...box.querySelectorAll("img")].map((image) => image.decode().catch(() => {}))]);
+    await Promise.all([window.formulas?.typeset([box]), ...[...box.querySelectorAll("img")].map((image) => image.decode().catch(() => {}))]);
     if (shown !== link) return;
     box.querySelectorAll("[tabindex]").forEach((part) => part.removeAttribute("tabindex"));
     place(link);

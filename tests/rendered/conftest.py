@@ -13,7 +13,7 @@ from helpers.network_scene import ready
 from helpers.stage import PAGE, SIZES, open_state
 from playwright.sync_api import expect, sync_playwright
 
-TYPESET = "async () => { await window.MathJax?.startup?.promise; }"
+TYPESET = "async () => { await window.formulas?.ready(); }"
 # What fades in, or from one theme to another, has another contrast on the way.
 FINISH_ANIMATIONS = """() => document.getAnimations().forEach((animation) => {
   if (animation.effect.getComputedTiming().endTime < Infinity) animation.finish();

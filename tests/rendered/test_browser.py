@@ -1,11 +1,12 @@
 """The built book, page by page, in a browser: no error, no other host, no barrier that axe-core
-finds. Needs `make book`."""
+finds, and on a phone no small text, no small target and no cut figure. Needs `make book`."""
 
 import re
 
 import pytest
 import yaml
 from helpers import HTML, ROOT
+from helpers.phone import hard_on_a_phone
 from playwright.sync_api import expect
 
 SOURCES = ("_modules", "_tests")  # pages of code, all alike: one of each is opened
@@ -37,6 +38,7 @@ def wrong(visited):
         if width <= PHONE["width"]
         else [f"scrolls sideways: {width} px on a screen of {PHONE['width']} px"]
     )
+    found += hard_on_a_phone(visited.page)
     found += visited.violations("390 px wide")
     visited.page.set_viewport_size(DESKTOP)
     found += visited.violations("light")
@@ -48,7 +50,7 @@ def wrong(visited):
 def test_page(path, visit):
     # Narrow first: the theme puts what scrolls in the tab order on load, and only some time after a
     # change of size.
-    visited = visit(path, viewport=PHONE)
+    visited = visit(path, viewport=PHONE, has_touch=True)
     visited.page.evaluate(OPEN_FOLDED)
     assert not (found := wrong(visited)), "\n".join(found)
 
@@ -87,7 +89,7 @@ def test_a_page_left_while_it_arrives_is_no_fault(visit):
 
 
 def test_search(visit):
-    visited = visit("search.html?q=attention", viewport=PHONE)
+    visited = visit("search.html?q=attention", viewport=PHONE, has_touch=True)
     expect(visited.page.get_by_text("Search finished")).to_be_visible()
     expect(
         visited.page.locator("#search-results li a", has_text="Attention and convolution")

@@ -135,6 +135,24 @@ def test_page(path):
         assert image.get("alt", "").strip(), f"no alternative text: {image.get('src', '')[:80]}"
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(HTML).as_posix())
+def test_a_page_is_described_for_search_engines_and_link_previews(path):
+    text = path.read_text()
+    if "This page has moved" in text:
+        return
+    tags = dict(re.findall(r'<meta (?:name|property)="([^"]+)" content="([^"]*)"', text))
+    assert 15 < len(tags["description"]) <= 210, tags["description"]
+    assert tags["og:description"] == tags["description"] and tags["og:title"] and tags["og:type"]
+    assert text.count('<meta name="description"') == 1
+
+
+def test_pages_of_the_book_are_described_differently():
+    texts = [path.read_text() for path in [*HTML.glob("book/*.html"), *HTML.glob("notebooks/*")]]
+    found = [re.search('name="description" content="([^"]*)"', text) for text in texts]
+    descriptions = [each[1] for each in found if each]
+    assert len(descriptions) > 40 and len(set(descriptions)) == len(descriptions)
+
+
 @pytest.mark.parametrize("name", ["explorer-convolution", "explorer-pixel"])
 def test_a_page_that_the_stage_has_replaced_leads_to_it(name):
     path = HTML / "book" / f"{name}.html"
@@ -166,6 +184,11 @@ def test_chapters_show_results_and_no_tracebacks():
         assert "Traceback (most recent call last)" not in text
         assert 'class="output' in text and "<figcaption" in text, path.name
     assert not list(HTML.glob("reports/*")), "reports of failed notebooks"
+
+
+def test_no_page_shows_a_traceback():
+    for path in HTML.glob("book/**/*.html"):
+        assert "Traceback (most recent call last)" not in path.read_text(), path.name
 
 
 def test_every_figure_and_table_of_the_paper_is_shown():

@@ -11,14 +11,4 @@
       "anywidget": here + "anywidget",
     },
   });
-  // ipywidgets typesets through MathJax 2's queue; the pages have MathJax 3.
-  document.addEventListener("DOMContentLoaded", function () {
-    const mathjax = window.MathJax;
-    if (mathjax && mathjax.startup && !mathjax.Hub) {
-      const queue = (command) => {
-        mathjax.startup.promise = mathjax.startup.promise.then(() => mathjax.typesetPromise([command[2]]));
-      };
-      mathjax.Hub = { Queue: queue };
-    }
-  });
 })();
