@@ -80,8 +80,9 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    whole = train(small(tmp_path / "whole", epochs=40), DIGITS)
-    parameters = small(tmp_path / "killed", epochs=40)
+    values = {"epochs": 40, "train_images": 100}
+    whole = train(small(tmp_path / "whole", **values), DIGITS)
+    parameters = small(tmp_path / "killed", **values)
     epoch = whole.record.info.wall_seconds / 40
     moments = random.Random(0)
     for _ in range(20):
@@ -105,7 +106,8 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_does_not(finished, tm
 
 def test_two_threads_are_as_repeatable_as_one(tmp_path):
     torch.set_num_threads(2)
-    runs = [train(small(tmp_path / str(i), model="sa-learned-content"), DIGITS) for i in range(2)]
+    values = {"model": "sa-learned-content", "train_images": 100, "epochs": 1}
+    runs = [train(small(tmp_path / str(i), **values), DIGITS) for i in range(2)]
     assert results(runs[0]) == results(runs[1])
 
 
@@ -395,7 +397,7 @@ def test_compiled_training_is_the_same_training(tmp_path, monkeypatch):
         return compile(model, mode=mode, **options)
 
     monkeypatch.setattr(torch, "compile", compiled_once)
-    values = {"train_images": 100, "epochs": 1} | NO_DROPOUT
+    values = {"train_images": 100, "epochs": 1, "num_layers": 1} | NO_DROPOUT
     plain, compiled = (
         train(small(tmp_path / mode, compile=mode, **values), DIGITS) for mode in ("off", "default")
     )
@@ -448,7 +450,7 @@ def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
     """Two epochs with the paper's recipe, on so many images and so narrow a network that it takes
     seconds."""
     given = {"model": model, "dataset": "cifar10", "epochs": 2, "parent_epochs": 1}
-    given |= {"train_images": 150, "test_images": 100, "data_root": str(cifar10_root)}
+    given |= {"train_images": 30, "test_images": 20, "data_root": str(cifar10_root)}
     attention = {"num_layers": 1, "hidden": 16, "intermediate": 16}
     given |= {"width": 16} if model == "resnet18" else attention
     record = train(RunParameters.check(given | places(tmp_path))).record
@@ -496,7 +498,7 @@ sys.exit(main(sys.argv[1:]))
 def test_two_processes_stop_and_go_on(tmp_path):
     """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the
     launcher."""
-    values = {"epochs": 3, "batch_size": 2, "checkpoint_every": 100} | NO_DROPOUT
+    values = {"train_images": 210, "batch_size": 2, "checkpoint_every": 100} | NO_DROPOUT
     whole = train(small(tmp_path / "whole", **values), DIGITS).record
     parameters = small(tmp_path / "parts", **values)
     program = tmp_path / "stopped.py"
@@ -507,7 +509,7 @@ def test_two_processes_stop_and_go_on(tmp_path):
     assert load_run(parameters.record_folder).info.status == "stopped"
     shell = command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
     assert shell.returncode == 0, shell.stderr[-3000:]
-    assert "resumed at epoch 1 of 3, step 100" in shell.stdout
+    assert "resumed at epoch 1 of 2, step 100" in shell.stdout
     parts = load_run(parameters.record_folder)
     for ours, theirs in zip(whole.metrics, parts.metrics, strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
@@ -533,7 +535,7 @@ def test_processes_with_folders_of_their_own_are_refused(finished, tmp_path):
 def test_a_notebook_launches_two_processes(tmp_path):
     """As from a notebook's cell: `train` forks them. In a process of its own, since a fork copies
     this one's threads."""
-    parameters = small(tmp_path, processes=2)
+    parameters = small(tmp_path, processes=2, train_images=100, epochs=1)
     program = "from companion.runs.parameters import *; from companion.training.loop import *\n"
     program += f"print(train(RunParameters.check({parameters.model_dump()!r})))"
     shell = command_line("-c", program, launcher=())

@@ -21,7 +21,7 @@ def tier_label(tier: str) -> str:
 
 def starts_table(records: Records) -> Table:
     """Return a table of the test accuracy of every initialisation in every tier."""
-    return _accuracies("starts", records, VITS, VIT_TIERS)
+    return _accuracies("starts", records, list(VITS), VIT_TIERS)
 
 
 def rotary_table(records: Records) -> Table:
