@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from .layers.attention import ContentAttention, PositionAttention
 from .layers.conv_as_attention import ConvAsAttention
 from .layers.encodings import GeneralizedQuadraticEncoding, QuadraticEncoding
-from .layers.mode import call, evaluation_mode
+from .layers.mode import call, evaluation_mode, run_uncompiled, uncompiled
 
 COUNTED = (nn.Linear, nn.Conv1d, nn.Conv2d, PositionAttention, ContentAttention, ConvAsAttention)
 # D_p of equation (9) and of appendix E
@@ -61,14 +62,14 @@ def cost_of(
     model does not run on an image of the given size.
     """
     if images is not None:
-        return _cost(model, images)
+        return run_uncompiled(partial(_cost, model, images))
     sizes = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     dtype_and_device = next(model.parameters(), torch.zeros(()))
     errors = []
     for channels in _channels(model):
         image = dtype_and_device.new_zeros(1, channels, *sizes)
         try:
-            return _cost(model, image)
+            return run_uncompiled(partial(_cost, model, image))
         except Exception as error:  # the model's own, of any type
             errors.append((tuple(image.shape), error))
     shape, error = errors[0]
@@ -110,6 +111,7 @@ def _cost(model: nn.Module, images: Any) -> Cost:
         # torch 2.11 counts no products of its fused kernel for the CPU
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(evaluation_mode(model))
+        stack.enter_context(uncompiled())  # torch's counter fails where flex_attention is compiled
         stack.enter_context(_frozen(model))
         counter = stack.enter_context(FlopCounterMode(display=False))
         call(model, images)

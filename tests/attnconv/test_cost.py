@@ -1,9 +1,13 @@
 """Costs against the tables of the paper, the published code's exact counts, and closed forms."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers.models import PARAMETERS
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnconv import build_model, convert_network, cost_of
@@ -221,3 +225,46 @@ def test_the_products_of_fused_attention_are_counted():
     expected = 2 * pixels * linear + 2 * 2 * pixels**2 * hidden
     assert cost_of(OfPixels(), 4).flops_executed == expected
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+class Flexible(nn.Module):
+    """Attention among pixels by torch's flex_attention."""
+
+    in_channels = 8
+
+    def __init__(self, is_compiled):
+        super().__init__()
+        self.attend = torch.compile(flex_attention) if is_compiled else flex_attention
+
+    def forward(self, images):
+        tokens = images.flatten(2).mT.unsqueeze(1)
+        return self.attend(tokens, tokens, tokens)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_products_of_flex_attention_are_counted(is_compiled):
+    assert cost_of(Flexible(is_compiled), 4).flops_executed == 2 * 2 * 16**2 * 8
+
+
+LATE = """
+import torch
+from torch import nn
+from attnconv import cost_of
+
+class Late(nn.Module):
+    in_channels = 8
+
+    def forward(self, images):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        tokens = images.flatten(2).mT.unsqueeze(1)
+        return flex_attention(tokens, tokens, tokens)
+
+print(cost_of(Late(), 4).flops_executed)
+"""
+
+
+def test_flex_attention_is_counted_if_the_model_imports_it_in_its_forward_pass():
+    run = subprocess.run([sys.executable, "-c", LATE], check=True, capture_output=True, text=True)
+    assert int(run.stdout) == 2 * 2 * 16**2 * 8

@@ -1,10 +1,14 @@
-"""Run a model on given inputs, or keep it in evaluation mode for a while."""
+"""Run a model on given inputs, uncompiled, or keep it in evaluation mode for a while."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
 
+import torch
 from torch import nn
+
+Out = TypeVar("Out")
 
 
 @contextmanager
@@ -25,3 +29,31 @@ def call(network: nn.Module, images: Any) -> Any:
     if isinstance(images, Mapping):
         return network(**images)
     return network(*images) if isinstance(images, tuple) else network(images)
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run what is compiled, or compiles itself, without compilation."""
+    # the stance imports what compiles, which takes seconds
+    with torch.compiler.set_stance("force_eager") if _may_compile() else nullcontext():
+        yield
+
+
+def run_uncompiled(run: Callable[[], Out]) -> Out:
+    """Return what `run` returns, which runs a model within `uncompiled`.
+
+    If it fails and the model itself has just imported what compiles, it is run again; from then on,
+    `uncompiled` lets nothing compile.
+    """
+    could_compile = _may_compile()
+    try:
+        return run()
+    except Exception:
+        if could_compile or not _may_compile():
+            raise
+        return run()
+
+
+def _may_compile() -> bool:
+    """Return whether anything can have been compiled by now, or can compile itself."""
+    return not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules)

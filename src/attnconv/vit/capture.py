@@ -5,19 +5,18 @@ tokens including prefix tokens (class, distillation, register and detection toke
 come last).
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import isqrt, prod
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
-from ..layers.mode import evaluation_mode
+from ..layers.mode import evaluation_mode, run_uncompiled, uncompiled
 from .inputs import selected
 from .interception import Interception, Weights
 from .joined import Joined
@@ -35,7 +34,6 @@ from .tokens import (
     windows_of,
 )
 
-Out = TypeVar("Out")
 SUPPORTED = (
     "expected self-attention among the patches of an image or window, computed with"
     " scaled_dot_product_attention, flex_attention, nn.MultiheadAttention, or a softmax that"
@@ -141,32 +139,11 @@ def for_reading(model: nn.Module) -> Iterator[None]:
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        if _may_compile():  # otherwise torch starts sooner
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(uncompiled())
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(evaluation_mode(model))
         yield
-
-
-def run_uncompiled(run: Callable[[], Out]) -> Out:
-    """Return what `run` returns, which runs a model within `for_reading`.
-
-    If it fails and the model itself has just imported what compiles, it is run again; from then on,
-    `for_reading` lets nothing compile.
-    """
-    could_compile = _may_compile()
-    try:
-        return run()
-    except Exception:
-        if could_compile or not _may_compile():
-            raise
-        return run()
-
-
-def _may_compile() -> bool:
-    """Return whether anything can have been compiled by now, or can compile itself."""
-    return not {"torch._dynamo", "torch.nn.attention.flex_attention"}.isdisjoint(sys.modules)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from ..layers.attention import (
     attention_probabilities,
 )
 from ..layers.conv_as_attention import ConvAsAttention
+from ..layers.mode import run_uncompiled
 from .capture import (
     LayerAttention,
     Reader,
@@ -26,7 +27,6 @@ from .capture import (
     Running,
     by_head,
     for_reading,
-    run_uncompiled,
     why_skipped,
 )
 from .interception import Weights
