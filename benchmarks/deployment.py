@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.onnx import ONNXProgram
 
 from attnconv.layers.convert import conv_to_attention, convert_network
 from attnconv.vit.start import init_as_convolution
@@ -89,6 +90,13 @@ class Example:
             prefer_deferred_runtime_asserts_over_guards=True,
         )
 
+    @cached_property
+    def onnx(self) -> ONNXProgram:
+        """The ONNX program of `exported`."""
+        program = torch.onnx.export(self.exported, dynamo=True, verbose=False)
+        assert program is not None, "torch.onnx.export returns a program unless it is given a file"
+        return program
+
 
 def _resnet18() -> nn.Module:
     from torchvision.models import resnet18  # imported here because this takes seconds
@@ -137,9 +145,7 @@ NETWORKS: dict[str, Example] = {
 def _in_onnxruntime(example: Example) -> Callable[[Tensor], Tensor]:
     import onnxruntime
 
-    program = torch.onnx.export(example.exported, dynamo=True, verbose=False)
-    assert program is not None, "torch.onnx.export returns a program unless it is given a file"
-    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    session = onnxruntime.InferenceSession(example.onnx.model_proto.SerializeToString())
     name = session.get_inputs()[0].name
     return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
 

@@ -34,11 +34,11 @@ def small(folder, **values):
 
 
 def two_steps(folder, model="sa-quadratic", tier="small", **values):
-    """A tier's own recipe and network for images of CIFAR-10's shape, for two batches."""
-    brief = {"epochs": 1, "batch_size": 100, "parent_epochs": 1, "override": True}
+    """A tier's own recipe and network for images of CIFAR-10's shape, for two small batches."""
+    brief = {"epochs": 1, "batch_size": 20, "parent_epochs": 1, "override": True}
     about = {"model": model, "dataset": "cifar10", "tier": tier, "device": "cpu"}
     if "train_images" in TIERS[tier].recipe:
-        about["train_images"] = 200
+        about["train_images"] = 40
     return RunParameters.check(about | brief | places(folder) | values)
 
 

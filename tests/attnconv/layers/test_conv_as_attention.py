@@ -128,7 +128,7 @@ def test_a_soft_head_is_not_the_convolution_and_the_gap_falls_with_alpha():
 TOGETHER = 10  # convolutions of one example, as groups of one
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     sizes=st.tuples(*[st.integers(1, 4)] * 6),

@@ -15,12 +15,12 @@ from companion.training.loop import train
 
 @pytest.fixture(scope="session")
 def noise():
-    """Images of CIFAR-10's shape with its name: 200 to train on, 60 to test."""
+    """Images of CIFAR-10's shape with its name: 40 to train on, 20 to test."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (260, 32, 32, 3), generator=generator, dtype=torch.uint8)
-    labels = torch.randint(10, (260,), generator=generator)
+    images = torch.randint(256, (60, 32, 32, 3), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (60,), generator=generator)
     about = {"classes": CIFAR10_CLASSES, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return Dataset("cifar10", images[:200], labels[:200], images[200:], labels[200:], **about)
+    return Dataset("cifar10", images[:40], labels[:40], images[40:], labels[40:], **about)
 
 
 @pytest.fixture(scope="session")

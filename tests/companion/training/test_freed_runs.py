@@ -20,7 +20,7 @@ from companion.training.origin import epochs_to_keep
 
 pytestmark = pytest.mark.slow
 
-BRIEF = {"epochs": 2, "parent_epochs": 4, "batch_size": 100, "width": 6, "override": True}
+BRIEF = {"epochs": 2, "parent_epochs": 4, "batch_size": 20, "width": 6, "override": True}
 
 
 def brief(folder, model, **values):

@@ -126,12 +126,12 @@ def test_weights_of_every_model_fit():
 
 
 def test_held_out_images_take_the_place_of_the_test_images(noise):
-    held = noise.hold_out(50)
-    assert len(held.train_labels) == 150 and torch.equal(held.test_images, noise.train_images[150:])
+    held = noise.hold_out(10)
+    assert len(held.train_labels) == 30 and torch.equal(held.test_images, noise.train_images[30:])
     assert torch.equal(torch.cat([held.train_labels, held.test_labels]), noise.train_labels)
     assert noise.hold_out(0) is noise
-    with pytest.raises(ValueError, match="held_out = 200: expected less than the 200 training"):
-        noise.hold_out(200)
+    with pytest.raises(ValueError, match="held_out = 40: expected less than the 40 training"):
+        noise.hold_out(40)
 
 
 def test_a_narrower_resnet_has_the_shape_of_the_wide_one():
@@ -158,7 +158,7 @@ def test_two_steps_of_each_model_leave_a_record_and_weights(model, noise, tmp_pa
     images = noise.normalise(noise.test_images)
     with torch.no_grad():
         assert (again(images) - run.model(images)).abs().max() < 2e-2, "but for half precision"
-    assert again.check["first_test_images"] == 60 and 0 <= again.check["accuracy"] <= 1
+    assert again.check["first_test_images"] == 20 and 0 <= again.check["accuracy"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_full_disk_leaves_no_record_that_looks_whole(noise, tmp_path, small_fi
 def test_micro_batches_are_the_batch_up_to_rounding(model, noise, tmp_path, monkeypatch):
     sizes = count_images(monkeypatch)
     runs = []
-    for size in (100, 50, 33):
+    for size in (20, 10, 7):
         sizes.clear()
         values = {"micro_batch": size, "num_layers": 2}
         runs.append(train(two_steps(tmp_path / str(size), model, **values), noise))
@@ -215,7 +215,7 @@ def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path,
     for number, values in enumerate(({}, {"model": "resnet18"}, {"attention_dropout": 0.1})):
         sizes.clear()
         train(two_steps(tmp_path / str(number), **values), noise)
-        assert max(sizes) == 100 if values else max(sizes) < 10
+        assert max(sizes) == 20 if values else max(sizes) < 10
 
 
 def count_images(monkeypatch):
@@ -223,7 +223,7 @@ def count_images(monkeypatch):
     sizes, windows = [], Batches.windows
 
     def counted(batches, index, *others):
-        if len(batches) == 200:  # the training images
+        if len(batches) == 40:  # the training images
             sizes.append(len(index))
         return windows(batches, index, *others)
 
@@ -268,7 +268,7 @@ def test_weights_of_another_shape_are_refused():
 def test_the_same_command_repeats_a_run_bit_for_bit(cifar10_root, tmp_path):
     words = (
         "--model sa-quadratic --dataset cifar10 --tier small --override True --epochs 2 --device"
-        f" cpu --train_images 200 --test_images 60 --data_root {cifar10_root}"
+        f" cpu --train_images 40 --test_images 20 --data_root {cifar10_root}"
     )
     first, second = (tmp_path / name for name in ("first", "second"))
     for folder in (first, second):
