@@ -6,6 +6,8 @@ from statistics import mean
 import torch
 from torch import Tensor
 
+from attnconv import inspect_attention
+
 from ...contrasts import Accuracies
 from ...display import Numbers
 from ...heads import heads_of
@@ -13,7 +15,10 @@ from ...runs.record import RunRecord
 from ...runs.select import Records
 from ...runs.weights import TrainedModel
 from ...tiers import VIT_RECIPE
+from .factorial import ROTARY
+from .factorial import TIER as ROTARY_TIER
 from .measures import DEFAULT, OURS, SHIFTS, VIT_TIERS, accuracies_of, compare_starts
+from .network import vision_transformer
 
 
 def numbers(records: Records, trained: TrainedModel) -> Numbers:
@@ -31,6 +36,7 @@ def numbers(records: Records, trained: TrainedModel) -> Numbers:
         **_accuracy_numbers(accuracies_of(records)),
         **_bias_numbers(records),
         **_long_run_numbers(records),
+        **_rotary_numbers(records.at(ROTARY_TIER)),
     }
 
 
@@ -124,3 +130,23 @@ def _long_run_numbers(records: Records) -> Numbers:
         "starts-train-default": metrics["default"][-1]["train_accuracy"],
         "starts-overfit": 1 + losses.index(min(losses)),
     }
+
+
+def largest_mass_by_offset(runs: Sequence[RunRecord]) -> float:
+    """Return the largest mean attention of a head on an offset, averaged over heads and runs.
+
+    The mean attention on each offset is measured on test images after training.
+    """
+    return mean(run.attention[SHIFTS].float().flatten(2).amax(dim=2).mean().item() for run in runs)
+
+
+def _rotary_numbers(records: Records) -> Numbers:
+    found: Numbers = {
+        name.removeprefix("vit-"): mean(run.accuracy for run in records.of(name)) for name in ROTARY
+    }
+    started = vision_transformer("rotary-convolution")
+    inside = inspect_attention(started, torch.zeros(1, 3, 32, 32))  # no content yet
+    found["rotary-mass-before"] = mean(layer.heads.mass.mean().item() for layer in inside.layers)
+    found["rotary-mass-after"] = largest_mass_by_offset(records.of("vit-rotary-convolution"))
+    found["starts-mass-after"] = largest_mass_by_offset(records.of(OURS))
+    return found
