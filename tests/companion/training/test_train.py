@@ -80,9 +80,8 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    values = {"epochs": 40, "train_images": 100}
-    whole = train(small(tmp_path / "whole", **values), DIGITS)
-    parameters = small(tmp_path / "killed", **values)
+    whole = train(small(tmp_path / "whole", epochs=40), DIGITS)
+    parameters = small(tmp_path / "killed", epochs=40)
     epoch = whole.record.info.wall_seconds / 40
     moments = random.Random(0)
     for _ in range(20):
