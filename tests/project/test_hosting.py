@@ -49,10 +49,16 @@ def build(tmp_path, repository):
 
 
 def hosts(html):
-    """The addresses that links lead to, and those that the page itself would request."""
+    """The addresses that links lead to, and those that the page itself would request.
+
+    The page's own address, its canonical link, is not requested.
+    """
     links = set(re.findall(r'<a\b[^>]*\bhref="https?://([^/"]+)', html))
     requested = set(
-        re.findall(r'<(?:script|link|img)\b[^>]*\b(?:src|href)="https?://([^/"]+)', html)
+        re.findall(
+            r'<(?:script|link(?! rel="canonical")|img)\b[^>]*\b(?:src|href)="https?://([^/"]+)',
+            html,
+        )
     )
     return links - {"sphinx-doc.org", "www.sphinx-doc.org"}, requested
 
