@@ -2,7 +2,7 @@
 
 The pages are executed one after the other, each in a fresh kernel, with the quick runs already
 trained as `make book` does it. Prints a Markdown table; with --write it also stores the numbers in
-benchmarks/results/NAME.json, from which a test checks the limit of _config.yml.
+benchmarks/results/NAME.json.
 
 Usage: OMP_NUM_THREADS=1 python benchmarks/cells.py [PAGE ...] [--write NAME]
 """

@@ -1,4 +1,4 @@
-"""What search engines and link previews are told about each page, and the sitemap.
+"""Tell search engines and link previews about each page, and write the sitemap.
 
 Each page has a description (the one in its front matter under `html_meta`, or else its first
 paragraph) and Open Graph tags with its title, its description and its first picture. The book's

@@ -1,4 +1,4 @@
-"""What search engines and link previews are told about a page."""
+"""Pages tell search engines and link previews what they are about."""
 
 import re
 import struct

@@ -14,7 +14,7 @@ import peer_inputs
 
 @pytest.mark.slow
 def test_torchs_samples_agree_or_are_outside():
-    # in a process of its own, because torch's samples disable flags of torch
+    # importing torch's samples disables flags of torch in the whole process
     program = "import json, peer_inputs; print(json.dumps(dict(peer_inputs.torch_outcomes())))"
     run = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,4 @@
-"""What a page loads before its reader does anything. Needs `make book`."""
+"""A page loads little before its reader does anything. Needs `make book`."""
 
 import gzip
 from urllib.parse import urlsplit
