@@ -101,10 +101,9 @@ class Visit:
             self.problems.append(f"console: {message.text} ({message.location['url']})")
 
     def _failed(self, request):
-        # Chromium asks for the icon whenever the address changes, and gives up the request before. A
-        # page that leads elsewhere may be left before all of it has arrived.
-        expected = request.url.endswith("favicon.svg") or request.is_navigation_request()
-        if not (expected and request.failure == "net::ERR_ABORTED"):
+        # A request that the browser gives up itself is none that failed: it leaves the page before
+        # all of it has arrived, or asks for the icon again because the address has changed.
+        if request.failure != "net::ERR_ABORTED":
             self.problems.append(f"failed: {request.url} ({request.failure})")
 
     def _response(self, response):
