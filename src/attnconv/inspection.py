@@ -81,7 +81,7 @@ class AttentionReport:
     """The result of `inspect_attention`, with one report per layer; it prints as a table.
 
     `skipped` names what was not measured and says why: attention that is not among patches, such as
-    attention pooling, and windows that contain padding.
+    attention pooling, and windows that contain padding or join opposite edges of the image.
     """
 
     kernel_size: int

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
 from ..layers.mode import evaluation_mode, run_uncompiled, uncompiled
+from .borders import Borders
 from .inputs import selected
 from .interception import Interception, Weights
 from .joined import Joined
-from .padding import Padding
 from .tokens import (
     backbone_of,
     cut_into_patches,
@@ -80,12 +80,12 @@ def attention_of(
     images of one size. The model runs once, in evaluation mode and
     without gradients, and its mode is then restored. In layers with windows (Swin, MaxViT), each
     window counts as an image, and Swin's mask applies to shifted windows. Windows that contain
-    padding are left out. In MaxViT's grid
+    padding, or that join opposite edges of the image without a mask, are left out. In MaxViT's grid
     attention, the tokens are those of a strided grid. `layers` selects layers by number, counting
     from 0 in order of execution, and gives their order in the result; the attention of other layers
     is not checked. None selects all. Attention that is not among patches is skipped and has no
     number: attention pooling, and keys that are fewer or other than the queries. The same applies
-    to layers in which every window contains padding.
+    to layers in which every window contains padding or joins opposite edges.
 
     Raises a TypeError that names the module if attention cannot be read or the model has none, and
     ValueError if the height and width of a layer's token grid are unknown or `layers` is invalid.
@@ -190,7 +190,7 @@ class Reader:
         self.grids = [grid] if grid else []
         self.running: list[Running] = []
         self.interception = Interception(self.intercepted)
-        self.padding = Padding()
+        self.borders = Borders()
         self.joined = Joined()
 
     @contextmanager
@@ -198,7 +198,7 @@ class Reader:
         """Keep track of the modules that are running, of tokens, and of attention weights."""
         with ExitStack() as stack:
             # the last one does not see what the others compute
-            for mode in (self.interception, self.joined, self.padding):
+            for mode in (self.interception, self.joined, self.borders):
                 stack.enter_context(mode)
             for name, module in self.model.named_modules():
                 if isinstance(module, nn.Softmax | nn.Dropout | nn.Identity):
@@ -258,7 +258,9 @@ class Reader:
                 self.found[layer.number] = _refusal(layer, problem)
                 return None
         layer.values.append(seen.values)
-        if reason := why_skipped(layer, seen.weights) or self._all_padded(layer, seen.weights):
+        if reason := why_skipped(layer, seen.weights) or self._all_windows_at_borders(
+            layer, seen.weights
+        ):
             self._skip(f"{layer.called} {reason}")
             return None
         layer.number = len(self.found)
@@ -292,20 +294,45 @@ class Reader:
             return None, None
         return torch.arange(tokens).roll(after), None
 
-    def _all_padded(self, layer: Running, weights: Tensor) -> str:
-        """Return why a layer without any window that is free of padding is skipped, or ""."""
-        windows, keys = len(by_head(layer, weights)), weights.shape[-1]
-        padded = self.padding.windows(windows, keys)
-        if not bool(padded.all()):
+    def _all_windows_at_borders(self, layer: Running, weights: Tensor) -> str:
+        """Return why a layer is skipped if no window is a part of the image alone, or ""."""
+        weights = by_head(layer, weights)
+        padded = self.borders.padded(*weights.shape[::3])
+        joined = self.borders.joined(weights)
+        if not bool(((padded > 0) | joined).all()):
             return ""
+        windows, keys = len(weights), weights.shape[-1]
+        if bool(joined.any()):
+            return (
+                f"joins opposite edges of the image, or attends to padding, in each of its"
+                f" {windows} windows; larger images have others"
+            )
         return (
             f"attends to padding in each of its {windows} windows (up to {int(padded.max())} of"
             f" {keys} keys); larger images have others"
         )
 
+    def _whole_windows(self, layer: Running, weights: Tensor) -> Tensor:
+        """Return which windows are a part of the image alone, and note the others as skipped."""
+        windows, keys = len(weights), weights.shape[-1]
+        padded = self.borders.padded(windows, keys)
+        joined = self.borders.joined(weights)
+        if count := int(padded.count_nonzero()):
+            self._skip(
+                f"{count} of {windows} windows of {layer.called}, which contain padding (up to"
+                f" {int(padded.max())} of {keys} keys)"
+            )
+        if count := int(joined.count_nonzero()):
+            self._skip(
+                f"{count} of {windows} windows of {layer.called}, which join opposite edges of the"
+                " image without a mask"
+            )
+        return (padded == 0) & ~joined
+
     def _read(self, layer: Running, seen: Weights) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
         weights = by_head(layer, seen.weights)
+        whole = self._whole_windows(layer, weights)
         order, grid = self.order_and_grid(layer, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
         if (by_mask_unit and grid is None) or self.interception.reordered:
@@ -314,13 +341,8 @@ class Reader:
             weights = weights[..., order, :][..., order]
         if grid is None:
             grid = self._grid(layer, len(weights), weights.shape[-1])
-        padded = self.padding.windows(len(weights), weights.shape[-1])
-        if count := int(padded.count_nonzero()):
-            self._skip(
-                f"{count} of {len(padded)} windows of {layer.called}, which contain padding (up to"
-                f" {int(padded.max())} of {weights.shape[-1]} keys)"
-            )
-            weights = weights[padded == 0]
+        if not bool(whole.all()):
+            weights = weights[whole]
         return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
 
     def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
