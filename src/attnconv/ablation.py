@@ -73,18 +73,13 @@ def ablate_attention(
 ) -> AblationReport:
     """Measure the accuracy that remains when attention is replaced, in each layer and in all.
 
-    `model` is an image classifier that `inspect_attention` can read, or a network converted by
-    `convert_network`. `images` `(B, C, H', W')` are its input, and `labels` `(B,)` their classes.
-    Without labels, the score is the agreement: the share of images that the model still puts into
-    the same class. The model and its values are never changed; only the attention weights among
-    patches are replaced, in a forward pass, by one of the following, which are the same for all
-    images:
+    The model and its values are never changed; only the attention weights among patches are
+    replaced, in a forward pass, by one of the following, which are the same for all images:
 
     - "mean map": each head's attention averaged over the images, which depends on positions only;
-    - "K x K" for each of the `kernel_sizes` (by default 1, 3, 5, ... up to the smallest grid): the
-      nearest convolution, with one weight per offset, the mean map's average over the queries whose
-      K x K kernel lies inside the image (`LayerReport.kernels`), and 0 at offsets outside the
-      kernel;
+    - "K x K" for each of the `kernel_sizes`: the nearest convolution, with one weight per offset,
+      the mean map's average over the queries whose K x K kernel lies inside the image
+      (`LayerReport.kernels`), and 0 at offsets outside the kernel;
     - "one offset": all attention on each head's best offset (`Heads.offsets`);
     - "uniform": the same attention on all tokens, as a control.
 
@@ -95,9 +90,33 @@ def ablate_attention(
     replaced weights of a patch sum to the mass that it gives to patches. Layers with windows have
     one map for all windows, so that the mask of shifted windows is not kept.
 
-    The model runs once for each replacement of each layer, in batches of `batch_size` images.
-    Raises ValueError for labels that do not fit the images or a kernel that does not fit the grid;
-    TypeError if the attention cannot be read or the model does not return logits `(B, classes)`.
+    Args:
+        model: An image classifier that `inspect_attention` can read, or a network converted by
+            `convert_network`.
+        images: The model's input, `(B, C, H', W')`.
+        labels: The classes of the images, `(B,)`. Without labels, the score is the agreement: the
+            share of images that the model still puts into the same class.
+        kernel_sizes: The sizes K of the convolutions, by default 1, 3, 5, ... up to the smallest
+            grid.
+        batch_size: The number of images in a batch. The model runs on all batches once for each
+            replacement of each layer.
+
+    Returns:
+        A report with one score for each replacement, in each layer and in all layers together.
+
+    Raises:
+        ValueError: If the images or labels have the wrong shape, or a kernel does not fit the grid.
+        TypeError: If the attention cannot be read or the model does not return logits
+            `(B, classes)`.
+
+    Example:
+        If attention depends on positions only, its mean over the images is the attention itself:
+
+        >>> import attnconv, torch
+        >>> model = attnconv.build_model("sa-quadratic", num_layers=2, hidden=16).eval()
+        >>> report = attnconv.ablate_attention(model, torch.rand(4, 3, 16, 16), kernel_sizes=[3])
+        >>> report.of("mean map").tolist()  # the agreement for two layers, and for both
+        [1.0, 1.0, 1.0]
     """
     _expect(images, labels)
     batches = images.split(batch_size)

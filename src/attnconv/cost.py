@@ -52,14 +52,28 @@ def cost_of(
 ) -> Cost:
     """Return the cost of a model for one image, or for the given inputs.
 
-    An `image_size` of one number means a square image; `(H, W)` is any image and `(L,)` a sequence,
-    in pixels. The image has the channels that the model's `in_channels` states, or else three, or
-    else those of its first convolution. Instead, `images` gives the model's argument, a tuple of
-    its arguments, or a dict of its named ones; the cost is that of the whole batch.
-
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
-    are not modules, such as the projections of `nn.MultiheadAttention`. Raises ValueError if the
-    model does not run on an image of the given size.
+    are not modules, such as the projections of `nn.MultiheadAttention`.
+
+    Args:
+        model: Any model.
+        image_size: The size of the image in pixels. One number means a square image; `(H, W)` is
+            any image and `(L,)` a sequence. The image has the channels that the model's
+            `in_channels` states, or else three, or else those of its first convolution.
+        images: Instead of an image size, the model's argument, a tuple of its arguments, or a dict
+            of its named ones. The cost is that of the whole batch.
+
+    Returns:
+        The number of parameters and three counts of operations.
+
+    Raises:
+        ValueError: If the model does not run on an image of the given size.
+
+    Example:
+        >>> import attnconv, torch
+        >>> cost = attnconv.cost_of(torch.nn.Conv2d(3, 8, 3, padding=1), image_size=32)
+        >>> cost.parameters, cost.flops_paper  # 27 * 8 + 8, and 2 * 27 * 8 * 32 * 32
+        (224, 442368)
     """
     if images is not None:
         return run_uncompiled(partial(_cost, model, images))

@@ -159,24 +159,41 @@ def inspect_attention(
 ) -> AttentionReport:
     """Measure how close the attention of a vision transformer is to a K x K convolution.
 
-    `model` is a vision transformer of any library, a network from `build_model`, or attention maps.
-    `images` `(B, C, H', W')` are the model's input, which is a dict for timm's NaFlex models (with
-    images of one size); networks from `build_model` whose attention
-    depends only on positions need none. `layers` selects attention layers by number, starting at 0;
-    None selects all. See `LayerReport` for the measures, which are computed in float64. Each layer
-    is measured as soon as it has run. Time and memory grow as B times the square of the number of
-    tokens; a few images suffice.
+    The measures are computed in float64. Each layer is measured as soon as it has run. Time and
+    memory grow as B times the square of the number of tokens; a few images suffice.
 
-    Maps are given for each layer, in a sequence or a mapping by layer name, as tensors or arrays
-    with the query before the key: `(N_h, H, W, H, W)`, `(B, N_h, H, W, H, W)`, or `(B, N_h, T, T)`
-    with T tokens, as transformers' `output_attentions=True` gives them. A single tensor has the
-    layers as its first axis, except that `(B, N_h, T, T)` is one layer. Of T tokens, the first
-    `prefix` are class and register tokens, and the others form the `grid` `(H, W)`. One of the two
-    suffices if the grid is square or the rest are prefix tokens.
+    Args:
+        model: A vision transformer of any library, a network from `build_model`, or attention maps.
+            Maps are given for each layer, in a sequence or a mapping by layer name, as tensors or
+            arrays with the query before the key: `(N_h, H, W, H, W)`, `(B, N_h, H, W, H, W)`, or
+            `(B, N_h, T, T)` with T tokens, as transformers' `output_attentions=True` gives them. A
+            single tensor has the layers as its first axis, except that `(B, N_h, T, T)` is one
+            layer.
+        images: The model's input, `(B, C, H', W')`, or a dict for timm's NaFlex models (with images
+            of one size). Networks from `build_model` whose attention depends only on positions need
+            none.
+        kernel_size: The side K of the kernel, in tokens.
+        layers: The numbers of the attention layers, starting at 0; None selects all.
+        grid: The size `(H, W)` of the patches in maps of T tokens, by default a square.
+        prefix: The number of class and register tokens, which are the first of the T tokens. By
+            default, all tokens outside the `grid`, or none without a grid.
 
-    Raises ValueError if images are missing, maps have the wrong shape or are not probabilities, the
-    kernel is larger than a layer's grid, or a layer does not exist; TypeError if the attention
-    cannot be read.
+    Returns:
+        A report with the measures of each layer; see `LayerReport`.
+
+    Raises:
+        ValueError: If images are missing, maps have the wrong shape or are not probabilities, the
+            kernel is larger than a layer's grid, or a layer does not exist.
+        TypeError: If the attention cannot be read.
+
+    Example:
+        A converted convolution has a head for each of the nine offsets of its kernel:
+
+        >>> import attnconv, torch
+        >>> layer = attnconv.conv_to_attention(torch.nn.Conv2d(3, 8, 3))
+        >>> report = attnconv.inspect_attention([attnconv.attention_probabilities(layer, 7, 7)])
+        >>> report.layers[0].heads.offsets_with_mass(3)
+        9
     """
     measure = partial(_measure, kernel_size)
     if isinstance(model, nn.Module):
