@@ -126,7 +126,8 @@ def convert_network(
         >>> converted = attnconv.convert_network(network, images=images)
         >>> torch.allclose(converted(images), network(images), atol=1e-5)
         True
-        >>> len(converted.conversion_report.replaced), converted.conversion_report.left
+        >>> report = converted.conversion_report
+        >>> len(report.replaced), report.left
         (1, {})
     """
     skipped = _skipped(model, skip)
