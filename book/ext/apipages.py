@@ -17,10 +17,12 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.ext.autodoc import INSTANCEATTR, UNINITIALIZED_ATTR
-from sphinx.ext.napoleon import GoogleDocstring
+from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 
 SOURCE = Path(__file__).parents[2] / "src"
+# attributes in one list, as parameters are, instead of one entry for each
+SECTIONS = Config(napoleon_custom_sections=[("Attributes", "params_style")])
 SECTION = """
 ## `{module}`
 
@@ -83,12 +85,12 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
 
 
 def sections_as_lists(app, what, name, obj, options, lines):
-    """Turn the sections `Args:`, `Returns:`, `Raises:` and `Example:` into lists and a heading.
+    """Turn sections of a docstring, such as `Args:` and `Example:`, into lists and headings.
 
     As an extension, napoleon would also change descriptions of constants that contain a colon.
     """
     if what in ("function", "method", "class"):
-        lines[:] = GoogleDocstring(lines, what=what).lines()
+        lines[:] = GoogleDocstring(lines, SECTIONS, what=what).lines()
 
 
 def fields_in_full(app, what, name, obj, options, lines):

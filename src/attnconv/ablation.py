@@ -27,11 +27,15 @@ MEAN_MAP, ONE_OFFSET, UNIFORM = "mean map", "one offset", "uniform"
 class AblationReport:
     """The result of `ablate_attention`, with one score for each replacement; it prints as a table.
 
-    `scores` `(L + 1, R)` has a row for each layer whose attention alone is replaced and a last row
-    for all layers together. `layers` are the names of the L layers, and `replacements` are those of
-    the R replacements. A score is the `measure`, "accuracy" or "agreement" with the unchanged
-    model, on the given number of `images`; `unchanged` is the score of the model itself. `skipped`
-    names attention that is not among patches and was not replaced.
+    Attributes:
+        measure: What a score is: "accuracy", or "agreement" with the unchanged model.
+        images: The number of images.
+        unchanged: The score of the model itself.
+        layers: The names of the L layers.
+        replacements: The names of the R replacements.
+        scores: The scores, `(L + 1, R)`, with a row for each layer whose attention alone is
+            replaced and a last row for all layers together.
+        skipped: The names of attention that is not among patches and was not replaced.
     """
 
     measure: str
@@ -43,7 +47,14 @@ class AblationReport:
     skipped: tuple[str, ...] = ()
 
     def of(self, replacement: str) -> Tensor:
-        """Return the scores `(L + 1,)` of one replacement, with that of all layers last."""
+        """Return the scores `(L + 1,)` of one replacement, with that of all layers last.
+
+        Args:
+            replacement: One of the names in `replacements`, such as "mean map".
+
+        Raises:
+            ValueError: If there is no such replacement.
+        """
         if replacement not in self.replacements:
             raise ValueError(f"got {replacement!r}, expected one of {', '.join(self.replacements)}")
         return self.scores[:, self.replacements.index(replacement)]

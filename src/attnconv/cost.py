@@ -30,12 +30,14 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 class Cost:
     """A model's parameter count and the number of operations in its forward pass.
 
-    `flops_paper` is twice the number of multiply-adds in linear and convolutional layers, as in
-    Tables 1 and 4; a converted convolution counts as the convolution. `flops` counts every product
-    in the paper's dense formulation, including attention times values, q . k, q . r and
-    v . r_delta. In a converted convolution, the kept queries attend to all pixels of the padded
-    image. `flops_executed` counts the matrix products that this implementation executes, as
-    reported by torch.
+    Attributes:
+        parameters: The number of parameters.
+        flops_paper: Twice the number of multiply-adds in linear and convolutional layers, as in
+            Tables 1 and 4. A converted convolution counts as the convolution.
+        flops: Every product in the paper's dense formulation, including attention times values, q .
+            k, q . r and v . r_delta. In a converted convolution, the kept queries attend to all
+            pixels of the padded image.
+        flops_executed: The matrix products that this implementation executes, as reported by torch.
     """
 
     parameters: int

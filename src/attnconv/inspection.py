@@ -41,24 +41,28 @@ IMAGE_SIZE = 32
 class LayerReport:
     """The measures of one attention layer in the report of `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.offsets` is each
-    head's best offset, and `heads.mass` is the mean attention on it. Three measures have the shape
-    `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
-    `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
-    attention from patches to class, distillation and register tokens, which `maps` excludes.
-    `residual` `(K, K)` is the residual of Lemma 3, with one mixture of heads for all images and
-    queries.
+    The relative distance to the nearest convolution is `||A - C||_F / ||A||_F`. Here, A is the
+    attention of the queries whose K x K kernel lies inside the image, as in Lemma 3. C is the
+    matrix nearest to A whose entries depend only on the offset k - q: each entry is the mean of A
+    over all images and pixel pairs with that offset. The distance is 0 for a head that attends to
+    one offset of the kernel. It is also 0 for uniform attention, which is a convolution with a
+    constant kernel that covers the whole image. It is near 1 if attention follows image content.
+    For other softmax heads that depend only on positions, it is small but not 0, because they are
+    renormalised near the border.
 
-    The relative distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the queries whose
-    K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A whose entries
-    depend only on the offset k - q: each entry is the mean of A over all images and pixel pairs
-    with that offset. These means are the kernel of the nearest convolution, `kernels`
-    `(N_h, 2H - 1, 2W - 1)`, which lists the offsets in ascending order and is 0 at any offset that
-    does not occur for these queries. The distance is 0 for a head that attends to one offset of the
-    kernel. It is also 0 for uniform attention, which is a convolution with a constant kernel that
-    covers the whole image. It is near 1 if attention follows image content. For other softmax heads
-    that depend only on positions, it is small but not 0, because they are renormalised near the
-    border.
+    Attributes:
+        name: The name of the layer.
+        maps: The attention averaged over the images, `(N_h, H, W, H, W)`.
+        heads: The best offset of each head, `heads.offsets`, and the mean attention on it,
+            `heads.mass`.
+        mean_distance: The attention-weighted mean of the distance `|k - q|` in tokens, `(N_h,)`.
+        off_convolution: The relative distance to the nearest convolution, `(N_h,)`.
+        kernels: The kernel of the nearest convolution, `(N_h, 2H - 1, 2W - 1)`: the entries of C by
+            offset, in ascending order, and 0 at any offset that does not occur for these queries.
+        prefix_mass: The attention from patches to class, distillation and register tokens,
+            `(N_h,)`, which `maps` excludes.
+        residual: The residual of Lemma 3, `(K, K)`, with one mixture of heads for all images and
+            queries.
     """
 
     name: str
@@ -80,8 +84,11 @@ class LayerReport:
 class AttentionReport:
     """The result of `inspect_attention`, with one report per layer; it prints as a table.
 
-    `skipped` names what was not measured and says why: attention that is not among patches, such as
-    attention pooling, and windows that contain padding.
+    Attributes:
+        kernel_size: The side K of the kernel, in tokens.
+        layers: The measures of each layer.
+        skipped: What was not measured, and why: attention that is not among patches, such as
+            attention pooling, and windows that contain padding.
     """
 
     kernel_size: int
@@ -89,9 +96,11 @@ class AttentionReport:
     skipped: tuple[str, ...] = ()
 
     def table(self, by_head: bool | None = None) -> str:
-        """Return a plain-text table with one line per head, or one line of ranges per layer.
+        """Return a plain-text table, whose columns `LEGEND` explains.
 
-        By default, a report on up to 36 heads has one line per head. `LEGEND` explains the columns.
+        Args:
+            by_head: Whether the table has one line per head, or one line of ranges per layer. By
+                default, a report on up to 36 heads has one line per head.
         """
         lines = self._lines(by_head)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

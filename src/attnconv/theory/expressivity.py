@@ -14,10 +14,15 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`: the answer and the residual of each offset."""
+    """The result of `expresses_convolution`.
+
+    Attributes:
+        expresses: Whether the maps express all convolutions of the kernel size.
+        residual: How far the heads are from selecting the pixel at each offset, at the worst query,
+            `(K_1, K_2)`.
+    """
 
     expresses: bool
-    # (K_1, K_2): how far the heads are from selecting the pixel at each offset, at the worst query
     residual: Tensor
 
 

@@ -38,11 +38,15 @@ from .rotary import Rotary, is_rotary, notes, rotary_layers, start_rotary
 class LayerStart:
     """The initial offsets of an attention layer's heads and how closely the heads attend to them.
 
-    `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
-    `(N_h,)` is each head's mean probability on its offset over the interior queries. `residual` is
-    the largest residual of Lemma 3 over the kernel positions; it is 0 if the layer can express
-    every K x K convolution. `effect` is the relative change that the attention makes to the output
-    of the block around it, or None if the model could not be run on images.
+    Attributes:
+        name: The name of the layer.
+        grid: The size `(H, W)` of the layer's image or window, in tokens.
+        offsets: The offset k - q assigned to each head, `(N_h, 2)`, in tokens.
+        fidelity: Each head's mean probability on its offset over the interior queries, `(N_h,)`.
+        residual: The largest residual of Lemma 3 over the kernel positions. It is 0 if the layer
+            can express every K x K convolution.
+        effect: The relative change that the attention makes to the output of the block around it,
+            or None if the model could not be run on images.
     """
 
     name: str
@@ -57,7 +61,11 @@ class LayerStart:
 class StartReport:
     """The result of `init_as_convolution` for each layer, which prints as a table.
 
-    `notes` are sentences about the model that its user should know, printed below the table.
+    Attributes:
+        kernel_size: The side K of the kernel, in tokens.
+        alpha: The sharpness of the heads, in inverse squared tokens.
+        layers: The start of each layer.
+        notes: Sentences about the model that its user should know, printed below the table.
     """
 
     kernel_size: int
