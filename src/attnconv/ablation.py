@@ -124,9 +124,10 @@ def ablate_attention(
         If attention depends on positions only, its mean over the images is the attention itself:
 
         >>> import attnconv, torch
-        >>> model = attnconv.build_model("sa-quadratic", num_layers=2, hidden=16).eval()
-        >>> report = attnconv.ablate_attention(model, torch.rand(4, 3, 16, 16), kernel_sizes=[3])
-        >>> report.of("mean map").tolist()  # the agreement for two layers, and for both
+        >>> model = attnconv.build_model("sa-quadratic", num_layers=2, hidden=16)
+        >>> images = torch.rand(4, 3, 16, 16)
+        >>> report = attnconv.ablate_attention(model, images, kernel_sizes=[3])
+        >>> report.of("mean map").tolist()  # the agreement, by layer and for both
         [1.0, 1.0, 1.0]
     """
     _expect(images, labels)

@@ -200,7 +200,8 @@ def inspect_attention(
 
         >>> import attnconv, torch
         >>> layer = attnconv.conv_to_attention(torch.nn.Conv2d(3, 8, 3))
-        >>> report = attnconv.inspect_attention([attnconv.attention_probabilities(layer, 7, 7)])
+        >>> maps = attnconv.attention_probabilities(layer, 7, 7)
+        >>> report = attnconv.inspect_attention([maps], kernel_size=3)
         >>> report.layers[0].heads.offsets_with_mass(3)
         9
     """

@@ -295,10 +295,9 @@ def prune_degenerate_heads(
 
     Example:
         >>> import attnconv, torch
-        >>> _ = torch.manual_seed(0)
         >>> model = attnconv.build_model("sa-generalized", num_layers=1, hidden=16)
         >>> with torch.no_grad():
-        ...     _ = model.attentions[0].encoding.root[2].zero_()  # head 2 attends to all equally
+        ...     _ = model.attentions[0].encoding.root[2].zero_()  # uniform attention
         >>> pruned, removed = attnconv.prune_degenerate_heads(model)
         >>> removed, pruned.attentions[0].num_heads
         ([[2]], 8)

@@ -121,7 +121,8 @@ def convert_network(
 
     Example:
         >>> import attnconv, torch
-        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU())
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> network = torch.nn.Sequential(conv, torch.nn.ReLU())
         >>> images = torch.rand(2, 3, 16, 16)
         >>> converted = attnconv.convert_network(network, images=images)
         >>> torch.allclose(converted(images), network(images), atol=1e-5)

@@ -45,10 +45,10 @@ def attention_to_conv(layer: PositionAttention, height: int, width: int) -> Atte
 
     Example:
         >>> import attnconv, torch
-        >>> network = attnconv.build_model("sa-quadratic", num_layers=1, hidden=16).eval()
-        >>> layer = network.attentions[0]
+        >>> network = attnconv.build_model("sa-quadratic", num_layers=1, hidden=16)
+        >>> layer = network.attentions[0].eval()
         >>> convolutions = attnconv.attention_to_conv(layer, 6, 6)
-        >>> images = torch.rand(2, 6, 6, 16)  # channels last, as in the attention layer
+        >>> images = torch.rand(2, 6, 6, 16)  # channels last
         >>> torch.allclose(convolutions(images), layer(images), atol=1e-5)
         True
     """
@@ -95,7 +95,8 @@ def convert_back(
 
     Example:
         >>> import attnconv, torch
-        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU())
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> network = torch.nn.Sequential(conv, torch.nn.ReLU())
         >>> converted = attnconv.convert_network(network)
         >>> attnconv.convert_back(converted)[0]
         Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))

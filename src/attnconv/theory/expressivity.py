@@ -125,7 +125,7 @@ def expresses_convolution(
         >>> maps = attnconv.attention_probabilities(layer, 7, 7)
         >>> attnconv.expresses_convolution(maps, kernel_size=3).expresses
         True
-        >>> attnconv.expresses_convolution(maps[:8], kernel_size=3).expresses  # without one head
+        >>> attnconv.expresses_convolution(maps[:8], 3).expresses  # one head less
         False
     """
     combination = head_combination(probabilities, kernel_size, shared, border)

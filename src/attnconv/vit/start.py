@@ -154,7 +154,7 @@ def init_as_convolution(
 
     Example:
         >>> import attnconv, timm
-        >>> size = {"img_size": 112, "depth": 2, "init_values": 0.0}  # without LayerScale
+        >>> size = {"img_size": 112, "depth": 2, "init_values": 0.0}  # no LayerScale
         >>> vit = timm.create_model("vit_relpos_small_patch16_224", **size)
         >>> report = attnconv.init_as_convolution(vit, kernel_size=3, alpha=2.0)
         >>> round(report.layers[0].fidelity.min().item(), 2)
