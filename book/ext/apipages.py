@@ -17,9 +17,12 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.ext.autodoc import INSTANCEATTR, UNINITIALIZED_ATTR
+from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 
 SOURCE = Path(__file__).parents[2] / "src"
+# attributes in one list, as parameters are, instead of one entry for each
+SECTIONS = Config(napoleon_custom_sections=[("Attributes", "params_style")])
 SECTION = """
 ## `{module}`
 
@@ -81,6 +84,15 @@ def signature_in_short(app, what, name, obj, options, signature, returns):
     return signature and short(signature), returns and short(returns)
 
 
+def sections_as_lists(app, what, name, obj, options, lines):
+    """Turn sections of a docstring, such as `Args:` and `Example:`, into lists and headings.
+
+    As an extension, napoleon would also change descriptions of constants that contain a colon.
+    """
+    if what in ("function", "method", "class"):
+        lines[:] = GoogleDocstring(lines, SECTIONS, what=what).lines()
+
+
 def fields_in_full(app, what, name, obj, options, lines):
     """Add the fields that a class of parameters defines, with their descriptions."""
     own = [name for name in getattr(obj, "model_fields", {}) if name in obj.__annotations__]
@@ -111,6 +123,7 @@ def setup(app):
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.viewcode")
     app.connect("autodoc-process-signature", signature_in_short)
+    app.connect("autodoc-process-docstring", sections_as_lists)
     app.connect("autodoc-process-docstring", fields_in_full)
     app.connect("autodoc-skip-member", fields_once)
     app.connect("autodoc-process-docstring", fields_without_numbers)

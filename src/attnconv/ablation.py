@@ -27,11 +27,15 @@ MEAN_MAP, ONE_OFFSET, UNIFORM = "mean map", "one offset", "uniform"
 class AblationReport:
     """The result of `ablate_attention`, with one score for each replacement; it prints as a table.
 
-    `scores` `(L + 1, R)` has a row for each layer whose attention alone is replaced and a last row
-    for all layers together. `layers` are the names of the L layers, and `replacements` are those of
-    the R replacements. A score is the `measure`, "accuracy" or "agreement" with the unchanged
-    model, on the given number of `images`; `unchanged` is the score of the model itself. `skipped`
-    names attention that is not among patches and was not replaced.
+    Attributes:
+        measure: What a score is: "accuracy", or "agreement" with the unchanged model.
+        images: The number of images.
+        unchanged: The score of the model itself.
+        layers: The names of the L layers.
+        replacements: The names of the R replacements.
+        scores: The scores, `(L + 1, R)`, with a row for each layer whose attention alone is
+            replaced and a last row for all layers together.
+        skipped: The names of attention that is not among patches and was not replaced.
     """
 
     measure: str
@@ -43,7 +47,14 @@ class AblationReport:
     skipped: tuple[str, ...] = ()
 
     def of(self, replacement: str) -> Tensor:
-        """Return the scores `(L + 1,)` of one replacement, with that of all layers last."""
+        """Return the scores `(L + 1,)` of one replacement, with that of all layers last.
+
+        Args:
+            replacement: One of the names in `replacements`, such as "mean map".
+
+        Raises:
+            ValueError: If there is no such replacement.
+        """
         if replacement not in self.replacements:
             raise ValueError(f"got {replacement!r}, expected one of {', '.join(self.replacements)}")
         return self.scores[:, self.replacements.index(replacement)]
@@ -73,18 +84,13 @@ def ablate_attention(
 ) -> AblationReport:
     """Measure the accuracy that remains when attention is replaced, in each layer and in all.
 
-    `model` is an image classifier that `inspect_attention` can read, or a network converted by
-    `convert_network`. `images` `(B, C, H', W')` are its input, and `labels` `(B,)` their classes.
-    Without labels, the score is the agreement: the share of images that the model still puts into
-    the same class. The model and its values are never changed; only the attention weights among
-    patches are replaced, in a forward pass, by one of the following, which are the same for all
-    images:
+    The model and its values are never changed; only the attention weights among patches are
+    replaced, in a forward pass, by one of the following, which are the same for all images:
 
     - "mean map": each head's attention averaged over the images, which depends on positions only;
-    - "K x K" for each of the `kernel_sizes` (by default 1, 3, 5, ... up to the smallest grid): the
-      nearest convolution, with one weight per offset, the mean map's average over the queries whose
-      K x K kernel lies inside the image (`LayerReport.kernels`), and 0 at offsets outside the
-      kernel;
+    - "K x K" for each of the `kernel_sizes`: the nearest convolution, with one weight per offset,
+      the mean map's average over the queries whose K x K kernel lies inside the image
+      (`LayerReport.kernels`), and 0 at offsets outside the kernel;
     - "one offset": all attention on each head's best offset (`Heads.offsets`);
     - "uniform": the same attention on all tokens, as a control.
 
@@ -95,9 +101,34 @@ def ablate_attention(
     replaced weights of a patch sum to the mass that it gives to patches. Layers with windows have
     one map for all windows, so that the mask of shifted windows is not kept.
 
-    The model runs once for each replacement of each layer, in batches of `batch_size` images.
-    Raises ValueError for labels that do not fit the images or a kernel that does not fit the grid;
-    TypeError if the attention cannot be read or the model does not return logits `(B, classes)`.
+    Args:
+        model: An image classifier that `inspect_attention` can read, or a network converted by
+            `convert_network`.
+        images: The model's input, `(B, C, H', W')`.
+        labels: The classes of the images, `(B,)`. Without labels, the score is the agreement: the
+            share of images that the model still puts into the same class.
+        kernel_sizes: The sizes K of the convolutions, by default 1, 3, 5, ... up to the smallest
+            grid.
+        batch_size: The number of images in a batch. The model runs on all batches once for each
+            replacement of each layer.
+
+    Returns:
+        A report with one score for each replacement, in each layer and in all layers together.
+
+    Raises:
+        ValueError: If the images or labels have the wrong shape, or a kernel does not fit the grid.
+        TypeError: If the attention cannot be read or the model does not return logits
+            `(B, classes)`.
+
+    Example:
+        If attention depends on positions only, its mean over the images is the attention itself:
+
+        >>> import attnconv, torch
+        >>> model = attnconv.build_model("sa-quadratic", num_layers=2, hidden=16)
+        >>> images = torch.rand(4, 3, 16, 16)
+        >>> report = attnconv.ablate_attention(model, images, kernel_sizes=[3])
+        >>> report.of("mean map").tolist()  # the agreement, by layer and for both
+        [1.0, 1.0, 1.0]
     """
     _expect(images, labels)
     batches = images.split(batch_size)

@@ -30,12 +30,14 @@ POSITION_DIMENSIONS = {QuadraticEncoding: 3, GeneralizedQuadraticEncoding: 5}
 class Cost:
     """A model's parameter count and the number of operations in its forward pass.
 
-    `flops_paper` is twice the number of multiply-adds in linear and convolutional layers, as in
-    Tables 1 and 4; a converted convolution counts as the convolution. `flops` counts every product
-    in the paper's dense formulation, including attention times values, q . k, q . r and
-    v . r_delta. In a converted convolution, the kept queries attend to all pixels of the padded
-    image. `flops_executed` counts the matrix products that this implementation executes, as
-    reported by torch.
+    Attributes:
+        parameters: The number of parameters.
+        flops_paper: Twice the number of multiply-adds in linear and convolutional layers, as in
+            Tables 1 and 4. A converted convolution counts as the convolution.
+        flops: Every product in the paper's dense formulation, including attention times values, q .
+            k, q . r and v . r_delta. In a converted convolution, the kept queries attend to all
+            pixels of the padded image.
+        flops_executed: The matrix products that this implementation executes, as reported by torch.
     """
 
     parameters: int
@@ -52,14 +54,29 @@ def cost_of(
 ) -> Cost:
     """Return the cost of a model for one image, or for the given inputs.
 
-    An `image_size` of one number means a square image; `(H, W)` is any image and `(L,)` a sequence,
-    in pixels. The image has the channels that the model's `in_channels` states, or else three, or
-    else those of its first convolution. Instead, `images` gives the model's argument, a tuple of
-    its arguments, or a dict of its named ones; the cost is that of the whole batch.
-
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
-    are not modules, such as the projections of `nn.MultiheadAttention`. Raises ValueError if the
-    model does not run on an image of the given size.
+    are not modules, such as the projections of `nn.MultiheadAttention`.
+
+    Args:
+        model: Any model.
+        image_size: The size of the image in pixels. One number means a square image; `(H, W)` is
+            any image and `(L,)` a sequence. The image has the channels that the model's
+            `in_channels` states, or else three, or else those of its first convolution.
+        images: Instead of an image size, the model's argument, a tuple of its arguments, or a dict
+            of its named ones. The cost is that of the whole batch.
+
+    Returns:
+        The number of parameters and three counts of operations.
+
+    Raises:
+        ValueError: If the model does not run on an image of the given size.
+
+    Example:
+        >>> import attnconv, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> cost = attnconv.cost_of(conv, image_size=32)
+        >>> cost.parameters == 27 * 8 + 8, cost.flops_paper == 2 * 27 * 8 * 32**2
+        (True, True)
     """
     if images is not None:
         return run_uncompiled(partial(_cost, model, images))

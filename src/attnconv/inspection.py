@@ -41,24 +41,28 @@ IMAGE_SIZE = 32
 class LayerReport:
     """The measures of one attention layer in the report of `inspect_attention`.
 
-    `maps` `(N_h, H, W, H, W)` is the attention averaged over the images. `heads.offsets` is each
-    head's best offset, and `heads.mass` is the mean attention on it. Three measures have the shape
-    `(N_h,)`: `mean_distance`, the attention-weighted mean of the distance `|k - q|` in tokens;
-    `off_convolution`, the relative distance to the nearest convolution; and `prefix_mass`, the
-    attention from patches to class, distillation and register tokens, which `maps` excludes.
-    `residual` `(K, K)` is the residual of Lemma 3, with one mixture of heads for all images and
-    queries.
+    The relative distance to the nearest convolution is `||A - C||_F / ||A||_F`. Here, A is the
+    attention of the queries whose K x K kernel lies inside the image, as in Lemma 3. C is the
+    matrix nearest to A whose entries depend only on the offset k - q: each entry is the mean of A
+    over all images and pixel pairs with that offset. The distance is 0 for a head that attends to
+    one offset of the kernel. It is also 0 for uniform attention, which is a convolution with a
+    constant kernel that covers the whole image. It is near 1 if attention follows image content.
+    For other softmax heads that depend only on positions, it is small but not 0, because they are
+    renormalised near the border.
 
-    The relative distance is `||A - C||_F / ||A||_F`. Here, A is the attention of the queries whose
-    K x K kernel lies inside the image, as in Lemma 3. C is the matrix nearest to A whose entries
-    depend only on the offset k - q: each entry is the mean of A over all images and pixel pairs
-    with that offset. These means are the kernel of the nearest convolution, `kernels`
-    `(N_h, 2H - 1, 2W - 1)`, which lists the offsets in ascending order and is 0 at any offset that
-    does not occur for these queries. The distance is 0 for a head that attends to one offset of the
-    kernel. It is also 0 for uniform attention, which is a convolution with a constant kernel that
-    covers the whole image. It is near 1 if attention follows image content. For other softmax heads
-    that depend only on positions, it is small but not 0, because they are renormalised near the
-    border.
+    Attributes:
+        name: The name of the layer.
+        maps: The attention averaged over the images, `(N_h, H, W, H, W)`.
+        heads: The best offset of each head, `heads.offsets`, and the mean attention on it,
+            `heads.mass`.
+        mean_distance: The attention-weighted mean of the distance `|k - q|` in tokens, `(N_h,)`.
+        off_convolution: The relative distance to the nearest convolution, `(N_h,)`.
+        kernels: The kernel of the nearest convolution, `(N_h, 2H - 1, 2W - 1)`: the entries of C by
+            offset, in ascending order, and 0 at any offset that does not occur for these queries.
+        prefix_mass: The attention from patches to class, distillation and register tokens,
+            `(N_h,)`, which `maps` excludes.
+        residual: The residual of Lemma 3, `(K, K)`, with one mixture of heads for all images and
+            queries.
     """
 
     name: str
@@ -80,8 +84,12 @@ class LayerReport:
 class AttentionReport:
     """The result of `inspect_attention`, with one report per layer; it prints as a table.
 
-    `skipped` names what was not measured and says why: attention that is not among patches, such as
-    attention pooling, and windows that contain padding or join opposite edges of the image.
+    Attributes:
+        kernel_size: The side K of the kernel, in tokens.
+        layers: The measures of each layer.
+        skipped: What was not measured, and why: attention that is not among patches, such as
+            attention pooling, and windows that contain padding or join opposite edges of the
+            image.
     """
 
     kernel_size: int
@@ -89,9 +97,11 @@ class AttentionReport:
     skipped: tuple[str, ...] = ()
 
     def table(self, by_head: bool | None = None) -> str:
-        """Return a plain-text table with one line per head, or one line of ranges per layer.
+        """Return a plain-text table, whose columns `LEGEND` explains.
 
-        By default, a report on up to 36 heads has one line per head. `LEGEND` explains the columns.
+        Args:
+            by_head: Whether the table has one line per head, or one line of ranges per layer. By
+                default, a report on up to 36 heads has one line per head.
         """
         lines = self._lines(by_head)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -159,24 +169,42 @@ def inspect_attention(
 ) -> AttentionReport:
     """Measure how close the attention of a vision transformer is to a K x K convolution.
 
-    `model` is a vision transformer of any library, a network from `build_model`, or attention maps.
-    `images` `(B, C, H', W')` are the model's input, which is a dict for timm's NaFlex models (with
-    images of one size); networks from `build_model` whose attention
-    depends only on positions need none. `layers` selects attention layers by number, starting at 0;
-    None selects all. See `LayerReport` for the measures, which are computed in float64. Each layer
-    is measured as soon as it has run. Time and memory grow as B times the square of the number of
-    tokens; a few images suffice.
+    The measures are computed in float64. Each layer is measured as soon as it has run. Time and
+    memory grow as B times the square of the number of tokens; a few images suffice.
 
-    Maps are given for each layer, in a sequence or a mapping by layer name, as tensors or arrays
-    with the query before the key: `(N_h, H, W, H, W)`, `(B, N_h, H, W, H, W)`, or `(B, N_h, T, T)`
-    with T tokens, as transformers' `output_attentions=True` gives them. A single tensor has the
-    layers as its first axis, except that `(B, N_h, T, T)` is one layer. Of T tokens, the first
-    `prefix` are class and register tokens, and the others form the `grid` `(H, W)`. One of the two
-    suffices if the grid is square or the rest are prefix tokens.
+    Args:
+        model: A vision transformer of any library, a network from `build_model`, or attention maps.
+            Maps are given for each layer, in a sequence or a mapping by layer name, as tensors or
+            arrays with the query before the key: `(N_h, H, W, H, W)`, `(B, N_h, H, W, H, W)`, or
+            `(B, N_h, T, T)` with T tokens, as transformers' `output_attentions=True` gives them. A
+            single tensor has the layers as its first axis, except that `(B, N_h, T, T)` is one
+            layer.
+        images: The model's input, `(B, C, H', W')`, or a dict for timm's NaFlex models (with images
+            of one size). Networks from `build_model` whose attention depends only on positions need
+            none.
+        kernel_size: The side K of the kernel, in tokens.
+        layers: The numbers of the attention layers, starting at 0; None selects all.
+        grid: The size `(H, W)` of the patches in maps of T tokens, by default a square.
+        prefix: The number of class and register tokens, which are the first of the T tokens. By
+            default, all tokens outside the `grid`, or none without a grid.
 
-    Raises ValueError if images are missing, maps have the wrong shape or are not probabilities, the
-    kernel is larger than a layer's grid, or a layer does not exist; TypeError if the attention
-    cannot be read.
+    Returns:
+        A report with the measures of each layer; see `LayerReport`.
+
+    Raises:
+        ValueError: If images are missing, maps have the wrong shape or are not probabilities, the
+            kernel is larger than a layer's grid, or a layer does not exist.
+        TypeError: If the attention cannot be read.
+
+    Example:
+        A converted convolution has a head for each of the nine offsets of its kernel:
+
+        >>> import attnconv, torch
+        >>> layer = attnconv.conv_to_attention(torch.nn.Conv2d(3, 8, 3))
+        >>> maps = attnconv.attention_probabilities(layer, 7, 7)
+        >>> report = attnconv.inspect_attention([maps], kernel_size=3)
+        >>> report.layers[0].heads.offsets_with_mass(3)
+        9
     """
     measure = partial(_measure, kernel_size)
     if isinstance(model, nn.Module):

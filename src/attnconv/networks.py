@@ -224,9 +224,21 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 def build_model(name: str, **overrides) -> nn.Module:
     """Return a freshly initialised network from Table 4, or the CNN of chapter 14, by its name.
 
-    By default, the network maps images `(B, 3, 32, 32)` to logits `(B, 10)`. `overrides` are
-    keyword arguments of `self_attention_net`, `resnet18` or `SmallCNN`. Raises ValueError for an
-    unknown name or override.
+    Args:
+        name: One of the names in `NETWORKS`.
+        **overrides: Keyword arguments of `self_attention_net`, `resnet18` or `SmallCNN`.
+
+    Returns:
+        The network, which by default maps images `(B, 3, 32, 32)` to logits `(B, 10)`.
+
+    Raises:
+        ValueError: If the name or an override is unknown.
+
+    Example:
+        >>> import attnconv, torch
+        >>> model = attnconv.build_model("sa-quadratic", num_layers=2, hidden=16)
+        >>> model(torch.rand(1, 3, 32, 32)).shape
+        torch.Size([1, 10])
     """
     if name not in NETWORKS:
         raise ValueError(f"unknown model {name!r}, expected one of {', '.join(sorted(NETWORKS))}")
@@ -264,10 +276,31 @@ def prune_degenerate_heads(
 ) -> tuple[SelfAttentionNet, list[list[int]]]:
     """Return a copy of a network without its degenerate heads, and each layer's removed heads.
 
-    The removed heads are numbered from 0. The remaining heads keep their scores and values, and the
-    output biases b_out are kept. The default criterion is that of the published code, and
-    `PAPER_CRITERION` is that of the paper's text. Raises TypeError unless the model has the
-    generalised quadratic encoding.
+    A head is degenerate if it attends to a thin stripe or to all pixels equally; see
+    `degenerate_heads`. The default criterion is that of the published code, and `PAPER_CRITERION`
+    is that of the paper's text.
+
+    Args:
+        model: A network with the generalised quadratic encoding.
+        max_condition: A head is removed if the condition number of its `Sigma^-1` is above this.
+        min_eigenvalue: A head is removed if the largest eigenvalue of its `Sigma^-1` is below this,
+            in inverse squared pixels.
+
+    Returns:
+        The copy and, for each layer, the list of removed heads, numbered from 0. The remaining
+        heads keep their scores and values, and the output biases b_out are kept.
+
+    Raises:
+        TypeError: If the model does not have the generalised quadratic encoding.
+
+    Example:
+        >>> import attnconv, torch
+        >>> model = attnconv.build_model("sa-generalized", num_layers=1, hidden=16)
+        >>> with torch.no_grad():
+        ...     _ = model.attentions[0].encoding.root[2].zero_()  # uniform attention
+        >>> pruned, removed = attnconv.prune_degenerate_heads(model)
+        >>> removed, pruned.attentions[0].num_heads
+        ([[2]], 8)
     """
     encodings = [getattr(layer, "encoding", None) for layer in getattr(model, "attentions", [])]
     if not encodings or not all(isinstance(e, GeneralizedQuadraticEncoding) for e in encodings):

@@ -280,12 +280,31 @@ def _expect_images(X: Tensor, dim_in: int) -> None:
 
 
 def attention_probabilities(module_or_layer: nn.Module, height: int, width: int) -> Tensor:
-    """Return the attention maps `(N_h, H, W, H, W)` of a position-only layer or encoding.
+    """Return the attention maps of a position-only layer or encoding.
 
-    The layer can be any module whose `encoding` is a `PositionEncoding`, such as a
-    `PositionAttention` or the result of `conv_to_attention` for a Conv2d. A converted convolution
-    pads the image before it attends, so `height` and `width` are then those of the padded image,
-    and the layer keeps only some of the queries. Raises TypeError for any other argument.
+    Args:
+        module_or_layer: A `PositionEncoding`, or any module whose `encoding` is one, such as a
+            `PositionAttention` or the result of `conv_to_attention` for a Conv2d.
+        height: The height of the image in pixels. A converted convolution pads the image before it
+            attends, so `height` and `width` are then those of the padded image, and the layer keeps
+            only some of the queries.
+        width: The width of the image in pixels.
+
+    Returns:
+        The probabilities of each head for each query and key, `(N_h, H, W, H, W)`.
+
+    Raises:
+        TypeError: If the argument is anything else, or is for sequences.
+
+    Example:
+        >>> import attnconv, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> layer = attnconv.conv_to_attention(conv)
+        >>> maps = attnconv.attention_probabilities(layer, 7, 7)  # 5 x 5, padded
+        >>> maps.shape
+        torch.Size([9, 7, 7, 7, 7])
+        >>> maps[0, 3, 3].argmax().item() == 2 * 7 + 2  # head 0 attends up and left
+        True
     """
     if isinstance(module_or_layer, ContentAttention):
         raise TypeError(

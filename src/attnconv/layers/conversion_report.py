@@ -19,8 +19,10 @@ from .mode import call, evaluation_mode
 class Comparison:
     """The outputs of a network and its conversion on the same images, in evaluation mode.
 
-    `gap` is the largest difference and `largest` the largest absolute value of an output.
-    `executed` describes the convolutions that the converted network still executed.
+    Attributes:
+        gap: The largest difference of the outputs.
+        largest: The largest absolute value of an output.
+        executed: Descriptions of the convolutions that the converted network still executed.
     """
 
     gap: float
@@ -32,9 +34,10 @@ class Comparison:
 class ConversionReport:
     """The result of `convert_network` for each convolution, which prints as a table.
 
-    `replaced` maps the name of each new attention layer to the convolution that it replaces, and
-    `left` maps the names of other modules that may convolve to the reasons why they were left.
-    `comparison` is None unless images were given.
+    Attributes:
+        replaced: The convolution that each new attention layer replaces, by the layer's name.
+        left: The reasons why other modules that may convolve were left, by the modules' names.
+        comparison: The comparison of the outputs, or None unless images were given.
     """
 
     replaced: Mapping[str, str]

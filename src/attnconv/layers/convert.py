@@ -40,22 +40,37 @@ def conv_to_attention(
 ) -> ConvAsAttention:
     """Return a self-attention layer that computes the given convolution. Theorem 1.
 
-    Accepts any `nn.Conv1d` or `nn.Conv2d`, and transposed ones, which become attention on the image
-    spread out (`TransposedAsAttention`). The result is called in the same way, with `(B, C, ...)`
-    as input and output. `alpha` (in inverse squared pixels) is the sharpness of the heads; its
-    default is `hard_alpha` for the layer's dtype. Attributes, parameters, buffers and hooks are
-    those of the convolution, copied, so later changes to `conv` have no effect.
-
     A subclass with a forward method of its own is run on small random images. It is accepted if it
-    pads with zeros in its own way and then convolves. With `fold`, so is one that computes its
-    weight (parametrised, normalised, standardised or pruned): the weight of evaluation mode becomes
-    a parameter, and the layer has no other parameters and buffers than weight and bias.
+    pads with zeros in its own way and then convolves.
 
-    Raises TypeError for lazy, 3D, quantised, scripted and otherwise customised
-    convolutions, for parametrised ones without `fold`, for those on the meta device, and for
-    half-precision ones that reach so many pixels that the dtype cannot tell them apart. Raises
-    ValueError for sizes that no convolution has, such as a negative padding, and for a convolution
-    that cannot be copied.
+    Args:
+        conv: Any `nn.Conv1d` or `nn.Conv2d`, or a transposed one, which becomes attention on the
+            image spread out (`TransposedAsAttention`).
+        alpha: The sharpness of the heads, in inverse squared pixels. The default is `hard_alpha`
+            for the layer's dtype.
+        fold: Whether to also accept a convolution that computes its weight (parametrised,
+            normalised, standardised or pruned). The weight of evaluation mode becomes a parameter,
+            and the layer has no other parameters and buffers than weight and bias.
+
+    Returns:
+        A layer that is called in the same way, with `(B, C, ...)` as input and output. Attributes,
+        parameters, buffers and hooks are those of the convolution, copied, so later changes to
+        `conv` have no effect.
+
+    Raises:
+        TypeError: If the convolution is lazy, 3D, quantised, scripted or otherwise customised,
+            parametrised without `fold`, on the meta device, or in half precision and reaches so
+            many pixels that the dtype cannot tell them apart.
+        ValueError: If a size is one that no convolution has, such as a negative padding, or the
+            convolution cannot be copied.
+
+    Example:
+        >>> import attnconv, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> layer = attnconv.conv_to_attention(conv)
+        >>> images = torch.rand(2, 3, 16, 16)
+        >>> torch.allclose(layer(images), conv(images), atol=1e-5)
+        True
     """
     plain = _plain_or_why_not(conv, fold)
     if isinstance(plain, str):
@@ -78,23 +93,43 @@ def convert_network(
 ) -> nn.Module:
     """Return a copy of a network with self-attention in place of every convolution. Theorem 1.
 
-    Each convolution becomes the result of `conv_to_attention`. `alpha` is the sharpness of all
-    heads, including those of layers that already are converted; by default, the heads are one-hot.
-    Modules and parameters that are used in several places remain shared. `skip` names modules that
-    are left as they are, with all that they contain, or is a predicate of a module's name and the
-    module. `fold` folds computed weights, as in `conv_to_attention`; all other layers keep the
-    names and shapes of their parameters and buffers. Convolutions called as functions in a forward
-    method are not modules and are not replaced. The original model is not changed.
+    Each convolution becomes the result of `conv_to_attention`. Modules and parameters that are used
+    in several places remain shared. Convolutions called as functions in a forward method are not
+    modules and are not replaced.
 
-    The attribute `conversion_report` of the result (a `ConversionReport`, which can be printed)
-    lists what was replaced and left. With `images` (the network's argument, a tuple of its
-    arguments, or a dict of its named ones), both networks are run once in evaluation mode, and the
-    report also states the largest difference of their outputs and the convolutions that were still
-    executed. Raises ValueError if one-hot heads differ from the convolutions by more than rounding.
+    Args:
+        model: The network, which is not changed.
+        alpha: The sharpness of all heads, including those of layers that already are converted. By
+            default, the heads are one-hot.
+        skip: The names of modules that are left as they are, with all that they contain, or a
+            predicate of a module's name and the module.
+        fold: Whether to fold computed weights, as in `conv_to_attention`. All other layers keep the
+            names and shapes of their parameters and buffers.
+        images: The network's argument, a tuple of its arguments, or a dict of its named ones, on
+            which both networks are run once in evaluation mode and compared.
 
-    Raises a TypeError that names each module that cannot be converted and why, and ValueError if
-    `skip` names no module, a module has sizes that no convolution has, or the model cannot be
-    copied.
+    Returns:
+        The copy. Its attribute `conversion_report` (a `ConversionReport`, which can be printed)
+        lists what was replaced and left. With `images`, it also states the largest difference of
+        the outputs and the convolutions that were still executed.
+
+    Raises:
+        TypeError: If modules cannot be converted. The error names each and says why.
+        ValueError: If `skip` names no module, a module has sizes that no convolution has, the model
+            cannot be copied, or one-hot heads differ from the convolutions by more than rounding on
+            the images.
+
+    Example:
+        >>> import attnconv, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> network = torch.nn.Sequential(conv, torch.nn.ReLU())
+        >>> images = torch.rand(2, 3, 16, 16)
+        >>> converted = attnconv.convert_network(network, images=images)
+        >>> torch.allclose(converted(images), network(images), atol=1e-5)
+        True
+        >>> report = converted.conversion_report
+        >>> len(report.replaced), report.left
+        (1, {})
     """
     skipped = _skipped(model, skip)
     plain = _expect_convertible(model, skipped, fold)

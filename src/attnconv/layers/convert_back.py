@@ -30,9 +30,27 @@ FUSED = ("scaled_dot_product", "multi_head_attention", "transformer_encoder")
 def attention_to_conv(layer: PositionAttention, height: int, width: int) -> AttentionAsConv:
     """Convert a position-only attention layer to zero-padded convolutions. Theorem 2.
 
-    For any position-only encoding, the result is exact on `height` x `width` images, including the
-    border, if dropout is off. Raises ValueError if a head is so sharp that its border factor is out
-    of range for the dtype (all its terms underflow, although their ratios are defined).
+    Args:
+        layer: The attention layer, with any position-only encoding.
+        height: The height of the images in pixels.
+        width: The width of the images in pixels.
+
+    Returns:
+        A module that is exact on images of this size, including the border, if dropout is off.
+
+    Raises:
+        TypeError: If the layer is not a `PositionAttention`.
+        ValueError: If a head is so sharp that its border factor is out of range for the dtype (all
+            its terms underflow, although their ratios are defined).
+
+    Example:
+        >>> import attnconv, torch
+        >>> network = attnconv.build_model("sa-quadratic", num_layers=1, hidden=16)
+        >>> layer = network.attentions[0].eval()
+        >>> convolutions = attnconv.attention_to_conv(layer, 6, 6)
+        >>> images = torch.rand(2, 6, 6, 16)  # channels last
+        >>> torch.allclose(convolutions(images), layer(images), atol=1e-5)
+        True
     """
     if not isinstance(layer, PositionAttention) or not isinstance(layer.encoding, PositionEncoding):
         raise TypeError(
@@ -50,21 +68,38 @@ def convert_back(
 ) -> nn.Module:
     """Return a copy of a network with convolutions in place of position-only attention. Theorem 2.
 
-    The copy is returned in evaluation mode. Layers made by `conv_to_attention` become plain
-    convolutions again, exact at any size, if their heads are one-hot on the kernel's pixels. If all
-    position-only layers are such, the network may take any inputs; it is not run, and all other
-    modules are kept, attention that depends on the image included.
+    Layers made by `conv_to_attention` become plain convolutions again, exact at any size, if their
+    heads are one-hot on the kernel's pixels. If all position-only layers are such, the network may
+    take any inputs; it is not run, and all other modules are kept, attention that depends on the
+    image included.
 
-    Otherwise, the copy is exact on images of `height` x `width` pixels or, without a width, on
-    sequences of length `height`. In position-only layers whose heads are not one-hot, the heads
-    become zero-padded convolutions divided by a border factor (`HeadsAsConv`, `attention_to_conv`).
-    All other modules are kept. The original network is not changed.
+    Otherwise, the copy is exact on images of one size. In position-only layers whose heads are not
+    one-hot, the heads become zero-padded convolutions divided by a border factor (`HeadsAsConv`,
+    `attention_to_conv`). All other modules are kept.
 
-    Raises TypeError for attention that depends on the image, unless all position-only layers are
-    one-hot. If a layer's heads are not one-hot, raises ValueError if the network never runs the
-    layer or runs it at several sizes, or if its border factor is out of range. These errors name
-    the module. Also raises ValueError if the size is missing or the network does not run on an
-    image of this size.
+    Args:
+        network: The network, which is not changed.
+        height: The height of the images in pixels or, without a width, the length of the sequences.
+            It is needed unless all position-only layers are one-hot.
+        width: The width of the images in pixels.
+
+    Returns:
+        The copy, in evaluation mode.
+
+    Raises:
+        TypeError: If attention depends on the image, unless all position-only layers are one-hot.
+            The error names the module.
+        ValueError: If a layer's heads are not one-hot and the network never runs the layer or runs
+            it at several sizes, or its border factor is out of range. The error names the module.
+            Also if the size is missing or the network does not run on an image of this size.
+
+    Example:
+        >>> import attnconv, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> network = torch.nn.Sequential(conv, torch.nn.ReLU())
+        >>> converted = attnconv.convert_network(network)
+        >>> attnconv.convert_back(converted)[0]
+        Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))
     """
     layers = [module for module in network.modules() if isinstance(module, POSITION_ONLY)]
     met: dict[str, set[tuple[int, ...]]] = {}

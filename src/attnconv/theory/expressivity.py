@@ -14,10 +14,15 @@ from .shapes import Float, Int
 
 
 class Expressivity(NamedTuple):
-    """The result of `expresses_convolution`: the answer and the residual of each offset."""
+    """The result of `expresses_convolution`.
+
+    Attributes:
+        expresses: Whether the maps express all convolutions of the kernel size.
+        residual: How far the heads are from selecting the pixel at each offset, at the worst query,
+            `(K_1, K_2)`.
+    """
 
     expresses: bool
-    # (K_1, K_2): how far the heads are from selecting the pixel at each offset, at the worst query
     residual: Tensor
 
 
@@ -93,14 +98,35 @@ def expresses_convolution(
 ) -> Expressivity:
     """Return whether attention maps can express all convolutions of a kernel size. Lemma 3.
 
-    The maps, which may be constructed or trained, are `(N_h, H, W, H, W)`, or
-    `(B, N_h, H, W, H, W)` for several images. The result also contains the residual of each offset,
-    `(K_1, K_2)`. It is the largest distance, over the query pixels of all images, between the
-    offset's one-hot map and the combination of heads that `head_combination` chooses for it. A
+    The residual of an offset is the largest distance, over the query pixels of all images, between
+    the offset's one-hot map and the combination of heads that `head_combination` chooses for it. A
     residual is 0 if the combination equals the one-hot map, and about 1 if no head attends to the
     offset. If queries share one combination, it can exceed 1, because the combination is fitted to
-    all of them and the largest distance counts. The maps express all such convolutions if no
-    residual exceeds `tol`. For `shared` and `border`, see `head_combination` and `offset_targets`.
+    all of them and the largest distance counts.
+
+    Args:
+        probabilities: The maps, constructed or trained, `(N_h, H, W, H, W)`, or
+            `(B, N_h, H, W, H, W)` for several images.
+        kernel_size: K for a kernel of K x K pixels, or `(K_1, K_2)`.
+        tol: The largest residual of maps that express the convolutions.
+        shared: Whether all queries share one combination of heads; see `head_combination`.
+        border: "interior" or "zero", the queries near the border that count; see `offset_targets`.
+
+    Returns:
+        The answer, and the residual of each offset, `(K_1, K_2)`.
+
+    Raises:
+        ValueError: If the maps have the wrong shape or are not probabilities, the kernel does not
+            fit into the image, or the border is unknown.
+
+    Example:
+        >>> import attnconv, torch
+        >>> layer = attnconv.conv_to_attention(torch.nn.Conv2d(3, 8, 3))
+        >>> maps = attnconv.attention_probabilities(layer, 7, 7)
+        >>> attnconv.expresses_convolution(maps, kernel_size=3).expresses
+        True
+        >>> attnconv.expresses_convolution(maps[:8], 3).expresses  # one head less
+        False
     """
     combination = head_combination(probabilities, kernel_size, shared, border)
     residual = combination.residual.amax(dim=0).reshape(_pair(kernel_size))

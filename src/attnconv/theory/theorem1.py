@@ -125,9 +125,23 @@ def on_padded_image(
 def hard_alpha(dtype: torch.dtype) -> int:
     """Return the smallest integer alpha for which a neighbour's weight `e^-alpha` rounds to zero.
 
-    A head whose centre is a pixel of the image then has one-hot attention in `dtype`, so Lemma 2
-    holds without taking a limit. A positive number rounds to zero if it is less than s / 2, where s
-    is the smallest subnormal number, so alpha must exceed ln 2 - ln s.
+    A head whose centre is a pixel of the image then has one-hot attention, so Lemma 2 holds without
+    taking a limit. A positive number rounds to zero if it is less than s / 2, where s is the
+    smallest subnormal number, so alpha must exceed ln 2 - ln s.
+
+    Args:
+        dtype: The dtype of the attention, one of torch's floating-point types of 16 bits or more.
+
+    Returns:
+        The value of alpha, in inverse squared pixels.
+
+    Raises:
+        TypeError: If the dtype is any other.
+
+    Example:
+        >>> import attnconv, torch
+        >>> attnconv.hard_alpha(torch.float32)
+        104
     """
     if dtype not in DTYPES:
         raise TypeError(f"got {dtype}, expected one of {', '.join(map(str, DTYPES))}")

@@ -38,11 +38,15 @@ from .rotary import Rotary, is_rotary, notes, rotary_layers, start_rotary
 class LayerStart:
     """The initial offsets of an attention layer's heads and how closely the heads attend to them.
 
-    `offsets` `(N_h, 2)` contains the offset k - q assigned to each head, in tokens. `fidelity`
-    `(N_h,)` is each head's mean probability on its offset over the interior queries. `residual` is
-    the largest residual of Lemma 3 over the kernel positions; it is 0 if the layer can express
-    every K x K convolution. `effect` is the relative change that the attention makes to the output
-    of the block around it, or None if the model could not be run on images.
+    Attributes:
+        name: The name of the layer.
+        grid: The size `(H, W)` of the layer's image or window, in tokens.
+        offsets: The offset k - q assigned to each head, `(N_h, 2)`, in tokens.
+        fidelity: Each head's mean probability on its offset over the interior queries, `(N_h,)`.
+        residual: The largest residual of Lemma 3 over the kernel positions. It is 0 if the layer
+            can express every K x K convolution.
+        effect: The relative change that the attention makes to the output of the block around it,
+            or None if the model could not be run on images.
     """
 
     name: str
@@ -57,7 +61,11 @@ class LayerStart:
 class StartReport:
     """The result of `init_as_convolution` for each layer, which prints as a table.
 
-    `notes` are sentences about the model that its user should know, printed below the table.
+    Attributes:
+        kernel_size: The side K of the kernel, in tokens.
+        alpha: The sharpness of the heads, in inverse squared tokens.
+        layers: The start of each layer.
+        notes: Sentences about the model that its user should know, printed below the table.
     """
 
     kernel_size: int
@@ -99,13 +107,7 @@ def init_as_convolution(
     zero, so that the attention is exactly that of the quadratic encoding until training changes it.
     If a perceptron computes the biases (timm's RelPosMlp), its dropout is switched off, because
     every hidden unit is needed; a note in the report says how to repeat this after loading the
-    weights into a new model. Everything else keeps its initialisation. `layers` selects attention
-    layers by number, counting from 0; None selects all.
-
-    The returned report lists the offsets, fidelity and residual of each layer, and its effect: how
-    much the attention changes the output of the block around it. If this is less than 0.001, as
-    with LayerScale that starts at 1e-5, a warning says so. The effect is measured on `images`
-    `(B, C, H', W')`, in the model's input format, or on noise if no images are given.
+    weights into a new model. Everything else keeps its initialisation.
 
     If the model has a class token, a patch gives it at most `exp(-20)` of the weight that it gives
     itself, and the token's own attention is uniform at first. With windows (Swin, MaxViT), the
@@ -115,11 +117,10 @@ def init_as_convolution(
 
     A plain vision transformer (ViT, DeiT) has no relative position bias. Its initialisation uses
     ten dimensions of the absolute position encoding and is approximate, because a LayerNorm mixes
-    positions with content (see `vit.absolute`). It is calibrated on at most eight of these images,
-    and fidelity and residual are measured on two. The weights of each LayerNorm are rescaled so
-    that the content of the patches in its output keeps its root mean square on these images (in the
-    last LayerNorm, the content of the tokens that the classifier reads). A warning names any layer
-    in which a head's fidelity is below 0.5 and below 90 % of the fidelity of exact attention.
+    positions with content (see `vit.absolute`). The weights of each LayerNorm are rescaled so that
+    the content of the patches in its output keeps its root mean square on the images (in the last
+    LayerNorm, the content of the tokens that the classifier reads). A warning names any layer in
+    which a head's fidelity is below 0.5 and below 90 % of the fidelity of exact attention.
     Initialise the model at the image size at which it will be trained, because resizing the
     position encoding stretches the kernel.
 
@@ -130,12 +131,34 @@ def init_as_convolution(
     count as patches at the origin of the coordinates. DINOv3 measures coordinates in units of the
     image, so it must be initialised at the image size at which it will be trained.
 
-    The models of timm, transformers (ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, BEiT, Swin),
-    torchvision (ViT, Swin, MaxViT), open_clip (its own ViT, CoCa) and vit-pytorch (ViT, SimpleViT)
-    can be initialised.
+    Args:
+        vit: A model of timm, transformers (ViT, DeiT, DINOv2, DINOv3, CLIP, SigLIP, BEiT, Swin),
+            torchvision (ViT, Swin, MaxViT), open_clip (its own ViT, CoCa) or vit-pytorch (ViT,
+            SimpleViT).
+        kernel_size: The side K of the kernel, in tokens.
+        alpha: The sharpness of the heads, in inverse squared tokens.
+        layers: The numbers of the attention layers, counting from 0; None selects all.
+        images: Images `(B, C, H', W')` in the model's input format, on which the effect is
+            measured; noise if None. On at most eight of them, a plain vision transformer is
+            calibrated, and on two, its fidelity and residual are measured.
 
-    Raises a TypeError naming the module if a layer cannot be initialised this way, and ValueError
-    for invalid arguments. In both cases, the model is left unchanged.
+    Returns:
+        A report on the offsets, fidelity and residual of each layer, and on its effect: how much
+        the attention changes the output of the block around it. If this is less than 0.001, as with
+        LayerScale that starts at 1e-5, a warning says so.
+
+    Raises:
+        TypeError: If a layer cannot be initialised this way. The error names the module, and the
+            model is left unchanged.
+        ValueError: If an argument is invalid. The model is left unchanged.
+
+    Example:
+        >>> import attnconv, timm
+        >>> size = {"img_size": 112, "depth": 2, "init_values": 0.0}  # no LayerScale
+        >>> vit = timm.create_model("vit_relpos_small_patch16_224", **size)
+        >>> report = attnconv.init_as_convolution(vit, kernel_size=3, alpha=2.0)
+        >>> round(report.layers[0].fidelity.min().item(), 2)
+        0.62
     """
     vit = uncompiled(vit)
     if any(parameter.is_meta for parameter in vit.parameters()):

@@ -23,17 +23,33 @@ PICTURES = ("chelsea", "horse")
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
-    """Load `digits` (8 x 8 pixels, 1437 + 360 images) or `cifar10` (32 x 32, 50000 + 10000).
+    """Load a data set: `digits` (1437 + 360 images) or `cifar10` (50000 + 10000).
 
-    CIFAR-10 is read from `root`, by default the folder named by the environment variable
-    ATTNCONV_DATA, or else the repository's `data/`. The first of the following that exists there,
-    or at most two folders deeper, is used: the decoded copy `cache/cifar10.safetensors`, the files
-    of the original archive (Python or binary version), one PNG per image (`train/cat/0.png`,
-    torchvision's ImageFolder layout), Hugging Face's Parquet files (`plain_text/`; they need
-    pyarrow), or the archive itself, which `root` may also name. If none exists, torchvision
-    downloads the data. The data are verified, sorted and stored as a decoded copy. Raises
-    ValueError for an unknown name or damaged data, FileNotFoundError if the data are absent, and
-    ImportError if they need pyarrow.
+    The first of the following that exists in the folder of CIFAR-10, or at most two folders deeper,
+    is used: the decoded copy `cache/cifar10.safetensors`, the files of the original archive (Python
+    or binary version), one PNG per image (`train/cat/0.png`, torchvision's ImageFolder layout),
+    Hugging Face's Parquet files (`plain_text/`; they need pyarrow), or the archive itself. If none
+    exists, torchvision downloads the data. The data are verified, sorted and stored as a decoded
+    copy.
+
+    Args:
+        name: `digits` (8 x 8 pixels) or `cifar10` (32 x 32).
+        root: The folder of CIFAR-10 or its archive, by default the folder named by the environment
+            variable ATTNCONV_DATA, or else the repository's `data/`.
+
+    Returns:
+        The training and test images with their labels and classes.
+
+    Raises:
+        ValueError: If the name is unknown or the data are damaged.
+        FileNotFoundError: If the data are absent.
+        ImportError: If they need pyarrow.
+
+    Example:
+        >>> import attnconv
+        >>> digits = attnconv.load_dataset("digits")
+        >>> digits.train_images.shape, digits.test_images.shape
+        (torch.Size([1437, 8, 8, 1]), torch.Size([360, 8, 8, 1]))
     """
     if name == "digits":
         return _digits()

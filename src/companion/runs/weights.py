@@ -67,12 +67,30 @@ def load_model(
 ) -> TrainedModel:
     """Return a trained model in float32 and evaluation mode, with its `record`.
 
-    The model maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in alphabetical
-    order. Its `transform` prepares any image for it; `load_dataset("cifar10").normalise` prepares
-    the images of the data set. The weights are stored with the record. `runs` is the folder of the
-    records, by default the repository's data/runs. Raises ValueError for an unknown model or tier,
-    FileNotFoundError if there is no such run, it is not finished or its weights are not stored, and
-    DamagedFile if the record or the weights are damaged.
+    The weights are stored with the record.
+
+    Args:
+        name: The name of the model.
+        tier: The tier of the run.
+        seed: The seed of the run.
+        runs: The folder of the records, by default the repository's data/runs.
+
+    Returns:
+        A model that maps images `(B, 3, 32, 32)` to logits `(B, 10)`, with the classes in
+        alphabetical order. Its `transform` prepares any image for it;
+        `load_dataset("cifar10").normalise` prepares the images of the data set.
+
+    Raises:
+        ValueError: If the model or the tier is unknown.
+        FileNotFoundError: If there is no such run, it is not finished or its weights are not
+            stored.
+        DamagedFile: If the record or the weights are damaged.
+
+    Example:
+        >>> import attnconv, torch
+        >>> model = attnconv.load_model("sa-quadratic")
+        >>> model(torch.rand(1, 3, 32, 32)).shape
+        torch.Size([1, 10])
     """
     parameters = RunParameters.check(
         {"model": name, "dataset": "cifar10", "tier": tier, "seed": seed, "runs": str(runs)}
