@@ -12,7 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from .conv_as_attention import ConvAsAttention, OwnPadding, pad_image, padding_of
+from .conv_as_attention import (
+    ConvAsAttention,
+    OwnPadding,
+    pad_image,
+    padding_mode_of,
+    padding_of,
+)
 from .transposed import TransposedAsAttention
 
 
@@ -81,7 +87,7 @@ class HeadsAsConv(nn.Module):
         super().__init__()
         self.sizes = tuple(sizes)
         self.pads = layer.pads(sizes)
-        self.padding_mode = "zeros" if layer.own_padding else layer.padding_mode
+        self.padding_mode = padding_mode_of(layer, layer.own_padding)
         padded = layer.padded_sizes(sizes)
         self.along = nn.Sequential(*(_along_axis(layer, n, size) for n, size in enumerate(padded)))
         self.register_buffer("border_factor", self.along(layer.weight.new_ones(1, 1, *padded))[0])
@@ -160,7 +166,7 @@ def plain_convolution(layer: ConvAsAttention) -> nn.Module:
         stride=layer.stride,
         padding=0 if layer.own_padding else layer.padding,
         dilation=layer.dilation,
-        padding_mode="zeros" if layer.own_padding else layer.padding_mode,
+        padding_mode=padding_mode_of(layer, layer.own_padding),
         **({"output_padding": layer.output_padding} if transposed else {}),
     )
     if layer.own_padding is None:

@@ -100,7 +100,7 @@ class ConvAsAttention(nn.Module):
 
     def padded(self, x: Tensor) -> Tensor:
         """Return images `(B, C, ...)` padded as the layer pads them."""
-        mode = "zeros" if self.own_padding else self.padding_mode
+        mode = padding_mode_of(self, self.own_padding)
         return pad_image(x, self.pads(x.shape[2:]), mode)
 
     @property
@@ -275,6 +275,11 @@ def padding_of(
     elif layer.padding != "same":
         return [(int(pad), int(pad)) for pad in layer.padding]
     return [(total // 2, total - total // 2) for total in totals]
+
+
+def padding_mode_of(layer: Any, own_padding: OwnPadding | None) -> str:
+    """Return how a layer pads: with zeros if the padding is its own, or as it states."""
+    return "zeros" if own_padding else layer.padding_mode
 
 
 def pad_image(x: Tensor, padding: Sequence[tuple[int, int]], mode: str) -> Tensor:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .conv_as_attention import OwnPadding, pad_image, padding_of
+from .conv_as_attention import OwnPadding, pad_image, padding_mode_of, padding_of
 
 BASES = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
 #: The images' rows and columns beyond the extent of the kernel.
@@ -188,7 +188,7 @@ def _convolved(conv: Any, own_padding: OwnPadding | None, run: _Run) -> Tensor:
         convolve = F.conv_transpose1d if axes == 1 else F.conv_transpose2d
         how = conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
         return convolve(run.x, run.weight, run.bias, *how)
-    mode = "zeros" if own_padding else conv.padding_mode
+    mode = padding_mode_of(conv, own_padding)
     padded = pad_image(run.x, padding_of(conv, own_padding, run.x.shape[2:]), mode)
     convolve = F.conv1d if axes == 1 else F.conv2d
     return convolve(padded, run.weight, run.bias, conv.stride, 0, conv.dilation, conv.groups)
