@@ -6,6 +6,7 @@ not use what the start reads from the model.
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -24,52 +25,82 @@ from companion.gaps import largest_gap
 timm = pytest.importorskip("timm")
 
 
-def in_units_of_the_image(grid):
+def in_units_of_the_image(grid, dim=64):
     """DINOv3: coordinates from -1 to 1, times 2 pi."""
-    return axial_frequencies(64) * 4 * math.pi / torch.tensor(grid)
+    return axial_frequencies(dim) * 4 * math.pi / torch.tensor(grid)
 
 
-def in_patches(grid):
-    """RoPE-ViT with a base of 100."""
-    return axial_frequencies(64)
+def in_patches(grid, base=100.0):
+    """RoPE-ViT; with the usual base of 10,000, timm's DeepSeek, Qwen3 and NaFlex."""
+    return axial_frequencies(64, base)
 
 
-def in_patches_of_16(grid):
-    """EVA-02 and the models with registers: as on the 16 x 16 tokens of pretraining."""
-    return axial_frequencies(64, 10_000.0) * 16 / torch.tensor(grid)
+def as_pretrained(grid, side=16, dim=64):
+    """EVA-02, the models with registers, and PE: as on the side x side tokens of pretraining."""
+    return axial_frequencies(dim, 10_000.0) * side / torch.tensor(grid)
 
 
 SMALL = {"depth": 2, "num_classes": 10, "init_values": 1.0}
 #: A model of each kind in timm, its options, the height and width in tokens, and its frequencies.
 TIMM = {
-    "EVA-02": ("eva02_tiny_patch14_224", {"img_size": 98}, (7, 7), in_patches_of_16),
+    "EVA-02": ("eva02_tiny_patch14_224", {"img_size": 98}, (7, 7), as_pretrained),
     "EVA-02, not square": (
         "eva02_tiny_patch14_224",
         {"img_size": (84, 126)},
         (6, 9),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "EVA-02, norm after heads": (
         "eva02_base_patch16_clip_224",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "registers": (
         "vit_medium_patch16_rope_reg1_gap_256",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "no biases": (
         "vit_mediumd_patch16_rope_reg1_gap_256",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "axial": ("vit_small_patch16_rope_224", {"img_size": 112}, (7, 7), in_patches),
     "axial and absolute": ("vit_small_patch16_rope_ape_224", {"img_size": 112}, (7, 7), in_patches),
     "mixed": ("vit_small_patch16_rope_mixed_224", {"img_size": 112}, (7, 7), None),
+    "mixed and absolute": (
+        "vit_small_patch16_rope_mixed_ape_224",
+        {"img_size": 112},
+        (7, 7),
+        None,
+    ),
+    "PE": (
+        "vit_pe_core_tiny_patch16_384",
+        {"img_size": 112},
+        (7, 7),
+        partial(as_pretrained, side=24),
+    ),
+    "PE, not square": (
+        "vit_pe_spatial_tiny_patch16_512",
+        {"img_size": (80, 128)},
+        (5, 8),
+        partial(as_pretrained, side=32),
+    ),
+    "PE, language": (
+        "vit_pe_lang_large_patch14_448",
+        {"img_size": 98, "embed_dim": 192, "num_heads": 3},
+        (7, 7),
+        partial(as_pretrained, side=32),
+    ),
+    "PE, no class token": (
+        "vit_pe_core_gigantic_patch14_448",
+        {"img_size": 98, "embed_dim": 192, "num_heads": 2},
+        (7, 7),
+        partial(as_pretrained, side=32, dim=96),
+    ),
     "DINOv3": ("vit_small_patch16_dinov3", {"img_size": 112}, (7, 7), in_units_of_the_image),
     "DINOv3, not square": (
         "vit_small_patch16_dinov3_qkvb",
@@ -77,7 +108,34 @@ TIMM = {
         (5, 8),
         in_units_of_the_image,
     ),
+    "DINOv3, no biases": (
+        "vit_7b_patch16_dinov3",
+        {"img_size": 112, "embed_dim": 256, "num_heads": 2},
+        (7, 7),
+        partial(in_units_of_the_image, dim=128),
+    ),
+    "LingBot": ("vit_small_patch16_lingbot", {"img_size": 112}, (7, 7), in_units_of_the_image),
+    "DeepSeek": (
+        "deepseek_vit_412m",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "init_values": None},
+        (8, 8),
+        partial(in_patches, base=10_000.0),
+    ),
+    "Qwen3": (
+        "qwen3_vit_88m",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "init_values": None},
+        (7, 7),
+        partial(in_patches, base=10_000.0),
+    ),
+    "NaFlex": (
+        "naflexvit_base_patch16_gap",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "rope_type": "axial"},
+        (7, 7),
+        partial(in_patches, base=10_000.0),
+    ),
 }
+#: Models that take images of any size, and state none.
+OF_ANY_SIZE = ("DeepSeek", "Qwen3", "NaFlex")
 
 
 class RotaryAttention(nn.Module):
@@ -164,6 +222,8 @@ def build(case):
     if case == "transformers, DINOv3":
         return dinov3().eval(), (112, 112), (7, 7), [in_units_of_the_image((7, 7))] * 2
     name, options, grid, frequencies = TIMM[case]
+    if not timm.is_model(name):
+        pytest.skip(f"timm {timm.__version__} does not have {name}")
     model = timm.create_model(name, pretrained=False, **SMALL | options).eval()
     size = options["img_size"]
     size = (size, size) if isinstance(size, int) else size
@@ -181,7 +241,8 @@ def maps_in_forward(model, images):
 
     def record(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **_):
         maps = (q @ k.mT * (scale or q.shape[-1] ** -0.5)).softmax(dim=-1)
-        found.append(maps[0])
+        if q.shape == k.shape:  # PE ends with attention pooling, which has one query
+            found.append(maps[0])
         return maps @ v
 
     F.scaled_dot_product_attention = record
@@ -209,8 +270,9 @@ def closed_form(offsets, frequencies, grid, alpha):
 def test_the_maps_are_the_closed_form(case):
     """At all queries, among patches: prefix tokens only take a share of each row."""
     model, size, grid, frequencies = build(case)
-    report = init_as_convolution(model, 3, 3.0)
-    found = maps_in_forward(model, torch.randn(1, 3, *size))
+    images = torch.randn(1, 3, *size)
+    report = init_as_convolution(model, 3, 3.0, images=images if case in OF_ANY_SIZE else None)
+    found = maps_in_forward(model, images)
     assert len(found) == len(report.layers) == 2
     for layer, maps, own in zip(report.layers, found, frequencies, strict=True):
         assert layer.grid == grid and layer.effect > 1e-3
