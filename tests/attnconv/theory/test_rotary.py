@@ -214,10 +214,20 @@ def test_hard_rotary_alpha_is_one_hot_and_says_where_it_cannot_be():
     assert hard_rotary_alpha(centers[:1], axial_frequencies(64), 48, 48) > 0
 
 
-@pytest.mark.parametrize("dim", [0, -4, 3, 6])
-def test_a_dimension_that_has_no_pairs_for_both_axes(dim):
-    with pytest.raises(ValueError, match=f"dim is {dim}, expected a positive multiple of 4"):
+@pytest.mark.parametrize(("dim", "remedy"), [(0, 4), (-4, 4), (2, 4), (3, 4), (6, 8), (65, 64)])
+def test_a_dimension_that_has_no_pairs_for_both_axes(dim, remedy):
+    message = rf"dim is {dim}, expected a positive multiple of 4 \(.*\); pass {remedy}, for example"
+    with pytest.raises(ValueError, match=message):
         axial_frequencies(dim)
+    assert len(axial_frequencies(remedy)) == remedy // 2
+
+
+@pytest.mark.parametrize("dim", [2, 5, 6])
+def test_queries_without_a_pair_for_each_frequency(dim):
+    with pytest.raises(
+        ValueError, match=f"have {dim} entries, expected 4: a pair for each of the 2"
+    ):
+        rotate(torch.randn(3, dim), torch.zeros(3, 2), ONE_PAIR_PER_AXIS)
 
 
 def test_other_bad_input():

@@ -23,6 +23,7 @@ from attnconv.vit.start import kernel_offsets
 from companion.gaps import largest_gap
 
 timm = pytest.importorskip("timm")
+torchvision = pytest.importorskip("torchvision")
 
 
 def in_units_of_the_image(grid, dim=64):
@@ -113,6 +114,12 @@ TIMM = {
         {"img_size": 112, "embed_dim": 256, "num_heads": 2},
         (7, 7),
         partial(in_units_of_the_image, dim=128),
+    ),
+    "Sapiens2, neither query norm nor groups": (
+        "vit_base_patch16_sapiens2",
+        {"img_size": 112, "qk_norm": False, "num_kv_heads": [12, 12]},
+        (7, 7),
+        in_units_of_the_image,
     ),
     "LingBot": ("vit_small_patch16_lingbot", {"img_size": 112}, (7, 7), in_units_of_the_image),
     "DeepSeek": (
@@ -384,6 +391,24 @@ def test_what_a_user_should_know_is_noted():
     assert any("training mode" in note for note in init_as_convolution(model).notes)
 
 
+def test_another_size_than_the_one_checked_needs_another_start():
+    """The stand-in measures in units of the image, so on more tokens its kernel is stretched."""
+    model, _, grid, _ = build("stand-in")
+    larger, images = (10, 10), torch.randn(1, 3, 80, 80)
+
+    def gap(report):
+        maps = maps_in_forward(model, images)[0][:, 2:, 2:]
+        offsets = report.layers[0].offsets
+        expected = closed_form(offsets, stand_in_frequencies(larger), larger, 3.0).float()
+        return largest_gap(maps / maps.sum(dim=-1, keepdim=True), expected)
+
+    report = init_as_convolution(model, 3, 3.0)
+    assert report.layers[0].grid == grid
+    assert "checked on images of 7 x 7 tokens; for another size, initialise" in report.notes[0]
+    assert gap(report) > 0.1
+    assert gap(init_as_convolution(model, 3, 3.0, images=images)) < 1e-5
+
+
 def test_a_class_token_at_the_origin_takes_its_share():
     """The query at (0, 1) whose target is the patch at (0, 0), where coordinates begin."""
     model, size, *_ = build("axial")
@@ -432,10 +457,10 @@ def not_linear():
     return model
 
 
-def resonant():
+def resonant(side=7):
     """Frequencies that are multiples of 2 pi / 4, so that pixels four apart look the same."""
     model = Dinov3Like()
-    place = pixels(7, 7).double()
+    place = pixels(side, side).double()
     angles = (math.pi / 2 * place[:, :, None] * torch.arange(1, 5)).flatten(1).tile(2).float()
     model.rope_embeddings.forward = lambda images: (angles.cos(), angles.sin())
     return model
@@ -452,14 +477,59 @@ def by_another_name():
     return model
 
 
+def no_attention():
+    model = Dinov3Like()
+    for block in model.layer:
+        block.attention = nn.Identity()
+        block.forward = lambda x, position_embeddings, block=block: x + block.mlp(block.norm1(x))
+    return model
+
+
+def grouped():
+    """Six heads of keys for twelve of queries."""
+    name = "vit_base_patch16_sapiens2"
+    if not timm.is_model(name):
+        pytest.skip(f"timm {timm.__version__} does not have {name}")
+    return timm.create_model(name, img_size=64, depth=1, qk_norm=False, num_kv_heads=[6])
+
+
 REFUSED = {
-    "query norm": (with_query_norm, TypeError, "its queries are normalised"),
+    "odd head dimension": (
+        partial(Dinov3Like, 27),
+        TypeError,
+        "heads have 3 entries, expected an even",
+    ),
+    "odd head dimension in timm": (
+        partial(timm.create_model, "vit_small_patch16_dinov3", depth=1, embed_dim=18, num_heads=2),
+        TypeError,
+        r"cannot start blocks.0.attn \(EvaAttention\): its heads have 9 entries, expected an even",
+    ),
+    "one pair": (
+        partial(Dinov3Like, 18),
+        TypeError,
+        "have 2 entries, expected an even number of at least 4 .*; create the model with another",
+    ),
+    "no attention": (
+        no_attention,
+        TypeError,
+        "Dinov3Like has no attention layer .*; expected .* EVA-02, .*; use one of these models",
+    ),
+    "grouped queries": (grouped, TypeError, "fewer keys than queries .*; create the model with as"),
+    "query norm": (with_query_norm, TypeError, "its queries are normalised, .*; create .*=False"),
     "post-norm": (post_norm, TypeError, "no LayerNorm with weights and biases precedes it alone"),
     "shared norm": (shared_norm, TypeError, "no LayerNorm with weights and biases precedes it"),
     "layout": (other_layout, TypeError, "pairs other entries than the layer does"),
     "not linear": (not_linear, TypeError, "not linear in the position on the grid of 7 x 7"),
-    "another name": (by_another_name, TypeError, "no rotary encoding that reaches it as rope"),
-    "resonance": (resonant, ValueError, "common period"),
+    "another name": (
+        by_another_name,
+        TypeError,
+        "no rotary encoding that reaches it as rope or .*; expected .*; use one of these models",
+    ),
+    "resonance": (
+        resonant,
+        ValueError,
+        r"common period \(0, 4\) on a grid of 7 x 7 .*; choose other .* or a smaller grid",
+    ),
 }
 
 
@@ -472,6 +542,21 @@ def test_a_refusal_states_its_reason_and_leaves_the_model_as_it_was(case):
     with pytest.raises(error, match=message):
         init_as_convolution(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("model", [torchvision.models.resnet18, lambda: nn.Linear(3, 3)])
+def test_a_model_that_is_not_rotary(model):
+    with pytest.raises(
+        TypeError, match=r"has no attention .*; expected .* rotary encodings \(EVA-02"
+    ):
+        init_as_convolution(model())
+
+
+def test_a_smaller_grid_is_the_remedy_of_a_common_period():
+    """Pixels four apart do not occur on 4 x 4 tokens."""
+    model = resonant(4)
+    report = init_as_convolution(model, 3, 6.0, images=torch.randn(1, 3, 32, 32))
+    assert report.layers[0].grid == (4, 4) and report.layers[0].fidelity.min() > 0.7
 
 
 def test_the_remedy_of_a_missing_bias_is_a_bias():
