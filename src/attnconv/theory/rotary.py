@@ -37,8 +37,9 @@ def axial_frequencies(dim: int, base: float = 100.0) -> Float[Tensor, "J 2"]:
     """
     if dim < 4 or dim % 4:
         raise ValueError(
-            f"dim is {dim}, expected a positive multiple of 4: two entries for each pair, and the"
-            " same number of pairs for rows and columns"
+            f"dim is {dim}, expected a positive multiple of 4 (two entries for each pair, and the"
+            f" same number of pairs for rows and columns); pass {max(4, 4 * round(dim / 4))}, for"
+            " example"
         )
     of_axis = base ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
     zeros = torch.zeros_like(of_axis)
@@ -51,7 +52,15 @@ def rotate(
     position: Shaped[Tensor, "*#B 2"],
     frequencies: Float[Tensor, "J 2"],
 ) -> Float[Tensor, "*B D_k"]:
-    """Turn the pairs (x_0, x_1), (x_2, x_3), ... of x by the angles theta_j . position."""
+    """Turn the pairs (x_0, x_1), (x_2, x_3), ... of x by the angles theta_j . position.
+
+    Raises ValueError unless x has two entries for each frequency vector.
+    """
+    if x.shape[-1] != 2 * len(frequencies):
+        raise ValueError(
+            f"the queries or keys have {x.shape[-1]} entries, expected {2 * len(frequencies)}: a"
+            f" pair for each of the {len(frequencies)} frequency vectors; change either number"
+        )
     angle = position.to(frequencies) @ frequencies.mT
     cos, sin = angle.cos().to(x), angle.sin().to(x)
     first, second = x[..., 0::2], x[..., 1::2]

@@ -12,8 +12,8 @@ the axes, the units and the origin of the coordinates need not be known.
 Letters: N_h heads, D_h = 2 J dimension of a head, D hidden dimension, H x W patch tokens, T = H W.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,10 @@ from .projections import Projection, is_attention, num_heads, projections, score
 ROTARY_MODULES = ("rope", "rope_embeddings", "rotary_emb", "rotary_pos_emb")
 #: Options of such modules that change the coordinates at random in training mode.
 AUGMENTATIONS = ("shift", "jitter", "rescale")
+EXPECTED = (
+    "expected a layer like those of EVA-02, DINOv3, and vit_*_rope_*, with projections by known"
+    " names, that is called with `rope` or `position_embeddings`; use one of these models"
+)
 
 
 class Rotary(NamedTuple):
@@ -70,16 +74,26 @@ def rotary_layers(model: nn.Module, image: Tensor) -> list[Rotary]:
     """
     calls = _calls(model, image)
     if not calls:
-        raise TypeError(f"{type(model).__name__} has no attention layer with a rotary encoding")
+        raise TypeError(
+            f"{type(model).__name__} has no attention layer with queries and keys by a known name;"
+            f" {EXPECTED}"
+        )
     height, width = image.shape[-2:]
     found = []
     for name, call in calls.items():
-        try:
+        with _refusing(name, call.attention):
             found.append(_layer(name, call, height / width))
-        except TypeError as error:
-            kind = type(call.attention).__name__
-            raise TypeError(f"cannot start {name} ({kind}): {error}") from None
     return found
+
+
+@contextmanager
+def _refusing(name: str, attention: Any) -> Iterator[None]:
+    """Name the layer in a TypeError that is raised about it."""
+    try:
+        yield
+    except TypeError as error:
+        kind = type(attention).__name__
+        raise TypeError(f"cannot start {name} ({kind}): {error}") from None
 
 
 class _Call(NamedTuple):
@@ -112,6 +126,8 @@ def _calls(model: nn.Module, image: Tensor) -> dict[str, _Call]:
         tokens = args[0] if args else next(iter(kwargs.values()))
         embedding = kwargs.get("rope", kwargs.get("position_embeddings"))
         calls[name] = _Call(attention, tokens.shape[-2], embedding, norm_of(tokens))
+        with _refusing(name, attention):  # before the layer itself fails to rotate its entries
+            _expect_pairs(attention)
 
     with evaluation_mode(model), ExitStack() as hooks:
         hooks.enter_context(torch.compiler.set_stance("force_eager"))
@@ -133,20 +149,38 @@ def _calls(model: nn.Module, image: Tensor) -> dict[str, _Call]:
     return calls
 
 
+def _expect_pairs(attention: Any) -> None:
+    """Raise TypeError if a layer's heads do not consist of at least two pairs of entries."""
+    query, *_ = projections(attention)
+    dim = query.weight.shape[1]
+    if dim < 4 or dim % 2:
+        raise TypeError(
+            f"its heads have {dim} {'entry' if dim == 1 else 'entries'}, expected an even number of"
+            " at least 4 (a pair for rows and a pair for columns); create the model with another"
+            " number of heads or hidden dimension"
+        )
+
+
 def _layer(name: str, call: _Call, ratio: float) -> Rotary:
     """Describe a layer; `ratio` is the image's height divided by its width."""
     attention = call.attention
     if call.embedding is None:
-        raise TypeError("it has no rotary encoding that reaches it as rope or position_embeddings")
+        raise TypeError(
+            f"it has no rotary encoding that reaches it as rope or position_embeddings; {EXPECTED}"
+        )
     if query_norm(attention) is not None:
         raise TypeError(
             "its queries are normalised, with weights that all heads share, so heads cannot have"
-            " queries of their own that are the same for all tokens"
+            " queries of their own that are the same for all tokens; create the model without this"
+            " normalisation (qk_norm=False in timm)"
         )
     query, key, _ = projections(attention)
     dim = query.weight.shape[1]
     if query.weight.shape != key.weight.shape:
-        raise TypeError("it has fewer keys than queries (grouped-query attention)")
+        raise TypeError(
+            "it has fewer keys than queries (grouped-query attention); create the model with as"
+            " many heads of keys as of queries"
+        )
     halved, cos, sin = _cos_sin(attention, call.embedding, dim)
     tokens = cos.shape[-2]
     width = round((tokens / ratio) ** 0.5)
@@ -310,7 +344,11 @@ def _constant(layer: Rotary) -> Tensor:
 
 def notes(model: nn.Module, layers: Sequence[Rotary]) -> list[str]:
     """Return sentences on what a user should know about a started model."""
-    found = []
+    height, width = layers[0].grid
+    found = [
+        f"alpha was checked on images of {height} x {width} tokens; for another size, initialise"
+        " the model with `images` of that size"
+    ]
     if prefix := max(layer.prefix for layer in layers):
         found.append(
             f"its {prefix} prefix token{'s are' if prefix > 1 else ' is'} not rotated: a patch"

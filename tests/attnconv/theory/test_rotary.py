@@ -105,26 +105,51 @@ def test_soft_rotary_heads_are_within_the_bound(frequencies, alpha):
     assert (gap <= bound).all() and gap.max() > 1e-4
 
 
-def test_the_stated_alpha_suffices_and_is_at_most_twice_what_is_necessary():
-    """1,000 random bases, dimensions, grids and offsets."""
+def mass_elsewhere(center, frequencies, sizes, alpha):
+    """The attention of a head to other pixels than its own, at every interior query."""
+    biases = rotary_biases(center[None].double(), frequencies, *sizes, alpha)
+    p = rotary_scores(*biases, frequencies, *sizes).softmax(dim=-1)[0]
+    own = (relative_offsets(*sizes).flatten(2, 3).flatten(0, 1) == center).all(dim=-1)
+    return p.masked_fill(own, 0.0).sum(dim=-1)[own.any(dim=-1)]
+
+
+def drawing():
+    """A function that draws whole numbers from low to high - 1, and the generator that it uses."""
     generator = torch.Generator().manual_seed(0)
+    return lambda low, high: int(torch.randint(low, high, (), generator=generator)), generator
 
-    def draw(low, high):
-        return int(torch.randint(low, high, (), generator=generator))
 
+def test_the_stated_alpha_suffices():
+    """1,000 random bases, head dimensions, grids, and shifts of either sign, at all queries."""
+    draw, _ = drawing()
     for _ in range(1000):
-        base = math.exp(draw(0, 1000) / 100)
-        frequencies = axial_frequencies(4 * draw(1, 17), base)
+        frequencies = axial_frequencies(4 * draw(1, 17), base=math.exp(draw(0, 1000) / 100))
         sizes = draw(2, 15), draw(2, 15)
+        shift = torch.tensor([draw(1 - size, size) for size in sizes])
         miss = 10.0 ** -draw(2, 6)
         alpha = sufficient_rotary_alpha(frequencies, *sizes, miss)
-        assert alpha <= 2 * math.log(1 / miss - 1) or miss > 1 / sum(sizes)
-        # the query in the corner (0, 0), and a pixel of the grid as its target
-        delta = pixels(*sizes).double()
-        target = delta[draw(0, len(delta))]
-        scale = alpha / rotary_gap(frequencies, *sizes)
-        p = (scale * sum_of_cosines(delta - target, frequencies)).softmax(dim=0)
-        assert p[(delta != target).any(dim=1)].sum() < miss
+        elsewhere = mass_elsewhere(shift, frequencies, sizes, alpha)
+        assert len(elsewhere) == math.prod(
+            size - abs(of_axis) for size, of_axis in zip(sizes, shift.tolist(), strict=True)
+        )
+        assert elsewhere.max() < miss
+
+
+@pytest.mark.parametrize("axial", [True, False])
+def test_half_the_stated_alpha_does_not_suffice(axial):
+    """On 250 random frequency sets of either kind: the bound is sharp within a factor of two."""
+    draw, generator = drawing()
+    for _ in range(250):
+        frequencies = torch.randn(draw(2, 17), 2, generator=generator).double()
+        if axial:
+            frequencies[0::2, 0] = frequencies[1::2, 1] = 0
+        sizes = draw(2, 15), draw(2, 15)
+        miss = 10.0 ** -draw(0, 5) / (rotary_others(frequencies, *sizes) + 2)
+        alpha = sufficient_rotary_alpha(frequencies, *sizes, miss)
+        assert alpha <= 2 * math.log(1 / miss - 1)
+        centered = torch.zeros(2)
+        assert mass_elsewhere(centered, frequencies, sizes, alpha).max() < miss
+        assert mass_elsewhere(centered, frequencies, sizes, alpha / 2).max() > miss
 
 
 def test_a_head_with_less_than_the_necessary_alpha_misses_more():
@@ -189,10 +214,20 @@ def test_hard_rotary_alpha_is_one_hot_and_says_where_it_cannot_be():
     assert hard_rotary_alpha(centers[:1], axial_frequencies(64), 48, 48) > 0
 
 
-@pytest.mark.parametrize("dim", [0, -4, 3, 6])
-def test_a_dimension_that_has_no_pairs_for_both_axes(dim):
-    with pytest.raises(ValueError, match=f"dim is {dim}, expected a positive multiple of 4"):
+@pytest.mark.parametrize(("dim", "remedy"), [(0, 4), (-4, 4), (2, 4), (3, 4), (6, 8), (65, 64)])
+def test_a_dimension_that_has_no_pairs_for_both_axes(dim, remedy):
+    message = rf"dim is {dim}, expected a positive multiple of 4 \(.*\); pass {remedy}, for example"
+    with pytest.raises(ValueError, match=message):
         axial_frequencies(dim)
+    assert len(axial_frequencies(remedy)) == remedy // 2
+
+
+@pytest.mark.parametrize("dim", [2, 5, 6])
+def test_queries_without_a_pair_for_each_frequency(dim):
+    with pytest.raises(
+        ValueError, match=f"have {dim} entries, expected 4: a pair for each of the 2"
+    ):
+        rotate(torch.randn(3, dim), torch.zeros(3, 2), ONE_PAIR_PER_AXIS)
 
 
 def test_other_bad_input():

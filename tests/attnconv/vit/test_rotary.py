@@ -6,6 +6,7 @@ not use what the start reads from the model.
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -22,54 +23,85 @@ from attnconv.vit.start import kernel_offsets
 from companion.gaps import largest_gap
 
 timm = pytest.importorskip("timm")
+torchvision = pytest.importorskip("torchvision")
 
 
-def in_units_of_the_image(grid):
+def in_units_of_the_image(grid, dim=64):
     """DINOv3: coordinates from -1 to 1, times 2 pi."""
-    return axial_frequencies(64) * 4 * math.pi / torch.tensor(grid)
+    return axial_frequencies(dim) * 4 * math.pi / torch.tensor(grid)
 
 
-def in_patches(grid):
-    """RoPE-ViT with a base of 100."""
-    return axial_frequencies(64)
+def in_patches(grid, base=100.0):
+    """RoPE-ViT; with the usual base of 10,000, timm's DeepSeek, Qwen3 and NaFlex."""
+    return axial_frequencies(64, base)
 
 
-def in_patches_of_16(grid):
-    """EVA-02 and the models with registers: as on the 16 x 16 tokens of pretraining."""
-    return axial_frequencies(64, 10_000.0) * 16 / torch.tensor(grid)
+def as_pretrained(grid, side=16, dim=64):
+    """EVA-02, the models with registers, and PE: as on the side x side tokens of pretraining."""
+    return axial_frequencies(dim, 10_000.0) * side / torch.tensor(grid)
 
 
 SMALL = {"depth": 2, "num_classes": 10, "init_values": 1.0}
 #: A model of each kind in timm, its options, the height and width in tokens, and its frequencies.
 TIMM = {
-    "EVA-02": ("eva02_tiny_patch14_224", {"img_size": 98}, (7, 7), in_patches_of_16),
+    "EVA-02": ("eva02_tiny_patch14_224", {"img_size": 98}, (7, 7), as_pretrained),
     "EVA-02, not square": (
         "eva02_tiny_patch14_224",
         {"img_size": (84, 126)},
         (6, 9),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "EVA-02, norm after heads": (
         "eva02_base_patch16_clip_224",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "registers": (
         "vit_medium_patch16_rope_reg1_gap_256",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "no biases": (
         "vit_mediumd_patch16_rope_reg1_gap_256",
         {"img_size": 96},
         (6, 6),
-        in_patches_of_16,
+        as_pretrained,
     ),
     "axial": ("vit_small_patch16_rope_224", {"img_size": 112}, (7, 7), in_patches),
     "axial and absolute": ("vit_small_patch16_rope_ape_224", {"img_size": 112}, (7, 7), in_patches),
     "mixed": ("vit_small_patch16_rope_mixed_224", {"img_size": 112}, (7, 7), None),
+    "mixed and absolute": (
+        "vit_small_patch16_rope_mixed_ape_224",
+        {"img_size": 112},
+        (7, 7),
+        None,
+    ),
+    "PE": (
+        "vit_pe_core_tiny_patch16_384",
+        {"img_size": 112},
+        (7, 7),
+        partial(as_pretrained, side=24),
+    ),
+    "PE, not square": (
+        "vit_pe_spatial_tiny_patch16_512",
+        {"img_size": (80, 128)},
+        (5, 8),
+        partial(as_pretrained, side=32),
+    ),
+    "PE, language": (
+        "vit_pe_lang_large_patch14_448",
+        {"img_size": 98, "embed_dim": 192, "num_heads": 3},
+        (7, 7),
+        partial(as_pretrained, side=32),
+    ),
+    "PE, no class token": (
+        "vit_pe_core_gigantic_patch14_448",
+        {"img_size": 98, "embed_dim": 192, "num_heads": 2},
+        (7, 7),
+        partial(as_pretrained, side=32, dim=96),
+    ),
     "DINOv3": ("vit_small_patch16_dinov3", {"img_size": 112}, (7, 7), in_units_of_the_image),
     "DINOv3, not square": (
         "vit_small_patch16_dinov3_qkvb",
@@ -77,7 +109,40 @@ TIMM = {
         (5, 8),
         in_units_of_the_image,
     ),
+    "DINOv3, no biases": (
+        "vit_7b_patch16_dinov3",
+        {"img_size": 112, "embed_dim": 256, "num_heads": 2},
+        (7, 7),
+        partial(in_units_of_the_image, dim=128),
+    ),
+    "Sapiens2, neither query norm nor groups": (
+        "vit_base_patch16_sapiens2",
+        {"img_size": 112, "qk_norm": False, "num_kv_heads": [12, 12]},
+        (7, 7),
+        in_units_of_the_image,
+    ),
+    "LingBot": ("vit_small_patch16_lingbot", {"img_size": 112}, (7, 7), in_units_of_the_image),
+    "DeepSeek": (
+        "deepseek_vit_412m",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "init_values": None},
+        (8, 8),
+        partial(in_patches, base=10_000.0),
+    ),
+    "Qwen3": (
+        "qwen3_vit_88m",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "init_values": None},
+        (7, 7),
+        partial(in_patches, base=10_000.0),
+    ),
+    "NaFlex": (
+        "naflexvit_base_patch16_gap",
+        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "rope_type": "axial"},
+        (7, 7),
+        partial(in_patches, base=10_000.0),
+    ),
 }
+#: Models that take images of any size, and state none.
+OF_ANY_SIZE = ("DeepSeek", "Qwen3", "NaFlex")
 
 
 class RotaryAttention(nn.Module):
@@ -164,6 +229,8 @@ def build(case):
     if case == "transformers, DINOv3":
         return dinov3().eval(), (112, 112), (7, 7), [in_units_of_the_image((7, 7))] * 2
     name, options, grid, frequencies = TIMM[case]
+    if not timm.is_model(name):
+        pytest.skip(f"timm {timm.__version__} does not have {name}")
     model = timm.create_model(name, pretrained=False, **SMALL | options).eval()
     size = options["img_size"]
     size = (size, size) if isinstance(size, int) else size
@@ -181,7 +248,8 @@ def maps_in_forward(model, images):
 
     def record(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **_):
         maps = (q @ k.mT * (scale or q.shape[-1] ** -0.5)).softmax(dim=-1)
-        found.append(maps[0])
+        if q.shape == k.shape:  # PE ends with attention pooling, which has one query
+            found.append(maps[0])
         return maps @ v
 
     F.scaled_dot_product_attention = record
@@ -209,8 +277,9 @@ def closed_form(offsets, frequencies, grid, alpha):
 def test_the_maps_are_the_closed_form(case):
     """At all queries, among patches: prefix tokens only take a share of each row."""
     model, size, grid, frequencies = build(case)
-    report = init_as_convolution(model, 3, 3.0)
-    found = maps_in_forward(model, torch.randn(1, 3, *size))
+    images = torch.randn(1, 3, *size)
+    report = init_as_convolution(model, 3, 3.0, images=images if case in OF_ANY_SIZE else None)
+    found = maps_in_forward(model, images)
     assert len(found) == len(report.layers) == 2
     for layer, maps, own in zip(report.layers, found, frequencies, strict=True):
         assert layer.grid == grid and layer.effect > 1e-3
@@ -322,6 +391,24 @@ def test_what_a_user_should_know_is_noted():
     assert any("training mode" in note for note in init_as_convolution(model).notes)
 
 
+def test_another_size_than_the_one_checked_needs_another_start():
+    """The stand-in measures in units of the image, so on more tokens its kernel is stretched."""
+    model, _, grid, _ = build("stand-in")
+    larger, images = (10, 10), torch.randn(1, 3, 80, 80)
+
+    def gap(report):
+        maps = maps_in_forward(model, images)[0][:, 2:, 2:]
+        offsets = report.layers[0].offsets
+        expected = closed_form(offsets, stand_in_frequencies(larger), larger, 3.0).float()
+        return largest_gap(maps / maps.sum(dim=-1, keepdim=True), expected)
+
+    report = init_as_convolution(model, 3, 3.0)
+    assert report.layers[0].grid == grid
+    assert "checked on images of 7 x 7 tokens; for another size, initialise" in report.notes[0]
+    assert gap(report) > 0.1
+    assert gap(init_as_convolution(model, 3, 3.0, images=images)) < 1e-5
+
+
 def test_a_class_token_at_the_origin_takes_its_share():
     """The query at (0, 1) whose target is the patch at (0, 0), where coordinates begin."""
     model, size, *_ = build("axial")
@@ -370,10 +457,10 @@ def not_linear():
     return model
 
 
-def resonant():
+def resonant(side=7):
     """Frequencies that are multiples of 2 pi / 4, so that pixels four apart look the same."""
     model = Dinov3Like()
-    place = pixels(7, 7).double()
+    place = pixels(side, side).double()
     angles = (math.pi / 2 * place[:, :, None] * torch.arange(1, 5)).flatten(1).tile(2).float()
     model.rope_embeddings.forward = lambda images: (angles.cos(), angles.sin())
     return model
@@ -390,14 +477,59 @@ def by_another_name():
     return model
 
 
+def no_attention():
+    model = Dinov3Like()
+    for block in model.layer:
+        block.attention = nn.Identity()
+        block.forward = lambda x, position_embeddings, block=block: x + block.mlp(block.norm1(x))
+    return model
+
+
+def grouped():
+    """Six heads of keys for twelve of queries."""
+    name = "vit_base_patch16_sapiens2"
+    if not timm.is_model(name):
+        pytest.skip(f"timm {timm.__version__} does not have {name}")
+    return timm.create_model(name, img_size=64, depth=1, qk_norm=False, num_kv_heads=[6])
+
+
 REFUSED = {
-    "query norm": (with_query_norm, TypeError, "its queries are normalised"),
+    "odd head dimension": (
+        partial(Dinov3Like, 27),
+        TypeError,
+        "heads have 3 entries, expected an even",
+    ),
+    "odd head dimension in timm": (
+        partial(timm.create_model, "vit_small_patch16_dinov3", depth=1, embed_dim=18, num_heads=2),
+        TypeError,
+        r"cannot start blocks.0.attn \(EvaAttention\): its heads have 9 entries, expected an even",
+    ),
+    "one pair": (
+        partial(Dinov3Like, 18),
+        TypeError,
+        "have 2 entries, expected an even number of at least 4 .*; create the model with another",
+    ),
+    "no attention": (
+        no_attention,
+        TypeError,
+        "Dinov3Like has no attention layer .*; expected .* EVA-02, .*; use one of these models",
+    ),
+    "grouped queries": (grouped, TypeError, "fewer keys than queries .*; create the model with as"),
+    "query norm": (with_query_norm, TypeError, "its queries are normalised, .*; create .*=False"),
     "post-norm": (post_norm, TypeError, "no LayerNorm with weights and biases precedes it alone"),
     "shared norm": (shared_norm, TypeError, "no LayerNorm with weights and biases precedes it"),
     "layout": (other_layout, TypeError, "pairs other entries than the layer does"),
     "not linear": (not_linear, TypeError, "not linear in the position on the grid of 7 x 7"),
-    "another name": (by_another_name, TypeError, "no rotary encoding that reaches it as rope"),
-    "resonance": (resonant, ValueError, "common period"),
+    "another name": (
+        by_another_name,
+        TypeError,
+        "no rotary encoding that reaches it as rope or .*; expected .*; use one of these models",
+    ),
+    "resonance": (
+        resonant,
+        ValueError,
+        r"common period \(0, 4\) on a grid of 7 x 7 .*; choose other .* or a smaller grid",
+    ),
 }
 
 
@@ -410,6 +542,21 @@ def test_a_refusal_states_its_reason_and_leaves_the_model_as_it_was(case):
     with pytest.raises(error, match=message):
         init_as_convolution(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("model", [torchvision.models.resnet18, lambda: nn.Linear(3, 3)])
+def test_a_model_that_is_not_rotary(model):
+    with pytest.raises(
+        TypeError, match=r"has no attention .*; expected .* rotary encodings \(EVA-02"
+    ):
+        init_as_convolution(model())
+
+
+def test_a_smaller_grid_is_the_remedy_of_a_common_period():
+    """Pixels four apart do not occur on 4 x 4 tokens."""
+    model = resonant(4)
+    report = init_as_convolution(model, 3, 6.0, images=torch.randn(1, 3, 32, 32))
+    assert report.layers[0].grid == (4, 4) and report.layers[0].fidelity.min() > 0.7
 
 
 def test_the_remedy_of_a_missing_bias_is_a_bias():
