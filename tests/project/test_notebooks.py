@@ -7,11 +7,15 @@ import sys
 
 import nbformat
 import pytest
+import yaml
 from helpers import ROOT
 from helpers.runs import check_record
 
 from companion.runs.record import load_run
 from companion.specs import MODELS
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from cells import executable_pages
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TOC = (ROOT / "_toc.yml").read_text()
@@ -20,6 +24,9 @@ HIDING = {"remove-cell", "remove-input", "hide-cell", "hide-input"}
 MOST_HIDDEN = 0.15  # of a chapter's lines of code
 MOST_SENTENCES = 3  # of an answer
 MOST_WORDS = 90
+MOST_SECONDS = 20  # of a cell on an idle core
+TRAINING = {"notebooks/09-train.ipynb": 30}  # the same for the chapter that trains a whole model
+SLOWEST_MACHINE = 6  # times slower, on which the book is still built
 
 
 def code_cells(path):
@@ -45,6 +52,16 @@ def test_chapters_show_their_code(path):
         lines[is_hidden] += sum(bool(line.strip()) for line in cell.source.splitlines())
     share = lines[True] / sum(lines.values())
     assert share <= MOST_HIDDEN, f"{path.stem} hides {share:.0%} of its code"
+
+
+def test_no_cell_is_slow():
+    """The durations are those that benchmarks/cells.py stored, on every executable page."""
+    stored = json.loads((ROOT / "benchmarks/results/cells-cpu-2-cores.json").read_text())["pages"]
+    assert list(stored) == executable_pages()
+    seconds = {page: cell["longest_cell"] for page, cell in stored.items()}
+    assert not {p: s for p, s in seconds.items() if s > TRAINING.get(p, MOST_SECONDS)}
+    timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
+    assert timeout >= SLOWEST_MACHINE * max(seconds.values())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
