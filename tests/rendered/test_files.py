@@ -85,7 +85,8 @@ class Prose(HTMLParser):
 
     def handle_data(self, data):
         if not any(apart for _, apart in self.open):
-            self.text.append(data)
+            is_bold = bool(self.open) and self.open[-1][0] == "strong"  # a parameter: **options
+            self.text.append(data.removeprefix("**") if is_bold else data)
 
 
 MARKUP = {
@@ -296,10 +297,10 @@ def test_literal_markup_would_be_found(tmp_path):
     page = tmp_path / "page.html"
     page.write_text(
         '<p>fine <code>a**b`</code> <span class="math">10^-1 **</span></p><td>**not'
-        " run**</td><p>`name`</p>"
+        " run**</td><p>`name`</p><strong>**options</strong>"
     )
     text = "".join(Prose(page).text)
-    assert text == "fine  **not run**`name`"
+    assert text == "fine  **not run**`name`options"
     assert [name for name, pattern in MARKUP.items() if re.search(pattern, text)] == [
         "bold",
         "code",

@@ -139,17 +139,18 @@ def _unlabelled(source: Tensor) -> Tensor:
     return torch.zeros_like(source, dtype=torch.uint8)
 
 
-def _roll(labels: Tensor, shifts: Any, dims: Any = None) -> Tensor | None:
+def _roll(labels: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Return the labels of tokens that are shifted cyclically.
 
-    A bit for each axis is inverted for the tokens that come out on the other side, so that
-    shifting back undoes the change up to an inversion of all.
+    In an image, a bit for each axis is inverted for the tokens that come out on the other side, so
+    that shifting back undoes the change up to an inversion of all. In a sequence, a shift moves
+    tokens that are not patches from one end to the other.
     """
-    if dims is None:
-        return None
+    labels = labels.roll(shifts, dims)
+    if labels.ndim < 4 or dims is None:
+        return labels
     axes = [dims] if isinstance(dims, int) else list(dims)
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
-    labels = labels.roll(steps, axes)
     for bit, (step, axis) in enumerate(zip(steps, axes, strict=True), start=1):
         other_side = labels.narrow(axis, 0, step % labels.shape[axis])
         other_side.bitwise_xor_((other_side != PADDING).to(torch.uint8) << bit)

@@ -215,6 +215,24 @@ def test_every_window_joins_edges_or_is_padded():
     )
 
 
+class ClassTokenMoved(nn.Module):
+    """It moves the class token from the last place to the first by a cyclic shift."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_prefix_tokens = 1
+        self.embed, self.layer = nn.Conv2d(3, DIM, 4, 4), Linear()
+
+    def forward(self, images):
+        x = self.embed(images).flatten(2).mT
+        return self.layer(torch.cat([x, x[:, :1]], dim=1).roll(1, 1))
+
+
+def test_a_shift_of_a_sequence_joins_no_edges():
+    reading = read_attention(ClassTokenMoved(), torch.randn(1, 3, 12, 12))
+    assert reading.skipped == () and reading.layers[0].maps.shape[-2:] == (3, 3)
+
+
 def test_padding_of_heads_one_after_the_other_in_timm():
     timm = pytest.importorskip("timm")
     reading = read_attention(timm.create_model("efficientvit_m0"), torch.randn(1, 3, 160, 160))
