@@ -1,4 +1,4 @@
-/* What is hard to read, to hit or to see whole on a page that is as wide as a phone: a text for each fault. */
+/* Returns a text for each thing that is hard to read, to hit or to see whole on a page as wide as a phone. */
 ({ smallestText, smallestTarget }) => {
   const HIDDEN = ".sr-only, .visually-hidden, .explorer-said, .skip-link, mjx-assistive-mml, thead, script, style, noscript, option";
   const TARGETS = "a[href], button, select, summary, input:not([type=hidden]), [role=button], [role=tab], [role=slider]";

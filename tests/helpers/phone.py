@@ -1,4 +1,4 @@
-"""What is hard to read, to hit or to see whole on a page that is as wide as a phone."""
+"""Find what is hard to read, to hit or to see whole on a page that is as wide as a phone."""
 
 from pathlib import Path
 

@@ -101,8 +101,8 @@ def convert_network(
         model: The network, which is not changed.
         alpha: The sharpness of all heads, including those of layers that already are converted. By
             default, the heads are one-hot.
-        skip: The names of modules that are left as they are, with all that they contain, or a
-            predicate of a module's name and the module.
+        skip: The names of modules to leave unchanged, including everything inside them, or a
+            predicate that takes a module's name and the module.
         fold: Whether to fold computed weights, as in `conv_to_attention`. All other layers keep the
             names and shapes of their parameters and buffers.
         images: The network's argument, a tuple of its arguments, or a dict of its named ones, on

@@ -8,6 +8,7 @@ Letters: N windows, T tokens of a window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,6 +53,23 @@ PADDING = 1
 UNMASKED = 1e-6
 
 
+@dataclass(frozen=True)
+class WindowBorders:
+    """What N windows contain beside one part of the image, on the CPU.
+
+    `padded` `(N,)` is the number of tokens that are padding. `joined` `(N,)` says which windows
+    without padding join opposite edges of the image.
+    """
+
+    padded: Tensor
+    joined: Tensor
+
+    @property
+    def whole(self) -> Tensor:
+        """Which windows are one part of the image and nothing else, `(N,)`."""
+        return (self.padded == 0) & ~self.joined
+
+
 class Borders(TorchFunctionMode):
     """Follow padding and cyclic shifts through a forward pass to the layers that project tokens.
 
@@ -62,29 +80,21 @@ class Borders(TorchFunctionMode):
         super().__init__()
         self.by_count: dict[int, Tensor] = {}  # labels at the last projection of so many tokens
 
-    def padded(self, count: int, tokens: int) -> Tensor:
-        """Return how many of the T tokens of each of N windows are padding: `(N,)`, on the CPU."""
-        labels = self._labels(count, tokens)
-        if labels is None:
-            return torch.zeros(count, dtype=torch.long)
-        return (labels == PADDING).sum(dim=1).cpu()
+    def of_windows(self, weights: Tensor) -> WindowBorders:
+        """Return what windows contain beside one part of the image.
 
-    def joined(self, weights: Tensor) -> Tensor:
-        """Return which windows join opposite edges of the image: `(N,)`, on the CPU.
-
-        These are windows in which tokens attend across an edge, given all attention weights
-        `(N, N_h, T, T)`. Windows that contain padding are not among them.
+        Tokens of a window attend across an edge if the attention weights `(N, N_h, T, T)` say so.
         """
-        labels = self._labels(len(weights), weights.shape[-1])
+        count, tokens = weights.shape[::3]
+        labels = self.by_count.get(count * tokens)
         if labels is None:
-            return torch.zeros(len(weights), dtype=torch.bool)
+            nothing = torch.zeros(count, dtype=torch.long)
+            return WindowBorders(nothing, nothing.bool())
+        labels = labels.view(count, tokens)
+        padded = (labels == PADDING).sum(dim=1)
         across = labels[:, :, None] != labels[:, None, :]
         largest = (weights.amax(dim=1) * across).amax(dim=(1, 2))
-        return ((largest > UNMASKED) & (labels != PADDING).all(dim=1)).cpu()
-
-    def _labels(self, count: int, tokens: int) -> Tensor | None:
-        labels = self.by_count.get(count * tokens)
-        return None if labels is None else labels.view(count, tokens)
+        return WindowBorders(padded.cpu(), ((largest > UNMASKED) & (padded == 0)).cpu())
 
     def __torch_function__(
         self, func: Callable, types: Any, args: Sequence[Any] = (), kwargs: Mapping | None = None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..layers.attention import ContentAttention, PositionAttention, attention_probabilities
 from ..layers.mode import evaluation_mode, run_uncompiled, uncompiled
-from .borders import Borders
+from .borders import Borders, WindowBorders
 from .inputs import selected
 from .interception import Interception, Weights
 from .joined import Joined
@@ -258,16 +258,19 @@ class Reader:
                 self.found[layer.number] = _refusal(layer, problem)
                 return None
         layer.values.append(seen.values)
-        if reason := why_skipped(layer, seen.weights) or self._all_windows_at_borders(
-            layer, seen.weights
-        ):
+        if reason := why_skipped(layer, seen.weights):
             self._skip(f"{layer.called} {reason}")
+            return None
+        weights = by_head(layer, seen.weights)
+        borders = self.borders.of_windows(weights)
+        if not bool(borders.whole.any()):
+            self._skip(f"{layer.called} {_why_none_is_whole(borders, weights.shape[-1])}")
             return None
         layer.number = len(self.found)
         if problem:
             self.found.append(_refusal(layer, problem))
         elif self._is_wanted():
-            self._keep(partial(self._read, layer, seen))
+            self._keep(partial(self._read, layer, weights, borders, seen.gap))
         return None
 
     def layer_with(self, weights: Tensor) -> Running:
@@ -294,45 +297,24 @@ class Reader:
             return None, None
         return torch.arange(tokens).roll(after), None
 
-    def _all_windows_at_borders(self, layer: Running, weights: Tensor) -> str:
-        """Return why a layer is skipped if no window is a part of the image alone, or ""."""
-        weights = by_head(layer, weights)
-        padded = self.borders.padded(*weights.shape[::3])
-        joined = self.borders.joined(weights)
-        if not bool(((padded > 0) | joined).all()):
-            return ""
-        windows, keys = len(weights), weights.shape[-1]
-        if bool(joined.any()):
-            return (
-                f"joins opposite edges of the image, or attends to padding, in each of its"
-                f" {windows} windows; larger images have others"
-            )
-        return (
-            f"attends to padding in each of its {windows} windows (up to {int(padded.max())} of"
-            f" {keys} keys); larger images have others"
-        )
-
-    def _whole_windows(self, layer: Running, weights: Tensor) -> Tensor:
-        """Return which windows are a part of the image alone, and note the others as skipped."""
-        windows, keys = len(weights), weights.shape[-1]
-        padded = self.borders.padded(windows, keys)
-        joined = self.borders.joined(weights)
+    def _note_borders(self, layer: Running, borders: WindowBorders, keys: int) -> None:
+        """Note as skipped the windows that are not one part of the image."""
+        padded, windows = borders.padded, len(borders.padded)
         if count := int(padded.count_nonzero()):
             self._skip(
                 f"{count} of {windows} windows of {layer.called}, which contain padding (up to"
                 f" {int(padded.max())} of {keys} keys)"
             )
-        if count := int(joined.count_nonzero()):
+        if count := int(borders.joined.count_nonzero()):
             self._skip(
                 f"{count} of {windows} windows of {layer.called}, which join opposite edges of the"
                 " image without a mask"
             )
-        return (padded == 0) & ~joined
 
-    def _read(self, layer: Running, seen: Weights) -> LayerAttention:
+    def _read(
+        self, layer: Running, weights: Tensor, borders: WindowBorders, gap: float
+    ) -> LayerAttention:
         """Return the attention of a layer, or raise an error if it has no known token grid."""
-        weights = by_head(layer, seen.weights)
-        whole = self._whole_windows(layer, weights)
         order, grid = self.order_and_grid(layer, weights.shape[-1])
         by_mask_unit = "MaskUnit" in type(layer.module).__name__  # Hiera
         if (by_mask_unit and grid is None) or self.interception.reordered:
@@ -341,9 +323,10 @@ class Reader:
             weights = weights[..., order, :][..., order]
         if grid is None:
             grid = self._grid(layer, len(weights), weights.shape[-1])
-        if not bool(whole.all()):
-            weights = weights[whole]
-        return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), seen.gap)
+        if not bool(borders.whole.all()):
+            self._note_borders(layer, borders, weights.shape[-1])
+            weights = weights[borders.whole]
+        return LayerAttention(layer.name, *patches_of(layer.called, weights, grid), gap)
 
     def _grid(self, layer: Running, images: int, tokens: int) -> tuple[int, int]:
         """Return the height and width of a layer's patch tokens."""
@@ -379,6 +362,20 @@ class Reader:
 
 def _refusal(layer: Running, problem: str) -> TypeError:
     return TypeError(f"{layer.called} cannot be read: {problem}; {SUPPORTED}")
+
+
+def _why_none_is_whole(borders: WindowBorders, keys: int) -> str:
+    """Return why no window of a layer is one part of the image."""
+    windows = len(borders.padded)
+    if bool(borders.joined.any()):
+        return (
+            "joins opposite edges of the image, or attends to padding, in each of its"
+            f" {windows} windows; larger images have others"
+        )
+    return (
+        f"attends to padding in each of its {windows} windows (up to {int(borders.padded.max())} of"
+        f" {keys} keys); larger images have others"
+    )
 
 
 def _is_by_head(shape: tuple[int, ...], weights: Tensor) -> bool:

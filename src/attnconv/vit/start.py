@@ -144,8 +144,8 @@ def init_as_convolution(
 
     Returns:
         A report on the offsets, fidelity and residual of each layer, and on its effect: how much
-        the attention changes the output of the block around it. If this is less than 0.001, as with
-        LayerScale that starts at 1e-5, a warning says so.
+        the attention changes the output of the block around it. The report warns if this effect is
+        smaller than 0.001, as it is with a LayerScale initialised to 1e-5.
 
     Raises:
         TypeError: If a layer cannot be initialised this way. The error names the module, and the
