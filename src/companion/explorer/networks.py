@@ -65,7 +65,9 @@ def add_network_scene(payload: Payload, records: Iterable[RunRecord]) -> Payload
     add_networks(payload, records)
     labels = zip(PICTURES, ("a cat", "a horse"), strict=True)
     payload.data["pictures"] = [
-        payload.picture(name, label, middle_square(load_photograph(name), PICTURE_SIZE))
+        payload.picture(
+            name, label, middle_square(load_photograph(name), PICTURE_SIZE), on_request=True
+        )
         for name, label in labels
     ]
     payload.data["worker"] = script("worker")

@@ -71,9 +71,10 @@ class Payload:
         self.files[f"{name}.safetensors"] = content
         return entry | {"url": f"{self.place}/{name}.safetensors"}
 
-    def picture(self, name: str, label: str, image: Tensor) -> str:
+    def picture(self, name: str, label: str, image: Tensor, on_request: bool = False) -> str:
         """Add an image `(H, W)` or `(H, W, 3)` and return its name.
 
+        With `on_request`, its pixels are in a file that is loaded only when the reader asks for it.
         Raises ValueError for any other shape, and for values that are not floats from 0 to 1.
         """
         if image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.numel():
@@ -85,10 +86,14 @@ class Payload:
                 f"got an image of {image.dtype} from {image.min()} to {image.max()}, expected"
                 " floats from 0 to 1"
             )
-        content = base64.b64encode((image * 255).round().to(torch.uint8).numpy().tobytes()).decode()
+        pixels = (image * 255).round().to(torch.uint8)
+        if on_request:
+            content = {"file": self.file(name, {"pixels": pixels}, on_request=True)}
+        else:
+            content = {"base64": base64.b64encode(pixels.numpy().tobytes()).decode()}
         channels = 1 if image.ndim == 2 else 3
         values = {"height": image.shape[0], "width": image.shape[1], "channels": channels}
-        self.data["images"][name] = {"label": label} | values | {"base64": content}
+        self.data["images"][name] = {"label": label} | values | content
         return name
 
 

@@ -67,7 +67,7 @@ test("a head that spreads over all pixels looks everywhere alike, one with a pix
 });
 
 test("a failure is that of the mode which was asked for", async () => {
-  const scene = { state: state(), stage: { redraw() {} }, picture: { seen: { image: [] }, made: { twin: {}, where: {}, what: {} } } };
+  const scene = { state: state(), stage: { redraw() {} }, picture: { canvas: {}, seen: { image: [] }, made: { twin: {}, where: {}, what: {} } } };
   const runs = new NetworkRuns(scene);
   let fail;
   runs.client = { run: () => new Promise((_, reject) => (fail = reject)) };

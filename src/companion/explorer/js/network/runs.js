@@ -1,4 +1,6 @@
 /** Scene 3: what the networks make of its pictures, computed one after the other in the worker. */
+import { load } from "../numerics/files.js";
+import { canvasOf } from "../shell/dom.js";
 import { NetworkClient } from "./client.js";
 import { MODES, alikeHeads } from "./state.js";
 
@@ -66,7 +68,10 @@ export class NetworkRuns {
       { mode, alpha, entries, grid } = state,
       made = picture.made[mode],
       run = (sharpness) => this.client.run(entries[mode].id, picture.seen.image, sharpness);
-    if (!picture.seen) {
+    if (!picture.canvas) {
+      const { pixels } = await load(picture.file);
+      picture.canvas = canvasOf(picture, pixels.data);
+    } else if (!picture.seen) {
       const { width, height } = picture.canvas,
         pixels = picture.canvas.getContext("2d").getImageData(0, 0, width, height);
       picture.seen = await this.client.look(pixels, stage.data.input);

@@ -1,6 +1,6 @@
 /** Scene 3 of the stage: trained networks that see a picture, the visitor's own too. They run in a worker of the page. */
 import { pair } from "../numerics/text.js";
-import { canvasOf, box, button, choice, element, labelled, setText } from "../shell/dom.js";
+import { box, button, choice, element, labelled, setText } from "../shell/dom.js";
 import { EXACT, SHARPEST } from "../heads/state.js";
 import { MODES, NetworkState, SOFTEST_TWIN, TWIN_SECONDS, answerOf, percent, twinAlphaAt, twinSentence } from "./state.js";
 import { AlphaSlider, StageSlider } from "../shell/slider.js";
@@ -23,7 +23,7 @@ export class NetworkScene {
     Object.assign(this, { stage, state: new NetworkState(data), colors: heads, hover: null, pictures: {} });
     this.interrupted = true; // so that alpha moves on the first visit
     this.runs = new NetworkRuns(this);
-    for (const name of data.pictures) this.add(name, data.images[name].label, canvasOf(data.images[name]));
+    for (const name of data.pictures) this.add(name, data.images[name]);
     this.panels = {
       twin: new TwinPanel(data.classes, this.state.entries.twin.accuracy),
       where: new HeadsPanel(this.state.entries.where, heads),
@@ -38,9 +38,9 @@ export class NetworkScene {
     this.followFiles();
   }
 
-  /** A picture by name; what the networks made of it comes later. */
-  add(name, label, canvas) {
-    this.pictures[name] = { label, canvas, made: { twin: {}, where: {}, what: {} } };
+  /** A picture by name, `{label, canvas}`, or with a file to load the canvas from; what the networks made of it comes later. */
+  add(name, picture) {
+    this.pictures[name] = { ...picture, made: { twin: {}, where: {}, what: {} } };
   }
 
   get picture() {
@@ -167,7 +167,7 @@ export class NetworkScene {
   async take(promise) {
     try {
       const canvas = await promise;
-      this.add(OWN, "your picture", canvas);
+      this.add(OWN, { label: "your picture", canvas });
       this.stage.clearNote();
       if (canvas.note) this.stage.warn(canvas.note);
       this.change({ picture: OWN });
@@ -233,7 +233,7 @@ export class NetworkScene {
     picture.size = [this.state.grid, this.state.grid];
     picture.pixel = this.state.query;
     picture.offerPixels(this.state.mode !== "twin");
-    canvas.getContext("2d").drawImage(this.square(side, Boolean(heads)), 0, 0);
+    if (this.picture.canvas) canvas.getContext("2d").drawImage(this.square(side, Boolean(heads)), 0, 0);
     if (heads) drawClouds(canvas, heads, this.colors, query, this.state.grid);
     const keys = "Arrow keys move the query pixel, from which the heads look.";
     canvas.setAttribute("aria-label", `The picture: ${this.picture.label}. ${heads ? keys : ""}`);

@@ -1,6 +1,5 @@
 /** The page: elements, colours, pictures, what the keyboard and the pointer do. */
 import { clamp } from "../numerics/text.js";
-import { bytesOf } from "../numerics/files.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -71,9 +70,8 @@ export function paint(canvas, values, height, width, low, high, colors) {
 }
 
 /** A picture of the data, `channels` bytes a pixel, as a canvas. */
-export function canvasOf({ height, width, channels, base64 }) {
-  const bytes = bytesOf(base64),
-    canvas = element("canvas", { width, height });
+export function canvasOf({ height, width, channels }, bytes) {
+  const canvas = element("canvas", { width, height });
   const context = canvas.getContext("2d"),
     image = context.createImageData(width, height);
   for (let k = 0; k < height * width; k++) {

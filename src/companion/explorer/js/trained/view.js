@@ -153,7 +153,7 @@ export class AttentionView extends View {
       picture = this.data.images[state.selection.image],
       last = state.lastMoment();
     this.message(null);
-    this.picture = picture ? canvasOf(picture) : null;
+    this.picture = picture ? canvasOf(picture, bytesOf(picture.base64)) : null;
     this.slider.max = last;
     this.training.hidden = !last;
     this.untrained.hidden = Boolean(last) || entry.tier === "given";
