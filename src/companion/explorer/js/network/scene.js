@@ -14,7 +14,7 @@ const TITLES = { twin: "One network, twice", where: "Heads by position", what: "
 
 export class NetworkScene {
   static id = "network";
-  static title = "An attention-only network looks at your picture";
+  static title = "Trained networks look at your picture";
   static names = ["mode", "picture", "alpha", "layer", "query"];
 
   constructor(stage) {
