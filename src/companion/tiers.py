@@ -84,8 +84,8 @@ FREE_RECIPE = SMALL_RECIPE | {
 }
 
 
-# Chapters 17 and 18: timm vision transformers on part of CIFAR-10. The learning rate was chosen on held-out
-# training images (data/pilot-vit).
+# Chapters 17 and 18: timm vision transformers on part of CIFAR-10. The learning rate was chosen on
+# held-out training images (data/pilot-vit).
 VIT_RECIPE = SMALL_RECIPE | {
     "epochs": 20,
     "train_images": 10_000,

@@ -1,4 +1,4 @@
-"""The claims of chapters 17 and 18: does starting as a convolution help a vision transformer?
+"""The claims of chapters 17 and 18, on whether a start as a convolution helps vision transformers.
 
 The questions and the rules that answer them were committed before the first run.
 """

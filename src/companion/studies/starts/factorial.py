@@ -2,8 +2,9 @@
 
 The factors of the factorial are the offsets to which heads attend at first and the start of values
 and projections. Two further questions, those of chapter 18, are about networks with rotary
-encodings. All runs are in the tier vit-10k. The questions, their contrasts and the rules were committed before the first run of
-any start that they name; accuracies of four of the factorial's twelve starts were known.
+encodings. All runs are in the tier vit-10k. The questions, their contrasts and the rules were
+committed before the first run of any start that they name; accuracies of four of the factorial's
+twelve starts were known.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The figures of chapters 17 and 18: accuracy for different starts, and heads of rotary encodings."""
+"""The figures of chapters 17 and 18: accuracy for each start, and heads of rotary encodings."""
 
 from collections.abc import Sequence
 from statistics import mean
