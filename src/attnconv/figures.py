@@ -11,4 +11,4 @@ from companion.studies.freed.figures import (
     over_training,
 )
 from companion.studies.scaling.figures import gaps, scaling
-from companion.studies.starts.figures import starts
+from companion.studies.starts.figures import starts, sums_of_cosines

@@ -251,7 +251,7 @@ VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 FACTORIAL = {f"vit-{name}": _vit(name, start) for name, start in FACTORIAL_STARTS.items()}
 
 
-#: The vision transformers with rotary encodings, by name.
+#: The vision transformers of chapter 18, with rotary encodings, by name.
 ROTARY = {f"vit-{name}": _vit(name, start) for name, start in ROTARY_STARTS.items()}
 
 

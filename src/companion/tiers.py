@@ -84,8 +84,8 @@ FREE_RECIPE = SMALL_RECIPE | {
 }
 
 
-# Chapter 17: timm vision transformers on part of CIFAR-10. The learning rate was chosen on held-out
-# training images (data/pilot-vit).
+# Chapters 17 and 18: timm vision transformers on part of CIFAR-10. The learning rate was chosen on
+# held-out training images (data/pilot-vit).
 VIT_RECIPE = SMALL_RECIPE | {
     "epochs": 20,
     "train_images": 10_000,
@@ -151,7 +151,7 @@ def _scaled(width: float = 1.0, **changes: Any) -> Tier:
 
 
 def _vit(keeps_weights: bool = False, **changes: Any) -> Tier:
-    """Return a tier of chapter 17, whose recipe is `VIT_RECIPE` with the given changes."""
+    """Return a tier of chapters 17 and 18, whose recipe is `VIT_RECIPE` with the given changes."""
     models = tuple(f"vit-{start}" for start in ALL_STARTS)
     return Tier(
         "cifar10",

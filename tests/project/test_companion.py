@@ -44,7 +44,7 @@ def test_each_figure(number):
     shown = {}
     for cell in cells_with(f"figures.figure_{number}"):
         if cell.metadata["mystnb"]["figure"]["name"] == "fig-heads":
-            continue  # chapter 18 draws its own run
+            continue  # chapter 19 draws its own run
         caption = cell.metadata["mystnb"]["figure"]["caption"]
         alt = cell.metadata["mystnb"]["image"]["alt"]
         assert (

@@ -2,11 +2,13 @@
 
 import importlib.util
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from helpers import ROOT
+from helpers.pages import text_of
 from helpers.runs import check_record
 from helpers.sweep import snakemake
 
@@ -58,6 +60,18 @@ def test_the_names_of_committed_records_are_planned():
         given = record.info.parameters
         asked = {"tier": record.tier, "models": [given["model"]], "seeds": [given["seed"]]}
         assert list(Sweep(asked).runs) == [record.name]
+
+
+@pytest.mark.slow
+@needs_snakemake
+def test_the_command_of_chapter_18_repeats_the_runs_of_a_start(tmp_path):
+    page = text_of("notebooks/18-rotary-starts.ipynb")
+    (command,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    words = shlex.split(command.replace("\\\n", ""))
+    run = snakemake(tmp_path, "--dry-run", *words[words.index("--config") :])
+    assert set(planned_by(run)) == {
+        f"vit-rotary-convolution--cifar10-vit-10k--seed{seed}" for seed in range(3)
+    }
 
 
 def test_checkpoints_and_gpus_follow_the_recipe():

@@ -116,7 +116,9 @@ def rotary_gap(frequencies: Float[Tensor, "J 2"], height: int, width: int) -> fl
     scores of delta and delta + u equal for all constant queries and keys.
     """
     if (height, width) == (1, 1):
-        raise ValueError("the image is 1 x 1, expected at least two pixels to tell apart")
+        raise ValueError(
+            "the image is 1 x 1, expected at least two pixels to tell apart; use a larger image"
+        )
     offsets = all_offsets(height, width, device=frequencies.device).flatten(0, -2)
     offsets = offsets[len(offsets) // 2 + 1 :]  # the other half mirrors it, and 0 lies between
     # 1 - cos x = 2 sin^2(x / 2), which does not cancel for low frequencies
@@ -153,7 +155,9 @@ def sufficient_rotary_alpha(
     0 < `miss` < 1.
     """
     if not 0 < miss < 1:
-        raise ValueError(f"miss is {miss!r}, expected a probability between 0 and 1")
+        raise ValueError(
+            f"miss is {miss!r}, expected a probability between 0 and 1; pass 0.001, for example"
+        )
     return math.log(rotary_others(frequencies, height, width) / miss)
 
 

@@ -151,7 +151,10 @@ def _calls(model: nn.Module, image: Tensor) -> dict[str, _Call]:
 
 def _expect_pairs(attention: Any) -> None:
     """Raise TypeError if a layer's heads do not consist of at least two pairs of entries."""
-    query, *_ = projections(attention)
+    try:
+        query, *_ = projections(attention)
+    except TypeError as error:
+        raise TypeError(f"{error}; {EXPECTED}") from None
     dim = query.weight.shape[1]
     if dim < 4 or dim % 2:
         raise TypeError(
@@ -173,6 +176,11 @@ def _layer(name: str, call: _Call, ratio: float) -> Rotary:
             "its queries are normalised, with weights that all heads share, so heads cannot have"
             " queries of their own that are the same for all tokens; create the model without this"
             " normalisation (qk_norm=False in timm)"
+        )
+    if getattr(attention, "logit_scale", None) is not None:
+        raise TypeError(
+            "its scores are scaled cosines (logit_scale), so the size of queries and keys, and with"
+            " it alpha, has no effect; use a model whose scores are products of queries and keys"
         )
     query, key, _ = projections(attention)
     dim = query.weight.shape[1]
@@ -206,7 +214,7 @@ def _cos_sin(attention: Any, embedding: Any, dim: int) -> tuple[bool, Tensor, Te
     if cos.shape[-1] != dim or cos.ndim > 3:
         raise TypeError(
             f"its rotary embedding has the shape {tuple(cos.shape)}, expected (heads, tokens,"
-            f" {dim}) or (tokens, {dim})"
+            f" {dim}) or (tokens, {dim}); use a model that turns all entries of a head"
         )
     pairs = [
         each.reshape(-1, *each.shape[-2:]).double().unflatten(-1, (2, -1) if halved else (-1, 2))
@@ -215,8 +223,8 @@ def _cos_sin(attention: Any, embedding: Any, dim: int) -> tuple[bool, Tensor, Te
     axis = -2 if halved else -1
     if not all(torch.equal(*each.unbind(axis)) for each in pairs):
         raise TypeError(
-            "its rotary embedding pairs other entries than the layer does (rotate_half differs), so"
-            " its scores do not depend on the offset alone"
+            "its rotary embedding pairs other entries than the layer does, so its scores do not"
+            " depend on the offset alone; give the embedding and the layer the same rotate_half"
         )
     return halved, pairs[0].select(axis, 0), pairs[1].select(axis, 0)
 
@@ -235,7 +243,8 @@ def _frequencies(cos: Tensor, sin: Tensor, grid: tuple[int, int]) -> Tensor:
         if step.numel() and (step - mean).abs().max() > TOLERANCE:
             raise TypeError(
                 f"its rotary angles are not linear in the position on the grid of {grid[0]} x"
-                f" {grid[1]} tokens"
+                f" {grid[1]} tokens; use an embedding whose angles grow by the same amount from one"
+                " row or column to the next, such as an axial or a mixed one"
             )
         angle = mean.angle() if step.numel() else torch.zeros_like(mean.real)
         frequencies.append(angle[:, 0, 0])
@@ -259,17 +268,22 @@ def _needs_constant(layer: Rotary) -> bool:
 
 def _expect_constant(layer: Rotary) -> None:
     """Raise TypeError unless the layer's input has a constant direction that can be used."""
-    reason = "its queries or keys have no bias, and"
     norm, attention = layer.norm, layer.attention
     if norm is None or norm.weight is None or norm.bias is None or (norm.weight == 0).any():
-        raise TypeError(
-            f"{reason} no LayerNorm with weights and biases precedes it alone, from which they"
-            " could read a constant; create the model with a bias for queries and keys"
+        reason = (
+            "no LayerNorm with weights and biases precedes it alone, from which they could read a"
+            " constant"
         )
-    if getattr(attention, "gate", None) is not None:
-        raise TypeError(f"{reason} its gate reads the same LayerNorm")
-    if _bias(projections(attention)[2]) is None and _output(attention) is None:
-        raise TypeError(f"{reason} neither its values nor its output projection have a bias")
+    elif getattr(attention, "gate", None) is not None:
+        reason = "its gate reads the LayerNorm from which they could read a constant"
+    elif _bias(projections(attention)[2]) is None and _output(attention) is None:
+        reason = "neither its values nor its output projection have a bias"
+    else:
+        return
+    raise TypeError(
+        f"its queries or keys have no bias, and {reason}; create the model with a bias for queries"
+        " and keys (in timm: attn_type='rope' and qkv_bias=True)"
+    )
 
 
 def _output(attention: Any) -> nn.Linear | None:

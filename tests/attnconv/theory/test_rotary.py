@@ -225,16 +225,19 @@ def test_a_dimension_that_has_no_pairs_for_both_axes(dim, remedy):
 @pytest.mark.parametrize("dim", [2, 5, 6])
 def test_queries_without_a_pair_for_each_frequency(dim):
     with pytest.raises(
-        ValueError, match=f"have {dim} entries, expected 4: a pair for each of the 2"
+        ValueError, match=f"have {dim} entries, expected 4: a pair for each of the 2 .*; change"
     ):
         rotate(torch.randn(3, dim), torch.zeros(3, 2), ONE_PAIR_PER_AXIS)
+    assert rotate(torch.randn(3, 4), torch.zeros(3, 2), ONE_PAIR_PER_AXIS).shape == (3, 4)
 
 
 def test_other_bad_input():
-    with pytest.raises(ValueError, match="1 x 1"):
+    with pytest.raises(ValueError, match=r"1 x 1, .*; use a larger image"):
         rotary_gap(USUAL, 1, 1)
-    with pytest.raises(ValueError, match=r"miss is 1\.5"):
+    assert rotary_gap(USUAL, 1, 2) > 0
+    with pytest.raises(ValueError, match=r"miss is 1\.5, .*; pass 0\.001"):
         sufficient_rotary_alpha(USUAL, 8, 8, 1.5)
+    assert sufficient_rotary_alpha(USUAL, 8, 8, 0.001) > 0
 
 
 def test_the_factor_of_the_bound():

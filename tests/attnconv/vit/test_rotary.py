@@ -5,6 +5,7 @@ not use what the start reads from the model.
 """
 
 import copy
+import inspect
 import math
 from functools import partial
 
@@ -41,7 +42,22 @@ def as_pretrained(grid, side=16, dim=64):
     return axial_frequencies(dim, 10_000.0) * side / torch.tensor(grid)
 
 
+def multimodal(grid, section=(8, 12, 12), pairs=32):
+    """mrope: pairs 1, 4, 7, ... turn with the row, 2, 5, 8, ... with the column, others never."""
+    frequencies = torch.zeros(pairs, 2, dtype=torch.float64)
+    for pair in range(pairs):
+        axis = pair % 3 - 1
+        if axis >= 0 and pair < 3 * section[1 + axis]:
+            frequencies[pair, axis] = 10_000.0 ** (-pair / pairs)
+    return frequencies
+
+
+#: Mixed frequencies are trained, so they are read from the model, (2, depth, heads, J); this is the
+#: order of their components.
+X_Y, Y_X = "x before y", "y before x"
 SMALL = {"depth": 2, "num_classes": 10, "init_values": 1.0}
+MROPE = {"rope_type": "mrope", "rope_grid_indexing": "ij", "rope_temperature": 10_000.0}
+NAFLEX = {"img_size": 112, "embed_dim": 192, "num_heads": 3}
 #: A model of each kind in timm, its options, the height and width in tokens, and its frequencies.
 TIMM = {
     "EVA-02": ("eva02_tiny_patch14_224", {"img_size": 98}, (7, 7), as_pretrained),
@@ -71,12 +87,48 @@ TIMM = {
     ),
     "axial": ("vit_small_patch16_rope_224", {"img_size": 112}, (7, 7), in_patches),
     "axial and absolute": ("vit_small_patch16_rope_ape_224", {"img_size": 112}, (7, 7), in_patches),
-    "mixed": ("vit_small_patch16_rope_mixed_224", {"img_size": 112}, (7, 7), None),
+    "axial, not square": (
+        "vit_small_patch16_rope_224",
+        {"img_size": (80, 128)},
+        (5, 8),
+        in_patches,
+    ),
+    "axial, halves": (
+        "vit_small_patch16_rope_224",
+        {"img_size": 112, "rope_rotate_half": True},
+        (7, 7),
+        in_patches,
+    ),
+    "mixed": ("vit_small_patch16_rope_mixed_224", {"img_size": 112}, (7, 7), X_Y),
+    "mixed, not square": (
+        "vit_small_patch16_rope_mixed_224",
+        {"img_size": (80, 128)},
+        (5, 8),
+        X_Y,
+    ),
+    "mixed, rows first": (
+        "vit_small_patch16_rope_mixed_224",
+        {"img_size": (80, 128), "rope_grid_indexing": "ij"},
+        (5, 8),
+        Y_X,
+    ),
     "mixed and absolute": (
         "vit_small_patch16_rope_mixed_ape_224",
         {"img_size": 112},
         (7, 7),
-        None,
+        X_Y,
+    ),
+    "mrope": (
+        "vit_small_patch16_rope_224",
+        {"img_size": (80, 128)} | MROPE,
+        (5, 8),
+        multimodal,
+    ),
+    "mrope, other sections": (
+        "vit_small_patch16_rope_224",
+        {"img_size": 112, "rope_mrope_section": (16, 9, 5)} | MROPE,
+        (7, 7),
+        partial(multimodal, section=(16, 9, 5)),
     ),
     "PE": (
         "vit_pe_core_tiny_patch16_384",
@@ -136,13 +188,39 @@ TIMM = {
     ),
     "NaFlex": (
         "naflexvit_base_patch16_gap",
-        {"img_size": 112, "embed_dim": 192, "num_heads": 3, "rope_type": "axial"},
+        NAFLEX | {"rope_type": "axial"},
         (7, 7),
         partial(in_patches, base=10_000.0),
     ),
+    "NaFlex, mixed": (
+        "naflexvit_base_patch16_gap",
+        NAFLEX | {"rope_type": "mixed"},
+        (7, 7),
+        Y_X,
+    ),
+    "NaFlex, DINOv3": (
+        "naflexvit_base_patch16_gap",
+        NAFLEX | {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True},
+        (7, 7),
+        in_units_of_the_image,
+    ),
+    "NaFlex, DINOv3, pairs of neighbours": (
+        "naflexvit_base_patch16_gap",
+        NAFLEX | {"rope_type": "dinov3", "rope_temperature": 100.0},
+        (7, 7),
+        in_units_of_the_image,
+    ),
+    "NaFlex, mrope": (
+        "naflexvit_base_patch16_gap",
+        NAFLEX | {"rope_type": "mrope", "rope_mrope_section": (8, 12, 12)},
+        (7, 7),
+        multimodal,
+    ),
 }
+#: Kinds that came to timm with mrope.
+NEW_KINDS = [case for case in TIMM if "mrope" in case or "NaFlex, " in case]
 #: Models that take images of any size, and state none.
-OF_ANY_SIZE = ("DeepSeek", "Qwen3", "NaFlex")
+OF_ANY_SIZE = ("DeepSeek", "Qwen3", *(case for case in TIMM if case.startswith("NaFlex")))
 
 
 class RotaryAttention(nn.Module):
@@ -229,13 +307,15 @@ def build(case):
     if case == "transformers, DINOv3":
         return dinov3().eval(), (112, 112), (7, 7), [in_units_of_the_image((7, 7))] * 2
     name, options, grid, frequencies = TIMM[case]
-    if not timm.is_model(name):
-        pytest.skip(f"timm {timm.__version__} does not have {name}")
+    old = "rope_mrope_section" not in inspect.signature(timm.models.Eva).parameters
+    if not timm.is_model(name) or (old and case in NEW_KINDS):
+        pytest.skip(f"timm {timm.__version__} does not have {name} of this kind")
     model = timm.create_model(name, pretrained=False, **SMALL | options).eval()
     size = options["img_size"]
     size = (size, size) if isinstance(size, int) else size
-    if frequencies is None:  # (2, depth, heads, J), x before y
-        return model, size, grid, list(model.rope.freqs.detach().double().flip(0).movedim(0, -1))
+    if frequencies in (X_Y, Y_X):
+        rows_columns = model.rope.freqs.detach().double().flip([0] if frequencies == X_Y else [])
+        return model, size, grid, list(rows_columns.movedim(0, -1))
     return model, size, grid, [frequencies(grid)] * 2
 
 
@@ -424,15 +504,55 @@ def with_query_norm():
     )
 
 
-def post_norm():
-    return timm.create_model(
-        "vit_mediumd_patch16_rope_reg1_gap_256", img_size=64, depth=1, use_post_norm=True
-    )
+ONE = {"img_size": 64, "depth": 1, "init_values": 1.0}
+#: The options that give queries and keys of timm's models with rotary encodings a bias.
+WITH_BIAS = {"attn_type": "rope", "qkv_bias": True}
 
 
-def other_layout():
-    model = timm.create_model("vit_small_patch16_dinov3", img_size=64, depth=1)
-    model.blocks[0].attn.rotate_half = False
+def post_norm(**options):
+    name = "vit_mediumd_patch16_rope_reg1_gap_256"
+    return timm.create_model(name, **ONE, use_post_norm=True, **options)
+
+
+def gated(**options):
+    """A layer whose gate reads its input, too."""
+    small = {"embed_dim": 192, "num_heads": 3, "rope_type": "axial", "attn_gated": True}
+    small |= {"attn_type": "eva", "qkv_bias": True} | options
+    return timm.create_model("naflexvit_base_patch16_gap", **ONE | small)
+
+
+def no_bias_after_attention(**options):
+    """A LayerNorm lies between the heads and their projection, and values have no bias."""
+    return timm.create_model("eva02_base_patch16_clip_224", **ONE | {"qkv_bias": False} | options)
+
+
+def layout(half):
+    """A model whose embedding is laid out in halves."""
+    model = timm.create_model("vit_small_patch16_dinov3", **ONE)
+    model.blocks[0].attn.rotate_half = half
+    return model
+
+
+def partly_rotated():
+    """Embeddings with an entry for every second entry of a head."""
+    model = Dinov3Like()
+    whole = model.rope_embeddings.forward
+    model.rope_embeddings.forward = lambda images: tuple(each[:, ::2] for each in whole(images))
+    for block in model.layer:
+        block.attention.forward = lambda x, position_embeddings: x
+    return model
+
+
+def cosine_attention():
+    model = Dinov3Like()
+    for block in model.layer:
+        block.attention.logit_scale = nn.Parameter(torch.ones(9))
+    return model
+
+
+def no_number_of_heads():
+    model = Dinov3Like()
+    del model.layer[0].attention.num_heads
     return model
 
 
@@ -516,10 +636,47 @@ REFUSED = {
     ),
     "grouped queries": (grouped, TypeError, "fewer keys than queries .*; create the model with as"),
     "query norm": (with_query_norm, TypeError, "its queries are normalised, .*; create .*=False"),
-    "post-norm": (post_norm, TypeError, "no LayerNorm with weights and biases precedes it alone"),
-    "shared norm": (shared_norm, TypeError, "no LayerNorm with weights and biases precedes it"),
-    "layout": (other_layout, TypeError, "pairs other entries than the layer does"),
-    "not linear": (not_linear, TypeError, "not linear in the position on the grid of 7 x 7"),
+    "post-norm": (
+        post_norm,
+        TypeError,
+        "no LayerNorm with weights and biases precedes it alone.*; create .* attn_type='rope' and",
+    ),
+    "shared norm": (
+        shared_norm,
+        TypeError,
+        "no LayerNorm with weights and biases precedes it.*; create the model with a bias",
+    ),
+    "gate": (gated, TypeError, "have no bias, and its gate reads the LayerNorm .*; create .* bias"),
+    "no bias after attention": (
+        no_bias_after_attention,
+        TypeError,
+        "neither its values nor its output projection have a bias; create .* attn_type='rope'",
+    ),
+    "layout": (
+        partial(layout, False),
+        TypeError,
+        "pairs other entries than the layer does, .*; give .* the same rotate_half",
+    ),
+    "not linear": (
+        not_linear,
+        TypeError,
+        "not linear in the position on the grid of 7 x 7 tokens; use .* an axial or a mixed one",
+    ),
+    "part of a head": (
+        partly_rotated,
+        TypeError,
+        r"has the shape \(49, 8\), expected .* or \(tokens, 16\); use a model that turns all",
+    ),
+    "scaled cosine": (
+        cosine_attention,
+        TypeError,
+        r"scaled cosines \(logit_scale\), .*; use a model",
+    ),
+    "no number of heads": (
+        no_number_of_heads,
+        TypeError,
+        "has none of the attributes num_heads, .*; expected .*; use one of these models",
+    ),
     "another name": (
         by_another_name,
         TypeError,
@@ -533,6 +690,11 @@ REFUSED = {
 }
 
 
+def images_for(model):
+    """Images for NaFlex models, which state no size."""
+    return torch.randn(1, 3, 64, 64) if type(model).__name__ == "NaFlexVit" else None
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refusal_states_its_reason_and_leaves_the_model_as_it_was(case):
     torch.manual_seed(0)
@@ -540,7 +702,7 @@ def test_a_refusal_states_its_reason_and_leaves_the_model_as_it_was(case):
     model = make()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(error, match=message):
-        init_as_convolution(model)
+        init_as_convolution(model, images=images_for(model))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
@@ -559,12 +721,26 @@ def test_a_smaller_grid_is_the_remedy_of_a_common_period():
     assert report.layers[0].grid == (4, 4) and report.layers[0].fidelity.min() > 0.7
 
 
-def test_the_remedy_of_a_missing_bias_is_a_bias():
-    """The block is also post-norm, but it has a bias for queries and keys."""
-    model = timm.create_model(
-        "vit_small_patch16_rope_224", img_size=64, depth=1, use_post_norm=True, init_values=1.0
-    )
-    assert init_as_convolution(model).layers[0].fidelity.min() > 0.5
+#: What the refusals propose; each model is otherwise the one that is refused.
+REMEDIES = {
+    "even head dimension in timm": partial(
+        timm.create_model, "vit_small_patch16_dinov3", **ONE, embed_dim=16, num_heads=2
+    ),
+    "no query norm": partial(timm.create_model, "vit_small_patch16_rope_224", **ONE, qk_norm=False),
+    "post-norm with a bias": partial(post_norm, **WITH_BIAS),
+    "gate with a bias": partial(gated, **WITH_BIAS),
+    "bias in place of that after attention": partial(no_bias_after_attention, **WITH_BIAS),
+    "the same layout": partial(layout, True),
+    "axial angles of all entries, scores that are products": Dinov3Like,
+}
+
+
+@pytest.mark.parametrize("case", REMEDIES)
+def test_the_remedy_of_a_refusal_works(case):
+    torch.manual_seed(0)
+    model = REMEDIES[case]()
+    layers = init_as_convolution(model, 3, 6.0, images=images_for(model)).layers
+    assert all(layer.fidelity.min() > 0.6 for layer in layers)
 
 
 def test_bfloat16():

@@ -66,6 +66,7 @@ DRAWINGS = {
     "accuracy_kept": lambda: figures.accuracy_kept(Records.read()),
     "scaling": lambda: figures.scaling(Records.read()),
     "starts": lambda: figures.starts(Records.read()),
+    "sums_of_cosines": lambda: figures.sums_of_cosines((4, 12), (-2, 3), 1.5),
     "attention_report": lambda: figures.attention_report(inspect_attention(MAPS[None])),
     "network": lambda: figures.network(build_model("sa-learned-content", num_layers=2), 32),
     "score_maps": lambda: figures.score_maps(torch.randn(2, 7, 8), ["a", "b"], (1, 2)),

@@ -1,1 +1,1 @@
-"""Chapter 17, on vision transformers that start as a convolution."""
+"""Chapters 17 and 18, on vision transformers that start as a convolution."""

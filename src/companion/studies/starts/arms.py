@@ -1,11 +1,11 @@
-"""The initialisations of attention that chapter 17 compares, as data."""
+"""The initialisations of attention that chapters 17 and 18 compare, as data."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class AttentionStart:
-    """How the attention of a vision transformer in chapter 17 is initialised.
+    """How the attention of a vision transformer in these chapters is initialised.
 
     `offsets` says to which offsets the heads attend at first: "timm" keeps timm's initialisation of
     queries, keys and biases; "grid" is the 3 x 3 kernel; "normal" draws each head's offset from
@@ -56,7 +56,7 @@ FACTORIAL_STARTS |= {
     for name, start in (VIT_STARTS | FACTORIAL_STARTS).items()
     if start.trained and start.positions == "relative"
 }
-#: The starts of networks with rotary encodings.
+#: The starts of networks with rotary encodings (chapter 18).
 ROTARY_STARTS = {
     f"rotary-{name}": replace(
         VIT_STARTS[name],

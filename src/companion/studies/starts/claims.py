@@ -1,4 +1,4 @@
-"""The claims of chapter 17, on whether starting as a convolution helps a vision transformer.
+"""The claims of chapters 17 and 18, on whether a start as a convolution helps vision transformers.
 
 The questions and the rules that answer them were committed before the first run.
 """
@@ -135,7 +135,7 @@ START_CLAIMS = [
     ),
 ]
 
-#: All claims of the chapter.
+#: All claims of both chapters.
 CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS]
 
 

@@ -1,9 +1,10 @@
-"""The experiments of chapter 17 that ask which property of a convolutional start helps.
+"""The experiments of chapters 17 and 18 that ask which property of a convolutional start helps.
 
 The factors of the factorial are the offsets to which heads attend at first and the start of values
-and projections; two further questions are about networks with rotary encodings. All runs are in the
-tier vit-10k. The questions, their contrasts and the rules were committed before the first run of
-any start that they name; accuracies of four of the factorial's twelve starts were known.
+and projections. Two further questions, those of chapter 18, are about networks with rotary
+encodings. All runs are in the tier vit-10k. The questions, their contrasts and the rules were
+committed before the first run of any start that they name; accuracies of four of the factorial's
+twelve starts were known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -142,18 +143,18 @@ def _decide(question: Question, records: Records) -> Verdict:
     return question.judge({name: [run.accuracy for run in of] for name, of in runs.items()})
 
 
-def _claim(name: str, question: Question, rule: str, fixed: str) -> Claim:
+def _claim(name: str, place: str, question: Question, rule: str, fixed: str) -> Claim:
     """Return the claim that a question asks; `fixed` is the commit that added it and its rule."""
     runs = tuple((start, TIER) for start in question.starts)
     decide = partial(_decide, question)
-    return Claim(name, "chapter 17", question.text, rule, (TIER,), decide, runs, fixed)
+    return Claim(name, place, question.text, rule, (TIER,), decide, runs, fixed)
 
 
 FACTORIAL_CLAIMS = [
-    _claim(f"factorial-{name}", question, EFFECT_RULE, "3680b69")
+    _claim(f"factorial-{name}", "chapter 17", question, EFFECT_RULE, "3680b69")
     for name, question in QUESTIONS.items()
 ]
 ROTARY_CLAIMS = [
-    _claim(f"rotary-{name}", question, ROTARY_RULE, "e601f96")
+    _claim(f"rotary-{name}", "chapter 18", question, ROTARY_RULE, "e601f96")
     for name, question in ROTARY_QUESTIONS.items()
 ]

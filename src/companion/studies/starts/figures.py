@@ -1,17 +1,26 @@
-"""The figure of test accuracy for different initialisations of a vision transformer."""
+"""The figures of chapters 17 and 18: accuracy for each start, and heads of rotary encodings."""
 
+from collections.abc import Sequence
 from statistics import mean
 
+import numpy as np
+import torch
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from ...figures.style import draw_line, finish, line_plots
+from attnconv.theory.rotary import axial_frequencies, rotary_biases, rotary_gap, rotary_scores
+
+from ...figures.style import DASHES, draw_line, draw_maps, finish, line_plots, subplots
 from ...runs.select import Records
 from ...specs import SPECS, VITS
 from .measures import PAIRS
 
 BY_START = "vit-10k"
 WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
+SIDE, QUERY = 15, (8, 5)  # of the image with heads of rotary encodings, in pixels
+BASES = np.logspace(1, 4, 25)
 
 
 def starts(records: Records) -> Figure:
@@ -49,3 +58,42 @@ def _draw_by_start(ax: Axes, records: Records) -> None:
         ax.plot(mean(accuracies), row, "|", color=color, ms=16, mew=2)
     ax.set(xlabel="test accuracy after the last epoch", ylim=(len(runs) - 0.5, -0.5))
     ax.set_yticks(range(len(runs)), runs)
+
+
+def sums_of_cosines(dims: Sequence[int], offset: tuple[int, int], alpha: float) -> Figure:
+    """Draw attention maps of heads with axial rotary encodings, and the gap by base.
+
+    The image has 15 x 15 pixels. On the left, a map for each head dimension in `dims`, with the
+    base 100, the head's `offset` and a lead of `alpha` over the second-best pixel. On the right,
+    the gap for these and further dimensions; see `rotary_gap`.
+    """
+    ratios = {"width_ratios": [*[1] * len(dims), 1.6]}
+    figure, axes = subplots(1, len(dims) + 1, 9.5, 2.5, gridspec_kw=ratios)
+    *on_maps, by_base = axes[0]
+    maps = [rotary_map(dim, offset, alpha) for dim in dims]
+    titles = [f"{dim // 4} frequenc{'y' if dim == 4 else 'ies'} per axis" for dim in dims]
+    limits = (0, float(torch.stack(maps).max()))
+    draw_maps(np.array(on_maps), maps, titles, query=QUERY, limits=limits)
+    shown = sorted({*dims, 8, 32}, reverse=True)
+    for number, dim in enumerate(shown):
+        gaps = [rotary_gap(axial_frequencies(dim, base), SIDE, SIDE) for base in BASES]
+        color = colormaps["viridis"](0.9 * number / len(shown))
+        style = {"color": color, "linestyle": DASHES[number % 4], "label": str(dim)}
+        draw_line(by_base, BASES, gaps, **style)
+    by_base.set(xscale="log", yscale="log", xlabel="base", ylabel="gap γ")
+    by_base.grid(color="0.92")
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+    by_base.legend(title="head\ndimension", fontsize=7, title_fontsize=7, **beside)
+    return finish(figure)
+
+
+def rotary_map(dim: int, offset: tuple[int, int], alpha: float) -> Tensor:
+    """Return the attention of a rotary head with the base 100 to a 15 x 15 image, for one query.
+
+    `dim` is the head dimension. The second-best score is lower than the best by `alpha`.
+    """
+    frequencies = axial_frequencies(dim)
+    center = torch.tensor([offset], dtype=torch.float64)
+    biases = rotary_biases(center, frequencies, SIDE, SIDE, alpha)
+    probabilities = rotary_scores(*biases, frequencies, SIDE, SIDE).softmax(dim=-1)
+    return probabilities.view(SIDE, SIDE, SIDE, SIDE)[QUERY]

@@ -1,4 +1,4 @@
-"""The vision transformers of chapter 17, which differ in how their attention is initialised.
+"""The vision transformers of chapters 17 and 18, which differ in how their attention starts.
 
 Letters: N_h heads, D hidden dimension, D_h dimension of a head.
 """

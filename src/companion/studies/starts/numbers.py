@@ -1,4 +1,4 @@
-"""The numbers that chapter 17 quotes."""
+"""The numbers that chapters 17 and 18 quote."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -36,7 +36,6 @@ def numbers(records: Records, trained: TrainedModel) -> Numbers:
         **_accuracy_numbers(accuracies_of(records)),
         **_bias_numbers(records),
         **_long_run_numbers(records),
-        **_rotary_numbers(records.at(ROTARY_TIER)),
     }
 
 
@@ -140,13 +139,18 @@ def largest_mass_by_offset(runs: Sequence[RunRecord]) -> float:
     return mean(run.attention[SHIFTS].float().flatten(2).amax(dim=2).mean().item() for run in runs)
 
 
-def _rotary_numbers(records: Records) -> Numbers:
+def rotary_numbers(records: Records) -> Numbers:
+    """Return the numbers that chapter 18 quotes, by name; the book's runs must be complete."""
+    records = records.at(ROTARY_TIER)
     found: Numbers = {
         name.removeprefix("vit-"): mean(run.accuracy for run in records.of(name)) for name in ROTARY
     }
-    started = vision_transformer("rotary-convolution")
-    inside = inspect_attention(started, torch.zeros(1, 3, 32, 32))  # no content yet
-    found["rotary-mass-before"] = mean(layer.heads.mass.mean().item() for layer in inside.layers)
+    for start, name in (("rotary-convolution", "before"), ("convolution", "before-biased")):
+        started = vision_transformer(start)
+        inside = inspect_attention(started, torch.zeros(1, 3, 32, 32))  # no content yet
+        masses = [layer.heads.mass.mean().item() for layer in inside.layers]
+        found[f"rotary-mass-{name}"] = mean(masses)
     found["rotary-mass-after"] = largest_mass_by_offset(records.of("vit-rotary-convolution"))
-    found["starts-mass-after"] = largest_mass_by_offset(records.of(OURS))
+    found["rotary-mass-after-biased"] = largest_mass_by_offset(records.of(OURS))
+    found["rotary-gain-biased"] = 100 * gain(accuracies_of(records), ROTARY_TIER)
     return found

@@ -1,4 +1,4 @@
-"""Tables for the chapter on vision transformers that start as convolutions."""
+"""Tables for the chapters on vision transformers that start as convolutions."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def rotary_table(records: Records) -> Table:
 
 
 def start_answers_table(records: Records) -> Table:
-    """Return a table that answers each of the chapter's questions by its rule."""
+    """Return a table that answers each of the questions of chapter 17 by its rule."""
     return _answers("start-answers", records, START_CLAIMS, "or shares of heads")
 
 

@@ -1,7 +1,6 @@
 """The facts that chapter 17 states in words hold for the committed records."""
 
 import dataclasses
-from statistics import mean
 
 import pytest
 import torch
@@ -11,13 +10,6 @@ from attnconv import inspect_attention, load_model
 from companion.data import load_photograph
 from companion.studies.starts import numbers
 from companion.studies.starts.claims import START_CLAIMS, answers
-from companion.studies.starts.factorial import (
-    ROTARY,
-    ROTARY_CLAIMS,
-    ROTARY_ERRORS,
-    ROTARY_QUESTIONS,
-    TIER,
-)
 from companion.studies.starts.measures import (
     SHIFTS,
     VIT_TIERS,
@@ -172,43 +164,6 @@ def test_the_test_loss_of_timms_start_rises_in_the_long_run(committed):
     metrics = numbers.metrics_of_long_runs(committed)["default"]
     losses = [epoch["test_loss"] for epoch in metrics]
     assert losses[-1] > 1.5 * min(losses)
-
-
-# --- rotary encodings ---
-
-
-@pytest.fixture(scope="module")
-def rotary(committed):
-    """The accuracies of each start of a network with rotary encodings, by seed."""
-    runs = {name: committed.at(TIER).of(name) for name in ROTARY}
-    return {name: [run.accuracy for run in of] for name, of in runs.items()}
-
-
-@states(PAGE, "With rotary encodings, no gain is shown", "Neither difference does")
-def test_no_effect_is_shown_with_rotary_encodings(committed):
-    verdicts = {claim.judge(committed)[0].verdict for claim in ROTARY_CLAIMS}
-    assert verdicts == {"no effect shown"}
-
-
-@states(PAGE, "(three seeds each)", "differ by more than its mean does from the other two")
-def test_seeds_of_the_rotary_convolution_differ_by_more_than_the_starts(rotary):
-    assert {len(accuracies) for accuracies in rotary.values()} == {3}
-    ours, *others = rotary.values()
-    gaps = [abs(mean(ours) - mean(accuracies)) for accuracies in others]
-    assert max(ours) - min(ours) > max(gaps)
-
-
-@states(PAGE, "A gain as large as with a position bias would have been shown")
-def test_a_gain_as_with_a_position_bias_would_have_been_shown(accuracies, rotary):
-    error = ROTARY_QUESTIONS["helps"].effect(rotary).standard_error
-    assert numbers.gain(accuracies, "vit-10k") > ROTARY_ERRORS * error
-
-
-@states(PAGE, "Training softens these heads more than those with a position bias")
-def test_training_softens_rotary_heads_more(committed):
-    runs = committed.at(TIER)
-    rotary, biased = (runs.of(name) for name in ("vit-rotary-convolution", OURS))
-    assert numbers.largest_mass_by_offset(rotary) < 0.6 * numbers.largest_mass_by_offset(biased)
 
 
 # --- attention ---
