@@ -16,7 +16,7 @@ from attnconv.networks import NETWORKS, SelfAttentionNet, prune_degenerate_heads
 
 from .studies.freed.arms import STARTS, Start
 from .studies.freed.network import MIDDLE, begin, free_cnn
-from .studies.starts.arms import FACTORIAL_STARTS, ROTARY_STARTS, VIT_STARTS, AttentionStart
+from .studies.starts.arms import ALL_STARTS, VIT_STARTS, AttentionStart
 from .studies.starts.network import vision_transformer
 from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS, tiers_of
 
@@ -244,18 +244,17 @@ def _vit(name: str, start: AttentionStart) -> ModelSpec:
     )
 
 
-#: The vision transformers of chapter 17 by name, and those that complete its factorial.
+#: The vision transformers that chapter 17 compares first, by name.
 VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 
 
-FACTORIAL = {f"vit-{name}": _vit(name, start) for name, start in FACTORIAL_STARTS.items()}
+#: The vision transformers that its further questions need, by name.
+FURTHER_VITS = {
+    f"vit-{name}": _vit(name, start) for name, start in ALL_STARTS.items() if name not in VIT_STARTS
+}
 
 
-#: The vision transformers with rotary encodings, by name.
-ROTARY = {f"vit-{name}": _vit(name, start) for name, start in ROTARY_STARTS.items()}
-
-
-BEYOND |= VITS | FACTORIAL | ROTARY
+BEYOND |= VITS | FURTHER_VITS
 
 
 #: All models that can be trained, by name.

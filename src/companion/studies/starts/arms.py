@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+#: Spread of random offsets in tokens: the standard deviation of the published centres (appendix C).
+SPREAD = 2.0
+
 
 @dataclass(frozen=True)
 class AttentionStart:
@@ -9,7 +12,8 @@ class AttentionStart:
 
     `offsets` says to which offsets the heads attend at first: "timm" keeps timm's initialisation of
     queries, keys and biases; "grid" is the 3 x 3 kernel; "normal" draws each head's offset from
-    N(0, 4 I), and "whole" rounds the same offsets to whole tokens; "zero" is the query's own token.
+    N(0, spread^2 I), where `spread` is in tokens, and "whole" rounds the same offsets to whole
+    tokens; "zero" is the query's own token.
     `alpha` is the sharpness of the heads, or None for the tier's. `values` says how values and
     projections start, "timm" or "mimetic". `positions` are "relative" (a bias), "absolute", with
     which queries and keys have the mimetic start too, or "rotary". If not `trained`, attention is
@@ -20,6 +24,7 @@ class AttentionStart:
     curve: tuple[str, str]
     offsets: str = "timm"
     alpha: float | None = None
+    spread: float = SPREAD
     values: str = "timm"
     positions: str = "relative"
     trained: bool = True
@@ -65,5 +70,17 @@ ROTARY_STARTS = {
     )
     for name in ("default", "convolution", "random")
 }
+#: Random offsets as in "random", but with another spread or another sharpness.
+PROPERTY_STARTS = {
+    f"spread-{spread:g}": AttentionStart(
+        f"ViT, random offsets, spread {spread:g}", ("#D55E00", style), "normal", spread=spread
+    )
+    for spread, style in ((0.5, ":"), (1.0, "-."), (4.0, "--"))
+} | {
+    f"alpha-{alpha:g}": AttentionStart(
+        f"ViT, random offsets, α = {alpha:g}", ("#56B4E9", style), "normal", alpha
+    )
+    for alpha, style in ((0.1, ":"), (0.5, "-."), (8.0, "--"))
+}
 #: All starts by name.
-ALL_STARTS = VIT_STARTS | FACTORIAL_STARTS | ROTARY_STARTS
+ALL_STARTS = VIT_STARTS | FACTORIAL_STARTS | ROTARY_STARTS | PROPERTY_STARTS

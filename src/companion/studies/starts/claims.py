@@ -13,6 +13,7 @@ from ...contrasts import Accuracies
 from ...runs.select import Records
 from . import measures
 from .factorial import FACTORIAL_CLAIMS, ROTARY_CLAIMS
+from .properties import PROPERTY_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
 
@@ -136,7 +137,7 @@ START_CLAIMS = [
 ]
 
 #: All claims of the chapter.
-CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS]
+CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS, *PROPERTY_CLAIMS]
 
 
 def answers(records: Records) -> dict[str, dict[str, str]]:

@@ -19,10 +19,6 @@ from attnconv.vit.start import kernel_offsets, set_heads
 from ...tiers import VIT_RECIPE
 from .arms import ALL_STARTS, AttentionStart
 
-#: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
-OFFSET_STD = 2.0
-
-
 #: Weights of noise and identity in the products of the mimetic start (Trockman and Kolter, 2023).
 MIMETIC_QUERY_KEY = (0.7, 0.7)
 MIMETIC_VALUE = (0.4, -0.4)
@@ -107,7 +103,7 @@ def offsets_of(start: AttentionStart, num_layers: int, seed: int) -> list[Tensor
     if start.offsets == "zero":
         return [*torch.zeros(shape)]
     if start.offsets in ("normal", "whole"):
-        offsets = OFFSET_STD * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        offsets = start.spread * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
         return [*(offsets.round() if start.offsets == "whole" else offsets)]
     return None
 
