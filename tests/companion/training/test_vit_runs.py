@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "model", [*sorted(VITS), "vit-wide-mimetic-values", "vit-rotary-convolution"]
+    "model", [*sorted(VITS), "vit-wide-mimetic-values", "vit-rotary-convolution", "vit-alpha-8"]
 )
 def test_two_steps_leave_a_record(model, noise, tmp_path):
     run = train(two_steps(tmp_path, model, "vit-10k"), noise)

@@ -105,7 +105,7 @@ QUESTIONS = {
 }
 
 PROPERTY_CLAIMS = [
-    question.claim(f"property-{name}", RULE, "") for name, question in QUESTIONS.items()
+    question.claim(f"property-{name}", RULE, "3331149") for name, question in QUESTIONS.items()
 ]
 
 
