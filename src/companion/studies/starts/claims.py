@@ -14,6 +14,7 @@ from ...runs.select import Records
 from . import measures
 from .factorial import FACTORIAL_CLAIMS, ROTARY_CLAIMS
 from .properties import PROPERTY_CLAIMS
+from .published import PUBLISHED_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
 
@@ -137,7 +138,13 @@ START_CLAIMS = [
 ]
 
 #: All claims of the chapter.
-CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS, *PROPERTY_CLAIMS]
+CLAIMS = [
+    *START_CLAIMS,
+    *FACTORIAL_CLAIMS,
+    *ROTARY_CLAIMS,
+    *PROPERTY_CLAIMS,
+    *PUBLISHED_CLAIMS,
+]
 
 
 def answers(records: Records) -> dict[str, dict[str, str]]:
