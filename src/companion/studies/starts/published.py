@@ -51,5 +51,5 @@ QUESTIONS = {
 }
 
 PUBLISHED_CLAIMS = [
-    question.claim(f"impulse-{name}", RULE, "") for name, question in QUESTIONS.items()
+    question.claim(f"impulse-{name}", RULE, "a66bd1d") for name, question in QUESTIONS.items()
 ]
