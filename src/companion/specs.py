@@ -17,6 +17,7 @@ from attnconv.networks import NETWORKS, SelfAttentionNet, prune_degenerate_heads
 from .studies.freed.arms import STARTS, Start
 from .studies.freed.network import MIDDLE, begin, free_cnn
 from .studies.starts.arms import ALL_STARTS, VIT_STARTS, AttentionStart
+from .studies.starts.lite import vit_lite
 from .studies.starts.network import vision_transformer
 from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS, tiers_of
 
@@ -255,6 +256,22 @@ FURTHER_VITS = {
 
 
 BEYOND |= VITS | FURTHER_VITS
+
+
+#: The yardstick of chapter 17, with the accuracy and size published by Hassani et al. (2021).
+LITE = {
+    "vit-lite-6-4": ModelSpec(
+        "ViT-Lite-6/4",
+        ("#999933", "-"),
+        vit_lite,
+        published=Published(0.9094, "3.19M"),
+        tiers=("vit-lite",),
+        keeps_weights=False,
+    )
+}
+
+
+BEYOND |= LITE
 
 
 #: All models that can be trained, by name.

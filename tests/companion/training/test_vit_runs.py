@@ -48,3 +48,9 @@ def test_two_steps_leave_a_record(model, noise, tmp_path):
         torch.testing.assert_close(by_offset, position, atol=2e-3, rtol=0)
     else:
         assert not torch.equal(start[0].by_offset, end[0].by_offset)
+
+
+def test_two_steps_of_the_yardstick_leave_a_record(noise, tmp_path):
+    record = train(two_steps(tmp_path, "vit-lite-6-4", "vit-lite", train_images=40), noise).record
+    check_record(record, "vit-lite-6-4", epochs=1)
+    assert record.tier == "vit-lite" and record.info.parameter_count == 3_190_538
