@@ -47,7 +47,7 @@ def vit_lite(
             x = self.norm2(x + self.drop_path1(self.attn(self.norm1(x))))
             return x + self.drop_path2(self.mlp(x))
 
-    model = VisionTransformer(
+    model: Any = VisionTransformer(
         img_size=image_size,
         patch_size=pooling,
         in_chans=in_channels,
