@@ -68,6 +68,26 @@ def contrast(
     return Contrast(value, math.sqrt(variance), standard_errors)
 
 
+def blocked_contrast(
+    accuracies: Mapping[str, Sequence[float]],
+    weights: Mapping[str, float],
+    standard_errors: float = STANDARD_ERRORS,
+) -> Contrast:
+    """Return a contrast of the mean accuracies of groups whose runs share their seeds.
+
+    `accuracies` lists each group's accuracies in the same order of seeds. The standard error uses
+    the deviation that remains after subtracting the mean of each group and of each seed, as in a
+    randomized block design.
+    """
+    values = np.asarray(list(accuracies.values()))  # (groups, seeds)
+    groups, seeds = values.shape
+    expected = values.mean(axis=1, keepdims=True) + values.mean(axis=0) - values.mean()
+    variance = ((values - expected) ** 2).sum() / ((groups - 1) * (seeds - 1))
+    value = sum(weight * float(np.mean(accuracies[name])) for name, weight in weights.items())
+    squares = sum(weight**2 for weight in weights.values())
+    return Contrast(value, math.sqrt(variance * squares / seeds), standard_errors)
+
+
 def pooled_deviation(accuracies: Mapping[str, Sequence[float]]) -> float:
     """Return the standard deviation of accuracy over seeds, pooled over groups of runs.
 

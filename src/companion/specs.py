@@ -16,7 +16,8 @@ from attnconv.networks import NETWORKS, SelfAttentionNet, prune_degenerate_heads
 
 from .studies.freed.arms import STARTS, Start
 from .studies.freed.network import MIDDLE, begin, free_cnn
-from .studies.starts.arms import FACTORIAL_STARTS, ROTARY_STARTS, VIT_STARTS, AttentionStart
+from .studies.starts.arms import ALL_STARTS, VIT_STARTS, AttentionStart
+from .studies.starts.lite import vit_lite
 from .studies.starts.network import vision_transformer
 from .tiers import BRIEF_RECIPE, FREE_RECIPE, SMALL_RECIPE, TIERS, tiers_of
 
@@ -244,18 +245,33 @@ def _vit(name: str, start: AttentionStart) -> ModelSpec:
     )
 
 
-#: The vision transformers of chapter 17 by name, and those that complete its factorial.
+#: The vision transformers that chapter 17 compares first, by name.
 VITS = {f"vit-{name}": _vit(name, start) for name, start in VIT_STARTS.items()}
 
 
-FACTORIAL = {f"vit-{name}": _vit(name, start) for name, start in FACTORIAL_STARTS.items()}
+#: The vision transformers that its further questions need, by name.
+FURTHER_VITS = {
+    f"vit-{name}": _vit(name, start) for name, start in ALL_STARTS.items() if name not in VIT_STARTS
+}
 
 
-#: The vision transformers of chapter 18, with rotary encodings, by name.
-ROTARY = {f"vit-{name}": _vit(name, start) for name, start in ROTARY_STARTS.items()}
+BEYOND |= VITS | FURTHER_VITS
 
 
-BEYOND |= VITS | FACTORIAL | ROTARY
+#: The yardstick of chapter 17, with the accuracy and size published by Hassani et al. (2021).
+LITE = {
+    "vit-lite-6-4": ModelSpec(
+        "ViT-Lite-6/4",
+        ("#999933", "-"),
+        vit_lite,
+        published=Published(0.9094, "3.19M"),
+        tiers=("vit-lite",),
+        keeps_weights=False,
+    )
+}
+
+
+BEYOND |= LITE
 
 
 #: All models that can be trained, by name.

@@ -100,6 +100,26 @@ VIT_RECIPE = SMALL_RECIPE | {
 }
 
 
+# The yardstick of chapter 17: all of CIFAR-10, the published sizes and, as far as possible, the
+# published recipe (studies.starts.lite). It needs a GPU.
+LITE_RECIPE = PAPER_RECIPE | {
+    "epochs": 200,
+    "batch_size": 128,
+    "optimizer": "adamw",
+    "learning_rate": 5e-4,
+    "weight_decay": 0.03,
+    "label_smoothing": 0.1,
+    "schedule_every": "step",
+    "warm_up": 10 / 200,
+    "num_layers": 6,
+    "hidden": 256,
+    "intermediate": 512,
+    "pooling": 4,
+    "dropout": 0.0,
+    "attention_dropout": 0.1,
+}
+
+
 # The runs of chapters 8 to 11 during the book build: all seven models train within a minute on two
 # cores.
 BRIEF_RECIPE = DIGITS_RECIPE | {"epochs": 5, "batch_size": 20, "hidden": 32, "intermediate": 64}
@@ -194,6 +214,7 @@ TIERS = {
     "vit-10k": _vit(keeps_weights=True),
     "vit-50k": _vit(train_images=50_000, epochs=10),
     "vit-10k-long": _vit(epochs=100),
+    "vit-lite": Tier("cifar10", LITE_RECIPE, fixed=True, models=("vit-lite-6-4",)),
 }
 
 

@@ -16,7 +16,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "model", [*sorted(VITS), "vit-wide-mimetic-values", "vit-rotary-convolution"]
+    "model",
+    [
+        *sorted(VITS),
+        "vit-wide-mimetic-values",
+        "vit-rotary-convolution",
+        "vit-alpha-8",
+        "vit-impulse",
+    ],
 )
 def test_two_steps_leave_a_record(model, noise, tmp_path):
     run = train(two_steps(tmp_path, model, "vit-10k"), noise)
@@ -30,7 +37,7 @@ def test_two_steps_leave_a_record(model, noise, tmp_path):
             assert (again(images) - run.model(images)).abs().max() < 2e-2, "half precision"
     by_offset = record.attention[SHIFTS].float()
     assert by_offset.shape == (6, 9, 15, 15)
-    if model in ("vit-mimetic", "vit-rotary-convolution"):
+    if model in ("vit-mimetic", "vit-rotary-convolution", "vit-impulse"):
         return  # they have no relative position bias
     start, end = (heads_of(record, moment) for moment in (0, -1))
     assert share_that_stayed(record) > 0.7, "two steps move little"
@@ -41,3 +48,9 @@ def test_two_steps_leave_a_record(model, noise, tmp_path):
         torch.testing.assert_close(by_offset, position, atol=2e-3, rtol=0)
     else:
         assert not torch.equal(start[0].by_offset, end[0].by_offset)
+
+
+def test_two_steps_of_the_yardstick_leave_a_record(noise, tmp_path):
+    record = train(two_steps(tmp_path, "vit-lite-6-4", "vit-lite", train_images=40), noise).record
+    check_record(record, "vit-lite-6-4", epochs=1)
+    assert record.tier == "vit-lite" and record.info.parameter_count == 3_190_538

@@ -13,8 +13,14 @@ from ...contrasts import Accuracies
 from ...runs.select import Records
 from . import measures
 from .factorial import FACTORIAL_CLAIMS, ROTARY_CLAIMS
+from .properties import PROPERTY_CLAIMS
+from .published import PUBLISHED_CLAIMS
 
 CONTROLS = ("vit-random", "vit-center")
+
+LITE = "vit-lite-6-4"
+PUBLISHED_LITE = 0.9094  # Hassani et al. (2021), one run
+LITE_TOLERANCE = 0.01
 
 
 def _helps(records: Records) -> Verdict:
@@ -45,6 +51,15 @@ def _compare_gains(first: str, last: str, larger: str, smaller: str, records: Re
     change = measures.compare_gains(found, first, last)
     word = change.word(larger, smaller, "no change shown")
     return Verdict(word, f"gain in {first} minus gain in {last} {change}")
+
+
+def _reaches_the_yardstick(records: Records) -> Verdict:
+    runs = records.at("vit-lite").of(LITE)
+    if not runs:
+        return NOT_YET
+    accuracy = mean(run.accuracy for run in runs)
+    word = "reached" if accuracy >= PUBLISHED_LITE - LITE_TOLERANCE else "missed"
+    return Verdict(word, f"test accuracy {accuracy:.4f} (published: {PUBLISHED_LITE:.4f})")
 
 
 def _can_compare(found: Accuracies, starts: Sequence[str], tiers: Sequence[str]) -> bool:
@@ -78,9 +93,9 @@ def _claim(
     models: Sequence[str],
     tiers: Sequence[str],
     where: tuple[str, ...] = (RECORDS,),
+    fixed: str = "ccdf95c",  # the commit that added the rules
 ) -> Claim:
     runs = tuple(product(models, tiers))
-    fixed = "ccdf95c"  # the commit that added the rules
     return Claim(f"start-{name}", "chapter 17", question, rule, where, decide, runs, fixed)
 
 
@@ -135,8 +150,27 @@ START_CLAIMS = [
     ),
 ]
 
+YARDSTICK = _claim(
+    "yardstick",
+    "Does ViT-Lite-6/4 reach its published accuracy in our training?",
+    "It does if its mean test accuracy after 200 epochs is at most one percentage point below"
+    f" {PUBLISHED_LITE}.",
+    _reaches_the_yardstick,
+    (LITE,),
+    ("vit-lite",),
+    where=("vit-lite",),
+    fixed="b92f3a2",
+)
+
 #: All claims of both chapters.
-CLAIMS = [*START_CLAIMS, *FACTORIAL_CLAIMS, *ROTARY_CLAIMS]
+CLAIMS = [
+    *START_CLAIMS,
+    *FACTORIAL_CLAIMS,
+    *ROTARY_CLAIMS,
+    *PROPERTY_CLAIMS,
+    *PUBLISHED_CLAIMS,
+    YARDSTICK,
+]
 
 
 def answers(records: Records) -> dict[str, dict[str, str]]:

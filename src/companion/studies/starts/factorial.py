@@ -64,6 +64,20 @@ class Question:
         weights = {(TIER, name): weight for name, weight in self.weights.items()}
         return contrast({TIER: accuracies}, weights, self.standard_errors)
 
+    def accuracies(self, records: Records) -> dict[str, list[float]]:
+        """Return the accuracies that the question compares, by start."""
+        runs = {name: records.at(TIER).of(name) for name in self.starts}
+        return {name: [run.accuracy for run in of] for name, of in runs.items()}
+
+    def decide(self, records: Records) -> Verdict:
+        """Answer the question from the run records."""
+        return self.judge(self.accuracies(records))
+
+    def claim(self, name: str, rule: str, fixed: str, place: str = "chapter 17") -> Claim:
+        """Return the question as a claim; `fixed` is the commit that added it and its rule."""
+        runs = tuple((start, TIER) for start in self.starts)
+        return Claim(name, place, self.text, rule, (TIER,), self.decide, runs, fixed)
+
     def judge(self, accuracies: Mapping[str, Sequence[float]]) -> Verdict:
         """Answer the question by the experiment's rule, given each start's accuracies by seed.
 
@@ -138,23 +152,11 @@ ROTARY_QUESTIONS = {
 }
 
 
-def _decide(question: Question, records: Records) -> Verdict:
-    runs = {name: records.at(TIER).of(name) for name in question.starts}
-    return question.judge({name: [run.accuracy for run in of] for name, of in runs.items()})
-
-
-def _claim(name: str, place: str, question: Question, rule: str, fixed: str) -> Claim:
-    """Return the claim that a question asks; `fixed` is the commit that added it and its rule."""
-    runs = tuple((start, TIER) for start in question.starts)
-    decide = partial(_decide, question)
-    return Claim(name, place, question.text, rule, (TIER,), decide, runs, fixed)
-
-
 FACTORIAL_CLAIMS = [
-    _claim(f"factorial-{name}", "chapter 17", question, EFFECT_RULE, "3680b69")
+    question.claim(f"factorial-{name}", EFFECT_RULE, "3680b69")
     for name, question in QUESTIONS.items()
 ]
 ROTARY_CLAIMS = [
-    _claim(f"rotary-{name}", "chapter 18", question, ROTARY_RULE, "e601f96")
+    question.claim(f"rotary-{name}", ROTARY_RULE, "e601f96", "chapter 18")
     for name, question in ROTARY_QUESTIONS.items()
 ]

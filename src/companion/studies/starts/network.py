@@ -18,10 +18,7 @@ from attnconv.vit.start import kernel_offsets, set_heads
 
 from ...tiers import VIT_RECIPE
 from .arms import ALL_STARTS, AttentionStart
-
-#: Standard deviation of random offsets, in tokens, as for the published centres (appendix C).
-OFFSET_STD = 2.0
-
+from .impulse import start_impulse
 
 #: Weights of noise and identity in the products of the mimetic start (Trockman and Kolter, 2023).
 MIMETIC_QUERY_KEY = (0.7, 0.7)
@@ -43,41 +40,70 @@ def vision_transformer(
     """Return a timm vision transformer whose attention is initialised as an `AttentionStart` says.
 
     `start` is a name in `ALL_STARTS`. The mimetic start is that of Trockman and Kolter (2023); with
-    absolute positions, it replaces the relative position bias, as in their paper. Random offsets
+    sinusoidal positions, it replaces the relative position bias, as in their paper. Random offsets
     are drawn with `seed`. Raises ImportError if timm is not installed.
     """
     expect_timm()
-    from timm.models.vision_transformer import VisionTransformer
-    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-
     if start not in ALL_STARTS:
         raise ValueError(f"unknown start {start!r}, expected one of {', '.join(ALL_STARTS)}")
     chosen = ALL_STARTS[start]
     sizes: dict[str, Any] = {"img_size": image_size, "patch_size": pooling, "depth": num_layers}
     sizes |= {"embed_dim": hidden, "num_heads": NUM_HEADS, "mlp_ratio": intermediate / hidden}
     sizes |= {"in_chans": in_channels, "num_classes": num_classes, "global_pool": "avg"}
-    if chosen.positions == "absolute":
-        model: Any = VisionTransformer(**sizes, class_token=False, fc_norm=False)
-        start_mimetic(model, image_size // pooling)
-    elif chosen.positions == "rotary":
-        model = rotary_network(**sizes)
-        layers = rotary_layers(model, torch.zeros(1, in_channels, image_size, image_size))
-        if (offsets := offsets_of(chosen, len(layers), seed)) is not None:
-            start_rotary(layers, offsets, start_alpha)
-    else:
-        model = VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
-        layers = biased_layers(model)
-        if (offsets := offsets_of(chosen, len(layers), seed)) is not None:
-            set_heads(layers, offsets, start_alpha)
-        if not chosen.trained:
-            freeze(layers)
-        if chosen.values == "mimetic":
-            for block in model.blocks:
-                start_values(block.attn)
-    for block in model.blocks:  # with a bias, the fused kernel is slower on CPUs
-        block.attn.fused_attn = torch.cuda.is_available() or chosen.positions == "rotary"
+    model = network_with(chosen.positions, **sizes)
     model.in_channels = in_channels
+    start_positions(model, chosen)
+    if (offsets := offsets_of(chosen, num_layers, seed)) is not None:
+        start_heads(model, chosen.positions, offsets, start_alpha)
+    if not chosen.trained:
+        freeze(biased_layers(model))
+    for block in model.blocks:
+        if chosen.offsets == "mimetic":
+            start_queries_and_keys(block.attn)
+        if chosen.values == "mimetic":
+            start_values(block.attn)
+        # with a bias, the fused kernel is slower on CPUs
+        block.attn.fused_attn = torch.cuda.is_available() or chosen.positions == "rotary"
     return model
+
+
+def network_with(positions: str, **sizes: Any) -> Any:
+    """Return timm's network with the given kind of `AttentionStart.positions`, as timm starts it.
+
+    LayerScale is switched off, and there is no class token.
+    """
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    if positions == "relative":
+        return VisionTransformerRelPos(**sizes, rel_pos_type="bias", init_values=None)
+    if positions == "rotary":
+        return rotary_network(**sizes)
+    return VisionTransformer(**sizes, class_token=False, fc_norm=False)
+
+
+@torch.no_grad()
+def start_positions(model: Any, start: AttentionStart) -> None:
+    """Set the position encoding of a network with absolute positions as a start says."""
+    if start.positions == "sinusoidal":
+        encoding = sinusoidal_encoding(*model.patch_embed.grid_size, dim=model.embed_dim)
+        model.pos_embed.copy_(encoding.flatten(0, 1))
+    elif start.positions == "absolute":
+        model.pos_embed.mul_(start.position_scale)
+
+
+def start_heads(model: Any, positions: str, offsets: list[Tensor], alpha: float) -> None:
+    """Let heads attend to offsets `(N_h, 2)` of each layer, given the kind of positions.
+
+    With absolute positions, `alpha` is not used: sharpness follows from the position encoding.
+    """
+    if positions == "relative":
+        set_heads(biased_layers(model), offsets, alpha)
+    elif positions == "rotary":
+        images = torch.zeros(1, model.in_channels, *model.patch_embed.img_size)
+        start_rotary(rotary_layers(model, images), offsets, alpha)
+    else:
+        start_impulse(model, offsets)
 
 
 def rotary_network(**sizes: Any) -> nn.Module:
@@ -107,7 +133,7 @@ def offsets_of(start: AttentionStart, num_layers: int, seed: int) -> list[Tensor
     if start.offsets == "zero":
         return [*torch.zeros(shape)]
     if start.offsets in ("normal", "whole"):
-        offsets = OFFSET_STD * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        offsets = start.spread * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
         return [*(offsets.round() if start.offsets == "whole" else offsets)]
     return None
 
@@ -125,23 +151,16 @@ def freeze(layers: list[Biased]) -> None:
 
 
 @torch.no_grad()
-def start_mimetic(model: Any, side: int) -> None:
-    """Initialise a plain vision transformer as in Trockman and Kolter (2023).
+def start_queries_and_keys(attention: Any) -> None:
+    """Set each head's queries and keys so that W_query W_key^T is close to 0.7 Z + 0.7 I.
 
-    In each head, W_query W_key^T is close to 0.7 Z + 0.7 I, where the entries of Z are drawn from
-    N(0, 1 / D). Values and projections are those of `start_values`. The position encoding is
-    sinusoidal.
+    The entries of Z are drawn from N(0, 1 / D). The source is Trockman and Kolter (2023).
     """
-    hidden = model.embed_dim
-    model.pos_embed.copy_(sinusoidal_encoding(side, side, dim=hidden).flatten(0, 1))
-    for block in model.blocks:
-        attention = block.attn
-        heads, dim = attention.num_heads, attention.head_dim
-        queries, keys = zip(
-            *(_factors(hidden, *MIMETIC_QUERY_KEY, dim) for _ in range(heads)), strict=True
-        )
-        attention.qkv.weight[: 2 * hidden] = torch.cat([*queries, *keys])
-        start_values(attention)
+    hidden, heads, dim = attention.qkv.in_features, attention.num_heads, attention.head_dim
+    queries, keys = zip(
+        *(_factors(hidden, *MIMETIC_QUERY_KEY, dim) for _ in range(heads)), strict=True
+    )
+    attention.qkv.weight[: 2 * hidden] = torch.cat([*queries, *keys])
 
 
 @torch.no_grad()

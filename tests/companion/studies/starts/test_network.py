@@ -10,10 +10,10 @@ from attnconv.vit.start import kernel_offsets, mass_on_offsets
 from companion.build import build_network
 from companion.runs.history import from_snapshot, snapshot
 from companion.runs.parameters import RunParameters
-from companion.specs import FACTORIAL, ROTARY, SPECS, VITS
+from companion.specs import FURTHER_VITS, SPECS, VITS
 from companion.studies.starts.arms import (
-    FACTORIAL_STARTS,
-    ROTARY_STARTS,
+    ALL_STARTS,
+    SPREAD,
     VIT_STARTS,
     WIDE_ALPHA,
 )
@@ -28,11 +28,12 @@ def build(start):
 
 def test_every_start_is_a_model():
     assert set(VITS) == {f"vit-{start}" for start in VIT_STARTS} <= set(SPECS)
-    assert set(FACTORIAL) == {f"vit-{start}" for start in FACTORIAL_STARTS} <= set(SPECS)
-    assert set(ROTARY) == {f"vit-{start}" for start in ROTARY_STARTS} <= set(SPECS)
+    assert set(VITS | FURTHER_VITS) == {f"vit-{start}" for start in ALL_STARTS} <= set(SPECS)
 
 
-@pytest.mark.parametrize("start", ["convolution", "random", "center", "frozen", "whole", "wide"])
+@pytest.mark.parametrize(
+    "start", ["convolution", "random", "center", "frozen", "whole", "wide", "spread-4", "alpha-8"]
+)
 def test_starts_share_everything_but_attention(start):
     default, other = build("default").state_dict(), build(start).state_dict()
     assert default.keys() == other.keys()
@@ -74,6 +75,26 @@ def test_random_offsets_differ_between_seeds_and_spread_as_stated():
     centers = torch.cat([centers_of("random", seed) for seed in range(12)])
     assert centers.float().std() == pytest.approx(2.0, rel=0.15)
     assert not torch.equal(centers_of("random", 0), centers_of("random", 1))
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 4.0])
+def test_offsets_of_another_spread_are_the_random_ones_scaled(spread):
+    random, other = centers_of("random", seed=2), centers_of(f"spread-{spread:g}", seed=2)
+    torch.testing.assert_close(other, random * spread / SPREAD, atol=3e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 8.0])
+def test_heads_of_another_alpha_have_the_same_offsets(alpha):
+    name = f"vit-alpha-{alpha:g}"
+    parameters = RunParameters.check({"model": name, "dataset": "cifar10", "tier": "vit-10k"})
+    assert parameters.start_alpha == alpha
+    for table, usual in zip(
+        snapshot(build_network(parameters.model_dump())).values(),
+        snapshot(SPECS["vit-random"].build()).values(),
+        strict=True,
+    ):
+        relative, expected = (each.float() - each.float().amax() for each in (table, usual))
+        torch.testing.assert_close(relative, expected * alpha / 2.0, atol=0.5, rtol=1e-2)
 
 
 def test_all_heads_of_the_center_start_look_at_the_query():
