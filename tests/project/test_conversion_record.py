@@ -20,8 +20,9 @@ ROWS = {
 }
 
 
-#: Networks that still convolve: some blur in a function, others have a weight for each image.
-STILL = re.compile(r"timm (\w*blur|tresnet_|(tf_)?efficientnet_cc_)")
+#: Networks that still convolve: some blur or differentiate the image in a function, others have a
+#: weight for each image.
+STILL = re.compile(r"timm (\w*blur|tresnet_|(tf_)?efficientnet_cc_)|kornia KeyNet")
 
 
 def with_outcome(outcome):

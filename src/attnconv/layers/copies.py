@@ -28,7 +28,8 @@ def copied(model: Module, folded: Collection[nn.Module] = ()) -> Module:
             for name, value in vars(module).items()
             if any(isinstance(leaf, Tensor) and not leaf.is_leaf for leaf in tree_leaves(value))
         ]
-        if not kept and not (others := _not_copyable(model)):
+        others = [] if kept else _not_copyable(model)
+        if not kept and not others:
             raise
     if not kept:
         raise ValueError(
