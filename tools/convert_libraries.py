@@ -1,8 +1,8 @@
-"""Try to convert networks of timm, torchvision and transformers to attention.
+"""Try to convert networks of several libraries to attention.
 
 All networks have random weights; nothing is downloaded. From timm and torchvision, one network of
-each family is tried, the smallest, with images of 128 pixels a side where it accepts them. Computed
-weights are folded (`fold=True`).
+each family is tried, the smallest, with images of 128 pixels a side where it accepts them; from
+the other libraries, small networks. Computed weights are folded (`fold=True`).
 Parameters that start at almost zero, such as those of LayerScale, are made larger, and statistics
 of batch normalisation are those of two images, so that every convolution has an effect on the
 output. The record, benchmarks/results/conversion-libraries.json, has for each network the number of
@@ -132,10 +132,121 @@ def _transformers_network(transformers, name, options):
     return getattr(transformers, f"{name}Model")(config)
 
 
+def diffusers_networks():
+    """Yield small denoising networks and autoencoders of diffusers."""
+    import diffusers
+
+    small = {"block_out_channels": (16, 32), "norm_num_groups": 4}
+    unet = small | {"sample_size": 16, "layers_per_block": 1}
+    attending = {"down_block_types": ("DownBlock2D", "AttnDownBlock2D"), "attention_head_dim": 8}
+    attending |= {"up_block_types": ("AttnUpBlock2D", "UpBlock2D")}
+    crossed = {"down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D")}
+    crossed |= {"up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"), "attention_head_dim": 4}
+    coder = small | {"down_block_types": ("DownEncoderBlock2D",) * 2}
+    coder |= {"up_block_types": ("UpDecoderBlock2D",) * 2}
+    sound = {"encoder_hidden_size": 8, "downsampling_ratios": [2, 4], "channel_multiples": [1, 2]}
+    sound |= {"decoder_channels": 8, "decoder_input_channels": 4}
+    images, time, text = (1, 3, 16, 16), (1,), (1, 5, 8)
+    cases = {
+        "UNet2DModel": (unet | attending, [images, time]),
+        "UNet2DConditionModel": (
+            unet | crossed | {"cross_attention_dim": 8},
+            [(1, 4, 16, 16), time, text],
+        ),
+        "AutoencoderKL": (coder, images),
+        "VQModel": (coder | {"num_vq_embeddings": 32}, images),
+        "AutoencoderOobleck": (sound, (1, 2, 256)),
+        "T2IAdapter": ({"channels": [16, 32], "num_res_blocks": 1, "downscale_factor": 4}, 64),
+    }
+    for name, (options, shape) in cases.items():
+        yield name, partial(getattr(diffusers, name), **options), shape
+
+
+def monai_networks():
+    """Yield small two-dimensional networks of MONAI."""
+    from monai.networks import nets
+
+    scan, pair = (1, 1, 64, 64), (1, 2, 64, 64)
+    cases = {
+        "UNet": ((2, 1, 2, (4, 8, 16), (2, 2)), scan),
+        "BasicUNet": ((2, 1, 2, (8,) * 6), scan),
+        "AttentionUnet": ((2, 1, 2, (4, 8, 16), (2, 2)), scan),
+        "SegResNet": ((2, 8, 1, 2), scan),
+        "DynUNet": ((2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], [4, 8, 16]), scan),
+        "AutoEncoder": ((2, 1, 2, (4, 8), (2, 2)), scan),
+        "Regressor": (((1, 64, 64), (2,), (4, 8), (2, 2)), scan),
+        "VoxelMorphUNet": ((2, 2, 4, (8, 8, 8, 8), (4, 4)), pair),
+        "PatchDiscriminator": ((2, 8, 1), scan),
+    }
+    for name, (arguments, shape) in cases.items():
+        yield name, partial(getattr(nets, name), *arguments), shape
+
+
+def segmentation_networks():
+    """Yield the architectures of segmentation-models-pytorch."""
+    import segmentation_models_pytorch as library
+
+    kinds = ["Unet", "FPN", "PSPNet", "DeepLabV3Plus", "Linknet", "MAnet", "UPerNet"]
+    for kind in kinds:
+        yield kind, partial(getattr(library, kind), "resnet18", encoder_weights=None), 64
+    yield "Segformer", partial(library.Segformer, "mit_b0", encoder_weights=None), 64
+
+
+def kornia_networks():
+    """Yield feature detectors and vision models of kornia."""
+    from kornia import feature
+    from kornia.models import rrdbnet, tiny_vit
+
+    yield "KeyNet", partial(feature.KeyNet, False), (1, 1, 64, 64)
+    yield "DISK", feature.DISK, 64
+    yield "TinyViT", partial(tiny_vit.TinyViT, 64, embed_dims=[24, 24, 48, 48]), 64
+    sizes = {"num_feat": 8, "num_block": 1, "num_grow_ch": 4}
+    yield "RRDBNet", partial(rrdbnet.RRDBNet, 3, 3, **sizes), 16
+
+
+def open_clip_networks():
+    """Yield small image towers of open_clip."""
+    from open_clip import modified_resnet, transformer
+
+    residual = partial(modified_resnet.ModifiedResNet, (1, 1, 1, 1), 16, 4, 64, 8)
+    yield "ModifiedResNet", residual, 64
+    vit = partial(transformer.VisionTransformer, 64, 16, 48, 2, 3, 2.0, output_dim=16)
+    yield "VisionTransformer", vit, 64
+
+
+def torchaudio_networks():
+    """Yield small networks of torchaudio."""
+    from torchaudio import models
+
+    yield "ConvTasNet", partial(models.ConvTasNet, 2, 16, 32, 3, 8, 16, 3, 2), (1, 1, 800)
+    wave_rnn = partial(models.WaveRNN, [2, 2], 8, 4, 1, 16, 16, 5, 8, 16, 16)
+    yield "WaveRNN", wave_rnn, [(1, 1, 16), (1, 1, 8, 8)]
+
+
+def encodec_networks():
+    """Yield small encoders and decoders of encodec."""
+    from encodec.modules import SEANetDecoder, SEANetEncoder
+
+    small = {"channels": 1, "dimension": 8, "n_filters": 4, "ratios": [4, 2], "lstm": 1}
+    for norm in ("none", "weight_norm"):
+        for causal in (True, False):
+            options = small | {"norm": norm, "causal": causal}
+            kind = f"{norm}, causal" if causal else norm
+            yield f"SEANetEncoder, {kind}", partial(SEANetEncoder, **options), (1, 1, 256)
+            yield f"SEANetDecoder, {kind}", partial(SEANetDecoder, **options), (1, 8, 32)
+
+
 LIBRARIES = {
     "torchvision": torchvision_networks,
     "transformers": transformers_networks,
     "timm": timm_networks,
+    "diffusers": diffusers_networks,
+    "monai": monai_networks,
+    "segmentation-models-pytorch": segmentation_networks,
+    "kornia": kornia_networks,
+    "open_clip_torch": open_clip_networks,
+    "torchaudio": torchaudio_networks,
+    "encodec": encodec_networks,
 }
 
 
@@ -185,6 +296,8 @@ def accepted(network, shape):
 
 def inputs(shape):
     """Return random inputs of a network as `convert_network` takes them."""
+    if isinstance(shape, list):  # several inputs
+        return tuple(map(inputs, shape))
     if shape == "pair":
         return (torch.rand(1, 3, SMALL, SMALL), torch.rand(1, 3, SMALL, SMALL))
     return torch.randn(1, 3, shape, shape) if isinstance(shape, int) else torch.randn(shape)

@@ -20,8 +20,9 @@ ROWS = {
 }
 
 
-#: Networks that still convolve: some blur in a function, others have a weight for each image.
-STILL = re.compile(r"timm (\w*blur|tresnet_|(tf_)?efficientnet_cc_)")
+#: Networks that still convolve: some blur or differentiate the image in a function, others have a
+#: weight for each image.
+STILL = re.compile(r"timm (\w*blur|tresnet_|(tf_)?efficientnet_cc_)|kornia KeyNet")
 
 
 def with_outcome(outcome):
@@ -95,3 +96,15 @@ def test_a_row_tells_what_was_found():
     assert 0 <= row["gap"] < 1e-5 and row["gap in float64"] < 1e-12
     assert attempt(Mixed, 8)["outcome"] == "refused"
     assert attempt(lambda: nn.Linear(3, 3), 8)["outcome"] == "not run"
+
+
+class OfTwo(Small):
+    """A network with two inputs."""
+
+    def forward(self, x, scale):
+        return super().forward(x) * scale
+
+
+def test_a_network_may_have_several_inputs():
+    row = attempt(OfTwo, [(2, 3, 8, 8), (2, 1, 1, 1)])
+    assert row["outcome"] == "converted" and row["gap in float64"] < 1e-12

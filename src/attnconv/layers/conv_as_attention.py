@@ -143,7 +143,7 @@ class ConvAsAttention(nn.Module):
         self._check(input)
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0)).squeeze(0).contiguous()
-        return self._attend(self.padded(input))
+        return self._attend(self.padded(with_gradient_in_format(input)))
 
     def _attend(self, x: Tensor) -> Tensor:
         """Return the output for padded images."""
@@ -315,6 +315,17 @@ def _in_memory_format(x: Tensor, layout: torch.memory_format) -> Tensor:
     if layout == torch.channels_last:
         return _in_memory_format(x.movedim(1, -1), torch.contiguous_format).movedim(-1, 1)
     return x.reshape(-1).view(x.shape)
+
+
+def with_gradient_in_format(x: Tensor) -> Tensor:
+    """Return images or sequences whose gradient will have their own memory format.
+
+    The products of a layer compute it in another order. For a single image, the strides of this
+    order are those that the backward pass of torch's batch normalisation misreads.
+    """
+    if only_shapes_are_known() or not (torch.is_grad_enabled() and x.requires_grad):
+        return x
+    return _in_memory_format(x, memory_format(x))
 
 
 def _as_image(x: Tensor) -> Tensor:

@@ -51,7 +51,12 @@ class ConversionReport:
             lines.append(f"{len(self.left)} modules were left as they were")
             lines += [f"  {name or 'the model'}: {reason}" for name, reason in self.left.items()]
         if found := self.comparison:
-            lines.append(f"largest gap {found.gap:.1e}, for outputs of up to {found.largest:.1e}")
+            if found.largest or found.gap:
+                lines.append(
+                    f"largest gap {found.gap:.1e}, for outputs of up to {found.largest:.1e}"
+                )
+            else:
+                lines.append("outputs not compared: they have no numbers other than 0")
             lines.append(f"{len(found.executed)} convolutions were still executed")
             lines += [f"  {each}" for each in found.executed]
         return "\n".join(lines)
@@ -69,19 +74,36 @@ def compare(model: nn.Module, converted: nn.Module, images: Any) -> Comparison:
         theirs = _outputs(model, images)
         watch = stack.enter_context(_watching(converted))
         ours = _outputs(converted, images)
-    pairs = [(a.double(), b.double()) for a, b in zip(ours, theirs, strict=True) if b.numel()]
+    pairs = [(_widest(a), _widest(b)) for a, b in zip(ours, theirs, strict=True) if b.numel()]
     gaps = [float((a - b).abs().max()) for a, b in pairs]
     largest = [float(b.abs().max()) for _, b in pairs]
     return Comparison(max(gaps, default=0.0), max(largest, default=0.0), tuple(watch.executed))
 
 
 def _outputs(network: nn.Module, images: Any) -> list[Tensor]:
-    """Return all floating-point tensors in a network's output."""
+    """Return all floating-point and complex tensors in a network's output."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         output = call(network, images)
-    leaves = tree_leaves(output)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [
+        each
+        for each in _tensors(output, set())
+        if each.dtype.is_floating_point or each.is_complex()
+    ]
+
+
+def _tensors(output: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors in an output, also those in attributes of objects."""
+    for leaf in tree_leaves(output):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type) and id(leaf) not in seen:
+            seen.add(id(leaf))
+            yield from _tensors(list(vars(leaf).values()), seen)
+
+
+def _widest(values: Tensor) -> Tensor:
+    return values.to(torch.complex128 if values.is_complex() else torch.float64)
 
 
 class _Watch(TorchDispatchMode):

@@ -3,23 +3,22 @@
 `conv_to_attention` converts a layer and `convert_network` a whole network.
 """
 
-import copy
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
-from torch.utils._pytree import tree_leaves
 
 from ..theory.theorem1 import DTYPES
 from .conv_as_attention import ConvAsAttention, attend_instead, too_far
 from .conversion_report import Comparison, ConversionReport, compare
-from .customised import BASES, Plain, make_plain, plain_equivalent, without_gradients
+from .copies import copied
+from .customised import BASES, Plain, make_plain, plain_equivalent
 from .encodings import QuadraticEncoding
 from .transposed import TransposedAsAttention
 from .values import can_be_read
@@ -29,7 +28,6 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 
 #: Modules to leave as they are: their names (with all that they contain), or a predicate.
 Skip = Collection[str] | Callable[[str, nn.Module], bool]
-Module = TypeVar("Module", bound=nn.Module)
 
 
 def conv_to_attention(
@@ -226,31 +224,6 @@ def _expect_convertible(model: nn.Module, skipped: Collection[str], fold: bool) 
     if names := [name for name in obstacles if name]:
         lines.append(f"To leave modules as they are, pass their names: skip={names}")
     raise (ValueError if errors == {ValueError} else TypeError)("\n".join(lines))
-
-
-def copied(model: Module, folded: Collection[nn.Module] = ()) -> Module:
-    """Return a deep copy of a module; raise ValueError if it keeps tensors with gradients.
-
-    Layers that are to be `folded` may keep their computed weights.
-    """
-    memo = {key: value for conv in folded for key, value in without_gradients(conv).items()}
-    try:
-        return copy.deepcopy(model, memo)
-    except RuntimeError:
-        kept = [
-            f"{path}.{name}".lstrip(".")
-            for path, module in model.named_modules()
-            for name, value in vars(module).items()
-            if any(isinstance(leaf, Tensor) and not leaf.is_leaf for leaf in tree_leaves(value))
-        ]
-        if not kept:
-            raise
-    raise ValueError(
-        f"cannot copy the {type(model).__name__}: {', '.join(kept)} holds a tensor that was"
-        " computed with gradients, which torch does not copy; detach it or set it to None; if it is"
-        " a pruned or normalised weight, pass fold=True or make it permanent first"
-        " (torch.nn.utils.prune.remove, remove_weight_norm)"
-    )
 
 
 @torch.no_grad()

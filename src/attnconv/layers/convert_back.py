@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .attention import PositionAttention
 from .attention_as_conv import AttentionAsConv, HeadsAsConv, plain_convolution
 from .conv_as_attention import ConvAsAttention
-from .convert import CONVOLUTIONS, copied, is_compiled, replaced
+from .convert import CONVOLUTIONS, is_compiled, replaced
+from .copies import copied
 from .encodings import PositionEncoding
 from .state_dict import selects_pixels
 from .transposed import TransposedAsAttention

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .conv_as_attention import ConvAsAttention, as_one_node, memory_format, pad_image
+from .conv_as_attention import (
+    ConvAsAttention,
+    as_one_node,
+    memory_format,
+    pad_image,
+    with_gradient_in_format,
+)
 
 
 class TransposedAsAttention(ConvAsAttention):
@@ -59,7 +65,8 @@ class TransposedAsAttention(ConvAsAttention):
         if input.ndim == len(self.kernel_size) + 1:
             return self.forward(input.unsqueeze(0), output_size).squeeze(0).contiguous()
         extra = self._output_padding(input, output_size)
-        return self._attend(pad_image(spread_out(input, self.stride), self._pads(extra), "zeros"))
+        spread = spread_out(with_gradient_in_format(input), self.stride)
+        return self._attend(pad_image(spread, self._pads(extra), "zeros"))
 
     def _output_padding(self, x: Tensor, output_size: Sequence[int]) -> list[int]:
         """Return the output padding for which images `(B, C, ...)` get the given output size."""

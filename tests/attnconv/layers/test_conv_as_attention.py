@@ -454,3 +454,38 @@ def test_soft_heads_far_from_the_query_are_shifts_of_one():
     layer = conv_to_attention(conv, alpha=1.0)
     exact = copy.deepcopy(layer).double()(x.double())
     assert largest_gap(layer(x).double(), exact) < BOUND[x.dtype] * scale_of(conv, x)
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0])
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(4, 4, 1),
+        nn.Conv2d(4, 6, 3, padding=1, stride=2, padding_mode="reflect"),
+        nn.Conv2d(4, 4, 3, groups=4),
+        nn.ConvTranspose2d(4, 4, 3, stride=2),
+        nn.Conv1d(4, 4, 3, padding=1),
+    ],
+)
+def test_the_gradient_has_the_memory_format_of_the_input(conv, alpha):
+    layer = conv_to_attention(conv, alpha)
+    axes = len(conv.kernel_size)
+    for layout in [torch.contiguous_format, torch.channels_last][:axes]:
+        x = torch.randn(1, 4, *(9, 8)[:axes]).contiguous(memory_format=layout).requires_grad_()
+        strides = []
+        between = x * 1  # a leaf's gradient would be stored in the leaf's own format
+        between.register_hook(lambda gradient, found=strides: found.append(gradient.stride()))
+        layer(between).square().sum().backward()
+        assert strides == [between.stride()]
+
+
+def test_a_single_image_trains_a_batch_normalisation_before_the_layer():
+    network = nn.Sequential(nn.Conv2d(2, 2, 5, padding=2), nn.BatchNorm2d(2), nn.Conv2d(2, 3, 1))
+    networks = [network.double(), convert_network(network.double())]
+    x = torch.randn(1, 2, 64, 64).double()
+    for each in networks:
+        each(x).abs().mean().backward()
+    theirs, ours = (list(each.parameters()) for each in networks)
+    largest = max(float(p.grad.abs().max()) for p in theirs)
+    for p, q in zip(theirs, ours, strict=True):
+        assert (q.grad - p.grad).abs().max() < 1e-12 * largest

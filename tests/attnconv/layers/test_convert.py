@@ -1,5 +1,7 @@
 """What is converted to attention, what is refused, and networks as a whole."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -189,3 +191,45 @@ def test_a_network_with_soft_heads():
     network, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)), torch.randn(1, 3, 6, 6)
     layers = nn.Sequential(*(conv_to_attention(conv, alpha=1.5) for conv in network))
     assert torch.equal(convert_network(network, alpha=1.5)(x), layers(x))
+
+
+class OutputOf(nn.Module):
+    """A convolution whose output is inside something else."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.conv, self.wrap = nn.Conv2d(3, 4, 3), wrap
+
+    def forward(self, x):
+        return self.wrap(self.conv(x))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda y: [SimpleNamespace(features=y, size=3)],
+        lambda y: torch.complex(y, y).sum(dim=1),
+        lambda y: SimpleNamespace(found={"best": (y,)}),
+    ],
+)
+def test_outputs_of_any_kind_are_compared(wrap):
+    images = torch.randn(1, 3, 8, 8)
+    network = OutputOf(wrap)
+    found = convert_network(network, alpha=0.5, images=images).conversion_report.comparison
+    assert found.gap > 1e-2 and found.largest > 0.1
+    assert convert_network(network, images=images).conversion_report.comparison.gap < 1e-5
+
+
+def test_a_report_says_that_there_was_nothing_to_compare():
+    network = OutputOf(lambda y: y.argmax())
+    report = convert_network(network, images=torch.randn(1, 3, 8, 8)).conversion_report
+    assert "not compared" in str(report) and "largest gap" not in str(report)
+
+
+def test_what_cannot_be_copied_is_named():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    network[1].scales = {"1": 1}.keys()
+    with pytest.raises(ValueError, match=r"takes no 1\.scales \(dict_keys\)"):
+        convert_network(network)
+    network[1].scales = list(network[1].scales)  # the remedy
+    convert_network(network)
