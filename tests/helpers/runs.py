@@ -87,7 +87,8 @@ def results(run):
 def stop_after(monkeypatch, *numbers):
     """This process gets SIGTERM once the steps with these numbers, from 0, are taken, counted over
     all its runs."""
-    steps, step = count(), torch.optim.Optimizer.zero_grad
+    steps = count()
+    step = torch.optim.Optimizer.zero_grad
 
     def interrupted(self, *arguments):
         step(self, *arguments)

@@ -47,7 +47,8 @@ def test_the_planned_folder_is_the_one_that_training_writes(tier):
 
 def test_the_default_tier_of_a_data_set_is_planned():
     for dataset in ("digits", "cifar10"):
-        default, named = Sweep({"dataset": dataset}), Sweep({"tier": tiers_of(dataset)[0]})
+        default = Sweep({"dataset": dataset})
+        named = Sweep({"tier": tiers_of(dataset)[0]})
         assert default.runs == named.runs and default.report == named.report
 
 
@@ -61,11 +62,13 @@ def test_the_names_of_committed_records_are_planned():
 
 
 def test_checkpoints_and_gpus_follow_the_recipe():
-    every, gpu = {}, {}
+    every = {}
+    gpu = {}
     for tier in TIERS:
         sweep = Sweep({"tier": tier})
         name = next(iter(sweep.runs))
-        every[tier], gpu[tier] = sweep.parameters(name)["checkpoint_every"], sweep.needs_gpu(name)
+        every[tier] = sweep.parameters(name)["checkpoint_every"]
+        gpu[tier] = sweep.needs_gpu(name)
     assert every["paper"] == 10 and every["quick"] == 10  # digits: once, in the end
     assert {every[tier] for tier in tiers_of("cifar10")[1:]} == {1}
     assert [tier for tier in TIERS if gpu[tier]] == ["paper"]

@@ -84,7 +84,8 @@ def test_the_start_is_exact_where_content_has_the_same_size_everywhere(options, 
 
 def test_photographs_leave_every_layer_convolutional():
     """On real images and through all layers, where the LayerNorm mixes positions with content."""
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     report = init_as_convolution(model, 3, 2.0, images=images)
     for layer, found in zip(report.layers, attention_of(model, images), strict=True):
         exact = quadratic(layer.offsets, 2.0, (8, 8))
@@ -93,7 +94,8 @@ def test_photographs_leave_every_layer_convolutional():
 
 
 def test_images_change_the_output_and_content_keeps_its_size():
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     before = copy.deepcopy(model)
     before.pos_embed.data.zero_()
     init_as_convolution(model, images=images)
@@ -106,7 +108,8 @@ def test_images_change_the_output_and_content_keeps_its_size():
 
 
 def test_the_class_token_looks_everywhere_alike_and_is_not_looked_at():
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     init_as_convolution(model, images=images)
     maps = {}
     model.blocks[0].attn.fused_attn = False
@@ -114,7 +117,8 @@ def test_the_class_token_looks_everywhere_alike_and_is_not_looked_at():
         lambda _, inputs, output: maps.update(found=output.detach())
     )
     model(images)
-    of_class, to_class = maps["found"][:, :, 0, 1:], maps["found"][:, :, 1:, 0]
+    of_class = maps["found"][:, :, 0, 1:]
+    to_class = maps["found"][:, :, 1:, 0]
     assert to_class.max() < 1e-6
     assert of_class.std() < 0.01 and float(of_class.mean()) == pytest.approx(1 / 65, rel=0.3)
 
@@ -155,7 +159,8 @@ def pooled(model, images):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_classifier_reads_features_of_the_same_size_as_before(form):
     """Most of a token is its code, so that the last LayerNorm alone would make content tiny."""
-    model, images = plain(**FORMS[form]), photographs(32)
+    model = plain(**FORMS[form])
+    images = photographs(32)
     before = pooled(model, images)
     report = init_as_convolution(model, images=images)
     assert pooled(model, images) == pytest.approx(before, rel=0.3)
@@ -171,7 +176,8 @@ RTOL_TWICE = {"norm before the blocks": 2e-3}
 
 @pytest.mark.parametrize("form", FORMS)
 def test_starting_twice_is_starting_once(form):
-    model, images = plain(**FORMS[form]), photographs(32)
+    model = plain(**FORMS[form])
+    images = photographs(32)
     init_as_convolution(model, images=images)
     once = copy.deepcopy(model.state_dict())
     init_as_convolution(model, images=images)
@@ -181,7 +187,8 @@ def test_starting_twice_is_starting_once(form):
 
 def test_other_layers_cannot_be_started_later():
     """The position code is one for all layers, so a second call would undo the first."""
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     init_as_convolution(model, layers=[0, 1], images=images)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"):

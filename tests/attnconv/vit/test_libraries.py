@@ -42,11 +42,13 @@ def maps_in_forward(model, images):
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        F.softmax, F.scaled_dot_product_attention = record, record_fused
+        F.softmax = record
+        F.scaled_dot_product_attention = record_fused
         with torch.no_grad():
             model(images)
     finally:
-        F.softmax, F.scaled_dot_product_attention = softmax, fused
+        F.softmax = softmax
+        F.scaled_dot_product_attention = fused
         torch.backends.mha.set_fastpath_enabled(fast)
     return found
 
@@ -126,7 +128,8 @@ class SwinBlockLike(nn.Module):
 class Mlp(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+        self.fc1 = nn.Linear(dim, 2 * dim)
+        self.fc2 = nn.Linear(2 * dim, dim)
 
     def forward(self, x):
         return self.fc2(F.gelu(self.fc1(x)))
@@ -212,7 +215,8 @@ class ResidualAttentionBlock(nn.Module):
 
     def __init__(self, dim, heads):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.ln_1 = nn.LayerNorm(dim)
+        self.ln_2 = nn.LayerNorm(dim)
         self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
         layers = {"c_fc": nn.Linear(dim, 96), "gelu": nn.GELU(), "c_proj": nn.Linear(96, dim)}
         self.mlp = nn.Sequential(OrderedDict(layers))
@@ -247,7 +251,8 @@ class OpenClipLike(nn.Module):
         self.conv1 = nn.Conv2d(3, dim, 4, 4, bias=False)
         self.class_embedding = nn.Parameter(torch.randn(dim))
         self.positional_embedding = nn.Parameter(0.1 * torch.randn(81, dim))
-        self.ln_pre, self.ln_post = nn.LayerNorm(dim), nn.LayerNorm(pooled or dim)
+        self.ln_pre = nn.LayerNorm(dim)
+        self.ln_post = nn.LayerNorm(pooled or dim)
         self.transformer = nn.Module()
         blocks = [ResidualAttentionBlock(dim, heads) for _ in range(2)]
         self.transformer.resblocks = nn.ModuleList(blocks)
@@ -513,7 +518,8 @@ def test_a_failure_restores_a_position_encoding_outside_the_state_dict(monkeypat
 
 def test_attention_pooling_reads_the_content_of_patches_but_no_position_code():
     torch.manual_seed(0)
-    model, images = OpenClipLike(pooled=24).eval(), torch.randn(4, 3, 32, 40)
+    model = OpenClipLike(pooled=24).eval()
+    images = torch.randn(4, 3, 32, 40)
     before = copy.deepcopy(model)
     init_as_convolution(model, images=images)
     norm = model.attn_pool.ln_k

@@ -46,7 +46,8 @@ def small(name):
 
 def attention_in_forward(model, images):
     """The probabilities that timm's own forward pass gives to `attn_drop`, by layer."""
-    found, hooks = {}, []
+    found = {}
+    hooks = []
     for name, module in model.named_modules():
         if hasattr(module, "attn_drop"):
             module.fused_attn = False

@@ -131,7 +131,8 @@ def test_a_refused_run_leaves_the_checkpoints(finished, tmp_path):
 
 
 def test_a_parameter_younger_than_a_record_was_at_its_default(finished, tmp_path, capsys):
-    info, parameters = finished.record.info, small(tmp_path)
+    info = finished.record.info
+    parameters = small(tmp_path)
     older = {name: value for name, value in info.parameters.items() if name != "label_smoothing"}
     path = parameters.record_folder / "run.json"
     path.write_bytes(info.model_copy(update={"parameters": older}).sealed().as_file())
@@ -152,7 +153,8 @@ def test_smoothed_labels_give_every_class_its_share(tmp_path):
     )
     torch.manual_seed(0)
     model = build_network(small(tmp_path, **values).model_dump()).train()
-    images, labels = DIGITS.normalise(DIGITS.train_images[:330]), DIGITS.train_labels[:330]
+    images = DIGITS.normalise(DIGITS.train_images[:330])
+    labels = DIGITS.train_labels[:330]
     log_p = model(images).log_softmax(dim=1).detach()
     right = -log_p.gather(1, labels[:, None]).mean().item()
     assert plain["train_loss"] == pytest.approx(right, rel=1e-5)
@@ -253,7 +255,8 @@ def test_damaged_snapshots_are_written_anew(kept, finished, tmp_path, monkeypatc
     attention.write_bytes(b"damaged")
     if not kept:
         Checkpoints(small(tmp_path).checkpoint_folder).clear()
-    step, steps = Learner.train_step, []
+    step = Learner.train_step
+    steps = []
     monkeypatch.setattr(Learner, "train_step", lambda *given: steps.append(step(*given)))
     with pytest.warns(
         UserWarning, match="attention.safetensors is damaged.*; it will be rewritten"
@@ -363,7 +366,8 @@ def test_evaluate_counts():
     images[200:] = 255
     labels = torch.cat([torch.zeros(240), torch.ones(10)]).long()
     loss, accuracy = evaluate(model, Batches(DIGITS, images, labels))
-    right, wrong = -math.log(math.e / (math.e + 2)), -math.log(1 / (math.e + 2))
+    right = -math.log(math.e / (math.e + 2))
+    wrong = -math.log(1 / (math.e + 2))
     assert accuracy == 210 / 250 and loss == pytest.approx((210 * right + 40 * wrong) / 250)
     assert model.training
 
@@ -373,7 +377,8 @@ def test_evaluation_keeps_the_mode_of_each_module():
         def forward(self, x):
             raise RuntimeError("no")
 
-    images, labels = torch.zeros(250, 1, 8, 8, dtype=torch.uint8), torch.zeros(250).long()
+    images = torch.zeros(250, 1, 8, 8, dtype=torch.uint8)
+    labels = torch.zeros(250).long()
     batches = Batches(DIGITS, images, labels)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 10))
     model[1].eval()  # frozen
@@ -389,7 +394,8 @@ def test_evaluation_keeps_the_mode_of_each_module():
 
 
 def test_compiled_training_is_the_same_training(tmp_path, monkeypatch):
-    modes, compile = [], torch.compile
+    modes = []
+    compile = torch.compile
 
     def compiled_once(model, mode, **options):
         modes.append(mode)
