@@ -13,6 +13,9 @@ jaxtyping.jaxtyped = jaxtyped_where_stated
 jaxtyping.install_import_hook(["attnconv.theory", "attnconv.layers"], "helpers.shapes.check_shapes")
 pytest.register_assert_rewrite("helpers.runs")
 
+# Inductor's own processes would first import torch, which takes longer than what tests compile.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 import torch
 from filelock import FileLock
 from helpers import ROOT

@@ -1,10 +1,8 @@
 """Costs against the tables of the paper, the published code's exact counts, and closed forms."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers.fresh import run_fresh
 from helpers.models import PARAMETERS
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
@@ -270,5 +268,4 @@ print(cost_of(Late(), 4).flops_executed)
 
 
 def test_flex_attention_is_counted_if_the_model_imports_it_in_its_forward_pass():
-    run = subprocess.run([sys.executable, "-c", LATE], check=True, capture_output=True, text=True)
-    assert int(run.stdout) == 2 * 2 * 16**2 * 8
+    assert int(run_fresh(LATE).stdout) == 2 * 2 * 16**2 * 8

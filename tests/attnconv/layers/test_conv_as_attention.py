@@ -25,7 +25,7 @@ from attnconv.theory import attention
 from attnconv.theory.theorem1 import softness_bound, sufficient_alpha
 from companion.gaps import largest_gap
 
-CONFIGURATIONS = 2500
+CONFIGURATIONS = 1000
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 tried = set()
 
@@ -61,7 +61,7 @@ def convolutions(draw):
     options["bias"] = draw(st.booleans())
     dtype = draw(st.sampled_from(list(BOUND)))
     batch = draw(st.sampled_from([(), (1,), (2,)]))
-    torch.manual_seed(draw(st.integers(0, 2**31)))
+    torch.default_generator.manual_seed(draw(st.integers(0, 2**31)))
     conv = (nn.Conv1d if axes == 1 else nn.Conv2d)(*channels, kernel, **options).to(dtype)
     return conv, torch.randn(*batch, channels[0], *sizes).to(dtype)
 
@@ -96,7 +96,7 @@ def any_convolution(case):
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_any_convolution():
     any_convolution()
-    assert len(tried) >= 1800, "so many different convolutions and inputs must have been compared"
+    assert len(tried) >= 720, "so many different convolutions and inputs must have been compared"
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3, 30.0])
@@ -139,7 +139,7 @@ TOGETHER = 10  # convolutions of one example, as groups of one
     largest=st.floats(0.01, 100.0),
 )
 def the_bound_holds(seed, sizes, alpha, largest):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     dim_in, dim_out, *kernel, height, width = sizes
     channels = TOGETHER * dim_in, TOGETHER * dim_out
     conv = nn.Conv2d(*channels, kernel, padding="same", groups=TOGETHER).double()

@@ -1,10 +1,8 @@
 """Tests of the reader on attention written in many ways, against plain computations in float64."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers.fresh import run_fresh
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -252,7 +250,7 @@ print(found.maps.shape)
 def test_flex_attention_is_read_in_a_process_that_compiles_nothing(place, read):
     flex = "from torch.nn.attention.flex_attention import flex_attention"
     program = FLEX_FIRST.replace(place, flex).replace("# read", read)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_fresh(program)
     assert done.stdout == "torch.Size([1, 1, 2, 2, 2, 2])\n", done.stderr
 
 
@@ -271,7 +269,7 @@ attention_of(Broken(), torch.randn(1, 3, 8, 8))
 
 
 def test_a_model_that_fails_is_run_once():
-    done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True)
+    done = run_fresh(BROKEN)
     assert done.stdout == "called\n" and "ValueError: it cannot run" in done.stderr
 
 
