@@ -16,6 +16,7 @@ from helpers.runs import (
     as_words,
     check_record,
     command_line,
+    in_two_processes,
     places,
     results,
     small,
@@ -105,7 +106,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_does_not(finished, tm
 
 def test_two_threads_are_as_repeatable_as_one(tmp_path):
     torch.set_num_threads(2)
-    values = {"model": "sa-learned-content", "train_images": 100, "epochs": 1}
+    values = {"model": "sa-learned-content", "train_images": 50, "epochs": 1}
     runs = [train(small(tmp_path / str(i), **values), DIGITS) for i in range(2)]
     assert results(runs[0]) == results(runs[1])
 
@@ -468,13 +469,29 @@ def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
 # --- processes and the command line ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["sa-quadratic", "sa-learned-content"])
-def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
+def launched_by_torchrun(parameters):
+    return command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
+
+
+def launched_by_a_notebook(parameters):
+    """As from a notebook's cell: `train` forks. In a process of its own, since a fork copies this
+    one's threads."""
+    given = parameters.model_dump() | {"processes": 2}
+    program = "from companion.runs.parameters import *; from companion.training.loop import *\n"
+    program += f"print(train(RunParameters.check({given!r})))"
+    return command_line("-c", program, launcher=())
+
+
+@pytest.mark.parametrize(
+    ("launched", "model"),
+    [(launched_by_torchrun, "sa-quadratic"), (launched_by_a_notebook, "sa-learned-content")],
+)
+def test_two_processes_are_one_with_the_same_batch(launched, model, tmp_path):
     """Batches of 50 and a last one of 29: the shares are uneven."""
     values = {"model": model, "train_images": 329, "optimizer": "sgd"} | NO_DROPOUT
     one = train(small(tmp_path / "one", **values), DIGITS).record
     parameters = small(tmp_path / "two", **values)
-    shell = command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
+    shell = launched(parameters)
     assert shell.returncode == 0, shell.stderr[-3000:]
     two = load_run(parameters.record_folder)
     assert two.info.hardware["processes"] == 2 and two.info.status == "finished"
@@ -500,7 +517,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_two_processes_stop_and_go_on(tmp_path):
+def test_two_processes_stop_and_go_on(tmp_path, capfd):
     """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the
     launcher."""
     values = {"train_images": 210, "batch_size": 2, "checkpoint_every": 100} | NO_DROPOUT
@@ -512,40 +529,27 @@ def test_two_processes_stop_and_go_on(tmp_path):
     text = "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written"
     assert stopped.returncode != 0 and text in stopped.stderr
     assert load_run(parameters.record_folder).info.status == "stopped"
-    shell = command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
-    assert shell.returncode == 0, shell.stderr[-3000:]
-    assert "resumed at epoch 1 of 2, step 100" in shell.stdout
+    assert in_two_processes(main, as_words(parameters)) == [0, 0]
+    assert "resumed at epoch 1 of 2, step 100" in capfd.readouterr().out
     parts = load_run(parameters.record_folder)
     for ours, theirs in zip(whole.metrics, parts.metrics, strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
         assert ours["train_accuracy"] == pytest.approx(theirs["train_accuracy"], abs=0.01)
 
 
-def test_processes_with_folders_of_their_own_are_refused(finished, tmp_path):
+def test_processes_with_folders_of_their_own_are_refused(finished, tmp_path, capfd):
     """One finds a checkpoint and the other does not."""
     # the last one: it is at the first epoch again
     Checkpoints(small(tmp_path).checkpoint_folder).paths()[0].unlink()
     (finished.record.folder / "run.json").unlink()
-    program = tmp_path / "apart.py"
-    program.write_text(
-        "import os, sys\nfrom companion.cli import main\n"
-        f"apart = '{tmp_path}/checkpoints' + '/none' * int(os.environ['RANK'])\n"
-        "sys.exit(main([*sys.argv[1:], '--checkpoints', apart]))\n"
-    )
-    shell = command_line(*as_words(small(tmp_path)), launcher=(*TORCHRUN, str(program)))
+
+    def train_apart():
+        folder = tmp_path / "checkpoints" / ("none" if os.environ["RANK"] == "1" else "")
+        return main([*as_words(small(tmp_path)), "--checkpoints", str(folder)])
+
+    codes = in_two_processes(train_apart)
     text = "the processes found different checkpoints (steps done: [7, 0])"
-    assert shell.returncode != 0 and text in shell.stderr, shell.stderr[-3000:]
-
-
-def test_a_notebook_launches_two_processes(tmp_path):
-    """As from a notebook's cell: `train` forks them. In a process of its own, since a fork copies
-    this one's threads."""
-    parameters = small(tmp_path, processes=2, train_images=100, epochs=1)
-    program = "from companion.runs.parameters import *; from companion.training.loop import *\n"
-    program += f"print(train(RunParameters.check({parameters.model_dump()!r})))"
-    shell = command_line("-c", program, launcher=())
-    assert shell.returncode == 0, shell.stderr[-3000:]
-    assert load_run(parameters.record_folder).info.hardware["processes"] == 2
+    assert all(codes) and text in capfd.readouterr().err
 
 
 def test_the_command_line_trains_stops_and_goes_on(tmp_path):
