@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.models import unchanged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,10 +191,11 @@ def test_other_layers_cannot_be_started_later():
     model = plain()
     images = photographs(32)
     init_as_convolution(model, layers=[0, 1], images=images)
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"):
+    with (
+        unchanged(model),
+        pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"),
+    ):
         init_as_convolution(model, layers=[2, 3], images=images)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     report = init_as_convolution(model, alpha=5.0, images=images)
     assert len(report.layers) == 4 and min(layer.fidelity.min() for layer in report.layers) > 0.8
 
@@ -209,10 +211,8 @@ def test_other_layers_cannot_be_started_later():
 )
 def test_images_that_the_model_cannot_take_are_refused(change, message):
     model = plain()
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=message):
+    with unchanged(model), pytest.raises(ValueError, match=message):
         init_as_convolution(model, images=change(photographs(32)))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
@@ -220,11 +220,9 @@ def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
         raise MemoryError
 
     model = plain()
-    before = copy.deepcopy(model.state_dict())
     monkeypatch.setattr("attnconv.vit.start.read_probabilities", fail)
-    with pytest.raises(MemoryError):
+    with unchanged(model), pytest.raises(MemoryError):
         init_as_convolution(model, images=photographs(32))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_wrapped_model_is_refused_with_the_path_to_it():
@@ -238,17 +236,15 @@ def test_a_wrapped_model_is_refused_with_the_path_to_it():
 
 def test_a_model_that_fails_on_the_images_keeps_no_hooks():
     model = plain()
-    before = copy.deepcopy(model.state_dict())
 
     def fail(*_):
         raise RuntimeError("no such image")
 
     handle = model.blocks[1].register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match="no such image"):
+    with unchanged(model), pytest.raises(RuntimeError, match="no such image"):
         init_as_convolution(model, images=photographs(32))
     handle.remove()
     assert not [name for name, module in model.named_modules() if module._forward_hooks]
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_content_that_outweighs_positions_is_warned_of():
@@ -286,10 +282,8 @@ def test_other_forms_are_refused(options, message):
     if options.get("norm_layer") == "plain":
         options = {"norm_layer": partial(torch.nn.LayerNorm, elementwise_affine=False)}
     model = plain(**options)
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(TypeError, match=message):
+    with unchanged(model), pytest.raises(TypeError, match=message):
         init_as_convolution(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_distilled_transformer_starts_on_noise():
