@@ -81,8 +81,9 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    whole = train(small(tmp_path / "whole", epochs=40), DIGITS)
-    parameters = small(tmp_path / "killed", epochs=40)
+    values = {"epochs": 40, "num_layers": 1}
+    whole = train(small(tmp_path / "whole", **values), DIGITS)
+    parameters = small(tmp_path / "killed", **values)
     epoch = whole.record.info.wall_seconds / 40
     moments = random.Random(0)
     for _ in range(20):
