@@ -9,6 +9,7 @@ import nbformat
 import pytest
 import yaml
 from helpers import ROOT
+from helpers.notebooks import papermill
 from helpers.runs import check_record
 
 from companion.runs.record import load_run
@@ -143,12 +144,6 @@ def test_a_notebook_says_what_it_expects_instead_of_a_wrong_parameter(notebook, 
     exec(injected, namespace)
     with pytest.raises(ValueError, match=re.escape(message)):
         exec(check, namespace)
-
-
-def papermill(path, output, parameters):
-    options = [word for name, value in parameters.items() for word in ("-p", name, str(value))]
-    command = [sys.executable, "-m", "papermill", str(path), str(output), *options]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def convolutions(draw):
     options["bias"] = draw(st.booleans())
     dtype = draw(st.sampled_from(list(BOUND)))
     batch = draw(st.sampled_from([(), (1,), (2,)]))
-    torch.default_generator.manual_seed(draw(st.integers(0, 2**31)))
+    torch.manual_seed(draw(st.integers(0, 2**31)))
     conv = (nn.Conv1d if axes == 1 else nn.Conv2d)(*channels, kernel, **options).to(dtype)
     return conv, torch.randn(*batch, channels[0], *sizes).to(dtype)
 
@@ -139,7 +139,7 @@ TOGETHER = 10  # convolutions of one example, as groups of one
     largest=st.floats(0.01, 100.0),
 )
 def the_bound_holds(seed, sizes, alpha, largest):
-    torch.default_generator.manual_seed(seed)
+    torch.manual_seed(seed)
     dim_in, dim_out, *kernel, height, width = sizes
     channels = TOGETHER * dim_in, TOGETHER * dim_out
     conv = nn.Conv2d(*channels, kernel, padding="same", groups=TOGETHER).double()
