@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 from helpers.runs import check_record
-from helpers.sweep import snakemake
+from helpers.sweep import plan, snakemake
 
 sys.path.insert(0, str(ROOT / "tools"))
 from sweep import Sweep
@@ -92,7 +92,7 @@ def test_a_model_that_a_tier_does_not_have_is_refused():
 @pytest.mark.slow
 @needs_snakemake
 def test_snakemake_plans_the_runs_of_a_sweep(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=vit-10k", "seeds=[1]")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=vit-10k", "seeds=[1]")
     expected = Sweep({"tier": "vit-10k", "seeds": [1]}).runs
     assert sorted(planned_by(run)) == sorted(expected)
     assert "data/runs/vit-default--cifar10-vit-10k--seed1/attention.safetensors" in run.stdout
@@ -101,7 +101,7 @@ def test_snakemake_plans_the_runs_of_a_sweep(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_the_dry_run_plans_every_model(tmp_path):
-    run = snakemake(tmp_path, "--dry-run")
+    run = plan(tmp_path, "--dry-run")
     planned = set(planned_by(run))
     assert planned == {f"{model}--cifar10--seed0" for model in MODELS}
     assert re.search(r"train +7", run.stdout)
@@ -112,7 +112,7 @@ def test_the_dry_run_plans_every_model(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_an_arm_of_chapter_15_asks_for_the_cnn_that_it_starts_from(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-free", "seeds=[1]")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=small-free", "seeds=[1]")
     planned = planned_by(run)
     assert set(planned) == {f"{model}--cifar10-small-free--seed1" for model in ("cnn", *ARMS)}
     assert planned[0] == "cnn--cifar10-small-free--seed1"
@@ -122,7 +122,7 @@ def test_an_arm_of_chapter_15_asks_for_the_cnn_that_it_starts_from(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_the_picture_of_the_graph_is_current(tmp_path):
-    run = snakemake(tmp_path, "--rulegraph", "dot")
+    run = plan(tmp_path, "--rulegraph", "dot")
     rules = set(re.findall(r'label *= *"(\w+)"', run.stdout))
     edges = len(re.findall(r"\d+ *-> *\d+", run.stdout))
     picture = (ROOT / "tools" / "graph.svg").read_text()
@@ -161,6 +161,6 @@ def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_a_tier_for_some_models_plans_only_these(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-half")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=small-half")
     names = [f"{model}--cifar10-small-half--seed0" for model in ("resnet18", "sa-quadratic")]
     assert sorted(planned_by(run)) == names
