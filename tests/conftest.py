@@ -3,14 +3,18 @@ import resource
 import subprocess
 import sys
 
-import helpers.shapes  # noqa: F401 - named below
 import jaxtyping
 import pytest
+from helpers.shapes import jaxtyped_where_stated
 
 # The shapes in annotations are checked at each call. This must precede every import of the package.
 sys.modules["attnconv.theory.shapes"] = jaxtyping
+jaxtyping.jaxtyped = jaxtyped_where_stated
 jaxtyping.install_import_hook(["attnconv.theory", "attnconv.layers"], "helpers.shapes.check_shapes")
 pytest.register_assert_rewrite("helpers.runs")
+
+# Inductor's own processes would first import torch, which takes longer than what tests compile.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from filelock import FileLock

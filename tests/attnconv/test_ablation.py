@@ -156,7 +156,8 @@ def logits_by_loops(network, images, numbers, replacement):
 
 def mean_of_patches(weights):
     """The mean over images of the weights among patches, each row divided by its sum."""
-    heads, patches = range(len(weights[0])), range(1, len(TOKENS) + 1)
+    heads = range(len(weights[0]))
+    patches = range(1, len(TOKENS) + 1)
     return [
         [
             [
@@ -397,7 +398,9 @@ def test_the_kernel_is_that_of_the_inspection(height, width, size):
     maps = maps.unflatten(-1, (height, width))
     kernels = measure_maps(maps[None], size).kernels
     found = nearest_convolution(maps, size)
-    i, j, reach = height // 2, width // 2, size // 2
+    i = height // 2
+    j = width // 2
+    reach = size // 2
     inside = [
         (di, dj)
         for di in range(-reach, reach + 1)

@@ -34,7 +34,8 @@ def test_the_first_layer_whitens_patches(images):
 
 
 def test_groups_work_at_31_15_and_7_pixels(images):
-    model, sizes = _whitened(images), []
+    model = _whitened(images)
+    sizes = []
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.MaxPool2d):
             module.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))

@@ -1,10 +1,8 @@
 """Costs against the tables of the paper, the published code's exact counts, and closed forms."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers.fresh import run_fresh
 from helpers.models import PARAMETERS
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
@@ -101,13 +99,15 @@ def flops_of_torch(network, *inputs):
 class TwoInputs(nn.Module):
     def __init__(self):
         super().__init__()
-        self.image, self.sound = nn.Conv2d(1, 4, 3), nn.Conv1d(2, 4, 5, groups=2)
+        self.image = nn.Conv2d(1, 4, 3)
+        self.sound = nn.Conv1d(2, 4, 5, groups=2)
 
     def forward(self, image, sound):
         return self.image(image).sum() + self.sound(sound).sum()
 
 
-IMAGE, SOUND = torch.randn(2, 1, 9, 7), torch.randn(3, 2, 40)
+IMAGE = torch.randn(2, 1, 9, 7)
+SOUND = torch.randn(3, 2, 40)
 ONE_CHANNEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(2), nn.Linear(14 * 22, 5))
 
 
@@ -215,12 +215,14 @@ def test_the_products_of_fused_attention_are_counted():
     class OfPixels(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding, self.layer = nn.Conv2d(3, 8, 1), layer
+            self.embedding = nn.Conv2d(3, 8, 1)
+            self.layer = layer
 
         def forward(self, images):
             return self.layer(self.embedding(images).flatten(2).mT)
 
-    pixels, hidden = 16, 8
+    pixels = 16
+    hidden = 8
     linear = 3 * 8 + 4 * hidden**2 + 2 * hidden * 16  # embedding, projections and perceptron
     expected = 2 * pixels * linear + 2 * 2 * pixels**2 * hidden
     assert cost_of(OfPixels(), 4).flops_executed == expected
@@ -266,5 +268,4 @@ print(cost_of(Late(), 4).flops_executed)
 
 
 def test_flex_attention_is_counted_if_the_model_imports_it_in_its_forward_pass():
-    run = subprocess.run([sys.executable, "-c", LATE], check=True, capture_output=True, text=True)
-    assert int(run.stdout) == 2 * 2 * 16**2 * 8
+    assert int(run_fresh(LATE).stdout) == 2 * 2 * 16**2 * 8

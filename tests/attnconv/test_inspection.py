@@ -147,9 +147,12 @@ def test_one_pass_agrees_with_whole_arrays(case, kernel_size):
     maps = CASES[case]()
     found = measure_maps(maps, kernel_size)
     for name, expected in independent_measures(maps, kernel_size).items():
-        actual, tolerance = getattr(found, name), 1e-10
+        actual = getattr(found, name)
+        tolerance = 1e-10
         if name == "off_convolution":  # the root of a difference, inexact where this is almost 0
-            actual, expected, tolerance = actual.square(), expected.square(), 1e-13
+            actual = actual.square()
+            expected = expected.square()
+            tolerance = 1e-13
         assert torch.allclose(actual, expected, rtol=0, atol=tolerance), name
     assert torch.equal(found.mean, maps.mean(dim=0).float())
 
@@ -166,7 +169,8 @@ def test_off_convolution_sees_the_image():
     """A head that attends to one offset on each image, but not to the same one, is half off."""
     encoding = conv_to_attention(nn.Conv2d(1, 1, 3)).encoding
     shifted = attention_probabilities(encoding, 7, 7).double()
-    same, other = shifted[:, None].movedim(1, 0), shifted.flip(0)[:, None].movedim(1, 0)
+    same = shifted[:, None].movedim(1, 0)
+    other = shifted.flip(0)[:, None].movedim(1, 0)
     _, found = nearest_kernels(torch.cat([same, other]))
     expected = torch.full((9,), math.sqrt(0.5)).double()
     expected[4] = 0  # the centre is its own mirror image
@@ -176,7 +180,8 @@ def test_off_convolution_sees_the_image():
 def test_one_mixture_of_heads_serves_all_images():
     maps = random_maps(3, 4, 4, 5)
     queries, targets = offset_targets(4, 5, (3, 3))
-    equations, wanted = [], []
+    equations = []
+    wanted = []
     for image in maps:
         for (i, j), target in zip(queries.tolist(), targets, strict=True):
             equations.append(image[:, i, j].flatten(1).T)
@@ -212,7 +217,8 @@ def test_networks_of_ours():
     assert inspect_attention(model, torch.zeros(2, 3, 12, 16)).layers[0].grid == (6, 8)
     small = {"num_layers": 1, "hidden": 16, "image_size": 12}
     assert inspect_attention(build_model("sa-learned", **small)).layers[0].grid == (6, 6)
-    model, images = build_model("sa-learned-content", **small).eval(), torch.randn(3, 3, 12, 12)
+    model = build_model("sa-learned-content", **small).eval()
+    images = torch.randn(3, 3, 12, 12)
     with pytest.raises(ValueError, match="SelfAttentionNet depends on the image, but images is"):
         inspect_attention(model)
     (maps,) = content_probabilities(model, images)

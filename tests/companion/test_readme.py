@@ -31,7 +31,8 @@ def test_the_readme_opens_with_claim_picture_and_table():
 
 def test_the_readme_s_picture_is_what_the_code_draws(tmp_path):
     readme.update_picture(tmp_path / "claim.png")
-    there, drawn = imread(ROOT / "book" / "claim.png"), imread(tmp_path / "claim.png")
+    there = imread(ROOT / "book" / "claim.png")
+    drawn = imread(tmp_path / "claim.png")
     assert there.shape == drawn.shape and np.abs(there - drawn).mean() < 0.001, "run: make readme"
 
 

@@ -58,7 +58,8 @@ def test_table_4_is_the_records(tmp_path):
 def test_sizes_and_costs_are_the_models():
     table = tables.table_4(Records([], {}))
     for model in TABLE_4:
-        cost, spec = cost_of(build_model(model)), MODELS[model]
+        cost = cost_of(build_model(model))
+        spec = MODELS[model]
         size = columns(table, "parameters")[spec.label]
         assert (
             size.split()[0].replace(",", "") == str(cost.parameters)
@@ -163,7 +164,9 @@ def test_records_table_leads_to_the_command(paper_records):
 class Reader(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.open, self.cells, self.caption = [], [], ""
+        self.open = []
+        self.cells = []
+        self.caption = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -206,7 +209,8 @@ def test_quick_results(tmp_path):
 
 
 def test_columns_that_a_page_collapses_stay_below_their_row():
-    header, rows = ["claim", "verdict", "rule"], [["a < b", "differs", "b > 0"], ["c", "-", "d"]]
+    header = ["claim", "verdict", "rule"]
+    rows = [["a < b", "differs", "b > 0"], ["c", "-", "d"]]
     table = Table("claims", "Source: none.", header, rows, shown=2, more="rule & more")
     page = table._repr_html_()
     assert page.count('<th scope="col">') == 2 and page.count("<summary>rule &amp; more<") == 2

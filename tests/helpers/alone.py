@@ -10,7 +10,8 @@ from packaging.utils import canonicalize_name
 
 def what_torch_needs():
     """The packages that torch itself asks for."""
-    pending, seen = ["torch"], set()
+    pending = ["torch"]
+    seen = set()
     while pending:
         name = canonicalize_name(pending.pop())
         if name in seen:

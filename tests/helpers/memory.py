@@ -1,7 +1,6 @@
 """Peak memory of code that runs in a process of its own."""
 
-import subprocess
-import sys
+from .fresh import run_fresh
 
 # Not `ru_maxrss`: on Linux a new process starts with its parent's peak there, and a worker that
 # runs many tests has a high one.
@@ -20,8 +19,7 @@ print(_peak())
 
 def run_alone(code: str) -> tuple[list[str], float]:
     """The words that `code` prints, and its process's peak of resident memory in GiB."""
-    run = subprocess.run(
-        [sys.executable, "-c", code + PEAK], capture_output=True, text=True, check=True
-    )
+    run = run_fresh(code + PEAK)
+    assert run.returncode == 0, run.stderr
     *printed, peak = run.stdout.split()
     return printed, float(peak)

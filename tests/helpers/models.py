@@ -1,4 +1,7 @@
-"""Known numbers of the models, and a small network."""
+"""Known numbers of the models, a small network, and what a model must keep."""
+
+import copy
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -30,6 +33,14 @@ def small_cnn():
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.weight, std=0.3)
     return model.eval()
+
+
+@contextmanager
+def unchanged(model):
+    """Assert that the block leaves the model's parameters and buffers as they were."""
+    before = copy.deepcopy(model.state_dict())
+    yield
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 @torch.no_grad()

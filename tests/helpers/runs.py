@@ -1,7 +1,9 @@
 """Training runs: started, and looked at."""
 
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 from itertools import count
@@ -87,7 +89,8 @@ def results(run):
 def stop_after(monkeypatch, *numbers):
     """This process gets SIGTERM once the steps with these numbers, from 0, are taken, counted over
     all its runs."""
-    steps, step = count(), torch.optim.Optimizer.zero_grad
+    steps = count()
+    step = torch.optim.Optimizer.zero_grad
 
     def interrupted(self, *arguments):
         step(self, *arguments)
@@ -101,3 +104,24 @@ def command_line(*words, launcher=("-m", "attnconv"), **options):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, **options)
+
+
+def in_two_processes(function, *arguments):
+    """Call a function in two forks of this process, in torchrun's environment, and return their
+    exit codes. They need not import torch again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+
+    def call(rank):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        sys.exit(function(*arguments))
+
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=call, args=(rank,)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]

@@ -6,7 +6,23 @@ from collections.abc import Callable
 from typing import get_args, get_origin, get_type_hints
 
 import torch
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, jaxtyped
+
+
+def jaxtyped_where_stated(typechecker):
+    """Return jaxtyping's decorator, which leaves functions that state no shape as they are.
+
+    By itself, jaxtyping wraps all functions, which then take longer than small computations.
+    """
+
+    def decorate(function):
+        hints = inspect.get_annotations(function).values()
+        is_stated = any(isinstance(hint, str) or _has_shape(hint) for hint in hints)
+        if is_stated or inspect.isclass(function):
+            return jaxtyped(function, typechecker=typechecker)
+        return function
+
+    return decorate
 
 
 def check_shapes(function):

@@ -6,12 +6,12 @@ import inspect
 import json
 import re
 import shutil
-import subprocess
 import sys
 
 import nbformat
 import pytest
 from helpers import ROOT
+from helpers.notebooks import papermill
 from sphinx.application import Sphinx
 
 from companion import figures, tables
@@ -191,19 +191,8 @@ def test_the_results_with_damaged_deleted_and_whole_records(paper_records, tmp_p
 def execute(chapter, folder):
     """The texts of a chapter's outputs, HTML first, with the records of `folder/runs`."""
     output = folder / "out.ipynb"
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(ROOT / "notebooks" / f"{chapter}.ipynb"),
-        str(output),
-    ]
-    run = subprocess.run(
-        [*command, "-p", "runs", str(folder / "runs"), "-p", "tier", "paper"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT / "notebooks",
-    )
+    path = ROOT / "notebooks" / f"{chapter}.ipynb"
+    run = papermill(path, output, {"runs": folder / "runs", "tier": "paper"})
     assert run.returncode == 0, run.stderr[-3000:]
     notebook = json.loads(output.read_text())
     found = []

@@ -62,7 +62,8 @@ class Small(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.first = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
         self.second = nn.Conv2d(4, 4, 3, padding=1)
         self.scale = nn.Parameter(torch.zeros(4, 1, 1))
 
@@ -72,7 +73,8 @@ class Small(nn.Module):
 
 
 def test_every_convolution_has_an_effect_on_what_is_compared():
-    network, images = Small(), 5 + torch.randn(2, 3, 8, 8)
+    network = Small()
+    images = 5 + torch.randn(2, 3, 8, 8)
     enliven(network, images)
     assert network.scale.abs().max() > 0.1 and not network.training
     assert network(images).mean(dim=(0, 2, 3)).abs().max() < 1
@@ -84,7 +86,8 @@ def test_every_convolution_has_an_effect_on_what_is_compared():
 class Mixed(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv3d(1, 1, 1)
+        self.first = nn.Conv2d(3, 4, 3)
+        self.second = nn.Conv3d(1, 1, 1)
 
     def forward(self, x):
         return self.second(self.first(x)[:, None])

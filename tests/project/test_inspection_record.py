@@ -91,7 +91,8 @@ class Attention(nn.Module):
 
     def __init__(self, way):
         super().__init__()
-        self.num_heads, self.way = 3, way
+        self.num_heads = 3
+        self.way = way
 
     def forward(self, x):
         return self.way(x.unflatten(-1, (3, 16)).transpose(1, 2))
@@ -135,7 +136,8 @@ def in_float64_only(x):
 @pytest.mark.parametrize("way", [fused, in_a_product, in_a_transposed_product, in_a_sum])
 def test_the_maps_are_found_in_matrix_products(way):
     torch.manual_seed(0)
-    model, images = Vit(way), torch.randn(1, 3, 64, 64)
+    model = Vit(way)
+    images = torch.randn(1, 3, 64, 64)
     x = model.tokens(images).unflatten(-1, (3, 16)).transpose(1, 2)[0]
     expected = (x @ x.mT / 4).softmax(dim=-1)
     (found,) = maps_in_products(model, images)
@@ -164,7 +166,8 @@ def test_an_independent_check_finds_maps_that_were_read_wrongly(monkeypatch):
 
 def test_an_independent_check_uses_float64_where_float32_rounds_too_much():
     torch.manual_seed(0)
-    model, images = Vit(in_float64_only), torch.randn(1, 3, 64, 64)
+    model = Vit(in_float64_only)
+    images = torch.randn(1, 3, 64, 64)
     assert independent(model, images) < 1e-9
 
 

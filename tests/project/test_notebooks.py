@@ -9,6 +9,7 @@ import nbformat
 import pytest
 import yaml
 from helpers import ROOT
+from helpers.notebooks import papermill
 from helpers.runs import check_record
 
 from companion.runs.record import load_run
@@ -18,6 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from cells import executable_pages
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TRAIN = ROOT / "notebooks" / "09-train.ipynb"
 TOC = (ROOT / "_toc.yml").read_text()
 CHECKED = "nbval-check-output"
 HIDING = {"remove-cell", "remove-input", "hide-cell", "hide-input"}
@@ -144,40 +146,51 @@ def test_a_notebook_says_what_it_expects_instead_of_a_wrong_parameter(notebook, 
         exec(check, namespace)
 
 
-def papermill(notebook, output, *parameters):
-    options = [word for name, value in parameters for word in ("-p", name, value)]
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(ROOT / "notebooks" / notebook),
-        str(output),
-        *options,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-
-
 @pytest.mark.slow
 def test_papermill_stops_at_a_wrong_parameter(tmp_path):
-    run = papermill("09-train.ipynb", tmp_path / "out.ipynb", ("epochs", "ten"))
+    run = papermill(TRAIN, tmp_path / "out.ipynb", {"epochs": "ten"})
     assert run.returncode != 0
     plain = re.sub(r"\x1b\[[0-9;]*m", "", run.stderr)
     assert "ValueError: epochs = 'ten': Input should be a valid integer" in plain
 
 
+FORGET = "%reset -f"
+
+
+def once_for_each(path, parameters):
+    """Return a notebook with the given one's cells, which wait for papermill to set parameters, and
+    the same code once more for each of these parameters, in the same kernel."""
+    notebook = nbformat.read(path, 4)
+    place = 1 + next(i for i, cell in enumerate(code_cells(path)) if "parameters" in tags(cell))
+    sources = [cell.source for cell in code_cells(path)]
+    for given in parameters:
+        values = "\n".join(f"{name} = {value!r}" for name, value in given.items())
+        for source in (FORGET, *sources[:place], values, *sources[place:]):
+            notebook.cells.append(nbformat.v4.new_code_cell(source))
+    return notebook
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_papermill_trains_each_model(model, tmp_path):
+def test_papermill_trains_each_model(tmp_path):
     """Two epochs on some digits; a run record is the result."""
+    small = {"epochs": 2, "batch_size": 50, "hidden": 16, "intermediate": 16}
+    small |= {"train_images": 100, "test_images": 50}
+    models = sorted(MODELS)
+    first, *others = [small | {"model": name, "runs": str(tmp_path / name)} for name in models]
+    path = tmp_path / "in.ipynb"
     output = tmp_path / "out.ipynb"
-    small = [("epochs", "2"), ("batch_size", "50"), ("hidden", "16"), ("intermediate", "16")]
-    small += [("train_images", "100"), ("test_images", "50")]
-    run = papermill("09-train.ipynb", output, ("model", model), *small, ("runs", str(tmp_path)))
+    nbformat.write(once_for_each(TRAIN, others), path)
+    run = papermill(path, output, first)
     assert run.returncode == 0, run.stderr[-2000:]
-    text = json.dumps([cell.get("outputs", []) for cell in nbformat.read(output, 4).cells])
-    assert "epoch   2" in text and "another run" in text
-    assert ("no quadratic heads" in text) == (not model.startswith("sa-quadratic"))
-    check_record(load_run(tmp_path / f"{model}--digits--seed0"), model, epochs=2)
+    texts = [""]
+    for cell in code_cells(output):
+        if cell.source == FORGET:
+            texts.append("")
+        texts[-1] += json.dumps(cell.outputs)
+    for model, text in zip(models, texts, strict=True):
+        assert "epoch   2" in text and "another run" in text
+        assert ("no quadratic heads" in text) == (not model.startswith("sa-quadratic"))
+        check_record(load_run(tmp_path / model / f"{model}--digits--seed0"), model, epochs=2)
 
 
 def test_storing_outputs_leaves_a_failing_notebook_as_it_was(tmp_path):

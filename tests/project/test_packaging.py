@@ -48,7 +48,8 @@ def test_the_conda_environment_installs_the_same_set():
 
 
 def test_what_is_installed_is_what_is_locked():
-    pending, seen = [Requirement(f"attnconv[{','.join(EXTRAS)}]")], set()
+    pending = [Requirement(f"attnconv[{','.join(EXTRAS)}]")]
+    seen = set()
     while pending:
         requirement = pending.pop()
         key = canonicalize_name(requirement.name), frozenset(requirement.extras)

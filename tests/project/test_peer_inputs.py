@@ -1,12 +1,12 @@
 """Other projects' test inputs: they agree with attnconv, and a wrong result is reported."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 import torch
 from helpers import ROOT
+from helpers.fresh import run_forked
 
 sys.path.insert(0, str(ROOT / "tools"))
 import peer_inputs
@@ -15,14 +15,8 @@ import peer_inputs
 @pytest.mark.slow
 def test_torchs_samples_agree_or_are_outside():
     # importing torch's samples disables flags of torch in the whole process
-    program = "import json, peer_inputs; print(json.dumps(dict(peer_inputs.torch_outcomes())))"
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT / "tools",
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    run = run_forked(lambda: print(json.dumps(dict(peer_inputs.torch_outcomes()))))
+    assert run.returncode == 0, run.stderr
     of_kinds = {kind: set() for kind in peer_inputs.CONVOLUTIONS}
     for name, outcome in json.loads(run.stdout).items():
         of_kinds[name.split(",")[0]].add(outcome)

@@ -179,7 +179,8 @@ def test_the_graph_has_each_theorem_and_its_lines_lead_to_what_each_rests_on():
     rests = {name: set() for name in names}
     for edge in svg.findall("path"):
         numbers = [float(n) for n in re.findall(r"[\d.]+", edge.get("d"))]
-        used, user = row[numbers[1]], row[numbers[-1]]
+        used = row[numbers[1]]
+        user = row[numbers[-1]]
         rests[user] |= {used} | rests[used]
     assert {name: sorted(used) for name, used in rests.items()} == {
         name: theorem["theorems"] for name, theorem in statements.items()

@@ -101,7 +101,8 @@ def test_a_name_that_no_file_has_stops_the_build():
 
 
 def test_each_symbol_and_each_example_is_on_the_page():
-    text, rows = shown(), symbols()
+    text = shown()
+    rows = symbols()
     assert len(rows) > 50
     for names, examples in rows:
         assert names and examples, names
@@ -133,7 +134,8 @@ def test_the_definitions_that_theorem_1_and_lemma_3_are_stated_with_are_on_the_p
         for name in re.findall(r"^(?:Definition|Record|Notation) (\w+)", text, re.M)
     }
     texts = {name: STATEMENTS[name]["statement"] for name in ("theorem_1", "lemma_3")}
-    todo, needed = list(texts), set()
+    todo = list(texts)
+    needed = set()
     while todo:
         name = todo.pop()
         text = texts.get(name) or stepthrough.definition_of(name)

@@ -83,7 +83,8 @@ def test_the_release_describes_the_repository(published, records):
 
 def test_a_model_folder_gives_the_model_and_its_result(published):
     folder = published / "2" / "models" / "sa-quadratic--cifar10-small--seed0"
-    images, model = torch.randn(2, 3, 32, 32), load_model("sa-quadratic")
+    images = torch.randn(2, 3, 32, 32)
+    model = load_model("sa-quadratic")
     with torch.no_grad():
         assert torch.equal(HubModel.from_pretrained(folder)(images), model(images))
     _, head, text = (folder / "README.md").read_text().split("---\n", 2)

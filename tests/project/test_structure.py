@@ -2,12 +2,12 @@
 
 import ast
 import re
-import subprocess
 import sys
 
 import pytest
 from helpers import ROOT
 from helpers.alone import what_torch_needs, without_other_packages
+from helpers.fresh import run_fresh
 
 SRC = ROOT / "src"
 PACKAGES = ("attnconv", "companion")
@@ -59,9 +59,9 @@ def test_imports_point_one_way(path):
 
 def test_nothing_optional_is_imported_with_attnconv():
     program = "import attnconv, sys\nprint(sorted({n.partition('.')[0] for n in sys.modules}))"
-    shell = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    loaded = ast.literal_eval(shell.stdout)
-    assert not {"timm", "torchvision", "companion", "matplotlib", "pydantic"} & set(loaded)
+    loaded = set(ast.literal_eval(run_fresh(program).stdout))
+    assert not {"timm", "torchvision", "transformers", "vit_pytorch", "open_clip"} & loaded
+    assert not {"companion", "matplotlib", "pydantic"} & loaded
 
 
 def test_no_two_files_import_each_other():
@@ -121,7 +121,7 @@ except ImportError as error:
 
 def test_the_explorer_does_not_draw_with_matplotlib():
     program = "import companion.explorer.widget, sys\nassert 'matplotlib' not in sys.modules"
-    shell = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    shell = run_fresh(program)
     assert shell.returncode == 0, shell.stderr[-2000:]
 
 

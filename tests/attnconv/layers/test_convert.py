@@ -74,7 +74,8 @@ def test_scripted_models_are_refused():
 
 def test_a_channels_last_network_stays_so():
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 5, 1))
-    network, x = network.to(memory_format=torch.channels_last), torch.randn(1, 3, 9, 9)
+    network = network.to(memory_format=torch.channels_last)
+    x = torch.randn(1, 3, 9, 9)
     assert convert_network(network)(x).stride() == network(x).stride()
 
 
@@ -96,12 +97,14 @@ def test_networks_that_view_their_features_can_be_converted(batch):
 
         def __init__(self):
             super().__init__()
-            self.conv, self.classifier = nn.Conv2d(3, 6, 5), nn.Linear(6 * 14 * 14, 10)
+            self.conv = nn.Conv2d(3, 6, 5)
+            self.classifier = nn.Linear(6 * 14 * 14, 10)
 
         def forward(self, x):
             return self.classifier(F.max_pool2d(self.conv(x), 2).view(-1, 6 * 14 * 14))
 
-    network, x = Network(), torch.randn(batch, 3, 32, 32)
+    network = Network()
+    x = torch.randn(batch, 3, 32, 32)
     assert largest_gap(convert_network(network)(x), network(x)) < 1e-5
 
 
@@ -126,7 +129,8 @@ def test_weights_made_by_a_hook_are_refused():
 
 
 def test_conversion_draws_no_random_numbers():
-    conv, state = nn.Conv2d(1, 1, 3), torch.random.get_rng_state()
+    conv = nn.Conv2d(1, 1, 3)
+    state = torch.random.get_rng_state()
     conv_to_attention(conv)
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -144,7 +148,8 @@ def test_resnet18_cifar_form():
     assert any(isinstance(m, nn.Conv2d) for m in model.modules())
     x = torch.randn(4, 3, 32, 32)
     with torch.no_grad():
-        logits, ours = model(x), recast(x)
+        logits = model(x)
+        ours = recast(x)
     assert largest_gap(ours, logits) < 1e-4
     assert torch.equal(ours.argmax(1), logits.argmax(1))
 
@@ -188,7 +193,8 @@ def test_tied_parameters_remain_tied():
 
 
 def test_a_network_with_soft_heads():
-    network, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)), torch.randn(1, 3, 6, 6)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1))
+    x = torch.randn(1, 3, 6, 6)
     layers = nn.Sequential(*(conv_to_attention(conv, alpha=1.5) for conv in network))
     assert torch.equal(convert_network(network, alpha=1.5)(x), layers(x))
 

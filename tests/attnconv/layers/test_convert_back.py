@@ -84,7 +84,8 @@ def test_a_layer_becomes_convolutions(name, heads, dtype):
             layer.encoding.centers += torch.rand_like(layer.encoding.centers) - 0.5
         if heads == "unlike":
             layer.encoding.spread *= 1 + torch.rand_like(layer.encoding.spread)
-    back, x = convert_back(layer, *sizes), torch.randn(2, 4, *sizes, dtype=dtype)
+    back = convert_back(layer, *sizes)
+    x = torch.randn(2, 4, *sizes, dtype=dtype)
     assert compare(layer, back, x) < BOUND[dtype]
     assert largest_gap(back(x[0]), layer(x[0])) < BOUND[dtype]
     if heads != "hard":
@@ -96,7 +97,8 @@ def test_a_layer_becomes_convolutions(name, heads, dtype):
 
 
 def test_a_converted_cnn_becomes_the_cnn_again():
-    cnn, images = small_cnn(), torch.randn(2, 3, 20, 18, dtype=torch.float64)
+    cnn = small_cnn()
+    images = torch.randn(2, 3, 20, 18, dtype=torch.float64)
     back = convert_back(convert_network(cnn), 20, 18)
     assert [type(m) for m in back.modules()] == [type(m) for m in cnn.modules()]
     assert back.state_dict().keys() == cnn.state_dict().keys()
@@ -120,7 +122,8 @@ def test_freed_heads_become_convolutions(dtype, bound):
 def test_self_attention_networks_become_convolutions(name, dtype):
     sizes = {"hidden": 24, "intermediate": 24, "num_layers": 3, "image_size": 12, "pooling": 2}
     network = build_model(name, **sizes).to(dtype)  # in training, with dropout
-    back, images = convert_back(network, 12, 12), torch.randn(2, 3, 12, 12, dtype=dtype)
+    back = convert_back(network, 12, 12)
+    images = torch.randn(2, 3, 12, 12, dtype=dtype)
     assert network.training and not back.training
     assert compare(network.eval(), back, images) < BOUND[dtype]
     assert not any(isinstance(module, PositionAttention) for module in back.modules())
@@ -136,7 +139,8 @@ def test_a_lone_layer_is_a_network(name):
 def test_the_given_network_stays_as_it_was():
     network = convert_network(small_cnn().train())
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    state, hooks = torch.random.get_rng_state(), len(network._forward_hooks)
+    state = torch.random.get_rng_state()
+    hooks = len(network._forward_hooks)
     back = convert_back(network, 20, 20)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert network.training and len(network._forward_hooks) == hooks == len(back._forward_hooks)
@@ -162,7 +166,8 @@ class Tokens(nn.Module):
 
     def __init__(self, attention):
         super().__init__()
-        self.conv, self.attention = nn.Conv2d(3, 8, 4, stride=4), attention
+        self.conv = nn.Conv2d(3, 8, 4, stride=4)
+        self.attention = attention
 
     def forward(self, images):
         return self.attention(self.conv(images).flatten(2).mT)
@@ -214,15 +219,18 @@ class Pyramid(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.shared, self.auxiliary = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 5, 1)
+        self.shared = nn.Conv2d(3, 3, 3, padding=1)
+        self.auxiliary = nn.Conv2d(3, 5, 1)
 
     def forward(self, images):
-        large, small = self.shared(images), self.shared(images[..., ::2, ::2])
+        large = self.shared(images)
+        small = self.shared(images[..., ::2, ::2])
         return large.amax((2, 3)) + small.amax((2, 3))
 
 
 def test_one_hot_heads_need_no_size_of_their_own():
-    network, x = Pyramid(), torch.randn(2, 3, 12, 12)
+    network = Pyramid()
+    x = torch.randn(2, 3, 12, 12)
     back = convert_back(convert_network(network), 12, 12)
     assert [type(module) for module in back.modules()] == [type(m) for m in network.modules()]
     assert torch.equal(back(x), network(x))
@@ -238,7 +246,8 @@ class TwoInputs(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(5, 4, 1)
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.second = nn.Conv2d(5, 4, 1)
 
     def forward(self, left, *, right, scale):
         return self.first(left) + scale * self.second(right)
@@ -280,7 +289,8 @@ def test_pooling_by_a_softmax_over_pixels_stays():
     pooling = pytest.importorskip("timm.layers").GlobalContext(8)
     network = nn.Sequential(nn.Conv2d(3, 8, 3), pooling).eval()
     converted = convert_network(network)
-    back, x = convert_back(converted, 12, 12), torch.randn(2, 3, 12, 12)
+    back = convert_back(converted, 12, 12)
+    x = torch.randn(2, 3, 12, 12)
     assert not any(isinstance(module, ConvAsAttention) for module in back.modules())
     assert torch.equal(back(x), network(x))
 
@@ -298,7 +308,8 @@ class Growing(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.in_channels, layers = 3, []
+        self.in_channels = 3
+        layers = []
         for channels in (8, 16):
             layers.append(nn.Conv2d(self.in_channels, channels, 3, padding=1))
             self.in_channels = channels
@@ -309,7 +320,8 @@ class Growing(nn.Module):
 
 
 def test_the_channels_of_the_image_are_those_that_run():
-    network, x = convert_network(Growing(), alpha=2.0), torch.randn(2, 3, 6, 6)
+    network = convert_network(Growing(), alpha=2.0)
+    x = torch.randn(2, 3, 6, 6)
     assert largest_gap(convert_back(network, 6, 6)(x), network(x)) < 1e-5
     too_small = convert_network(nn.Sequential(nn.Conv2d(3, 4, 5)), alpha=2.0)
     with pytest.raises(ValueError, match=r"image of shape \(1, 3, 3, 3\) \(axis 0 has 3 pixels"):

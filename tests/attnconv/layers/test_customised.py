@@ -127,7 +127,8 @@ class parameters:
     """Give a module other parameters inside a block."""
 
     def __init__(self, module, **values):
-        self.module, self.values = module, values
+        self.module = module
+        self.values = values
 
     def __enter__(self):
         self.own = dict(self.module._parameters)
@@ -213,7 +214,8 @@ def test_a_computed_weight_is_folded_on_request(name):
 
 def test_folding_leaves_ordinary_convolutions_and_other_hooks():
     called = []
-    plain, normed = made(nn.Conv2d, 3), spectral_norm(nn.Conv2d(6, 5, 3).double())
+    plain = made(nn.Conv2d, 3)
+    normed = spectral_norm(nn.Conv2d(6, 5, 3).double())
     plain.register_forward_hook(lambda *_: called.append("plain"))
     normed.register_forward_pre_hook(lambda *_: called.append("normed"))
     plain.register_buffer("mask", torch.ones(1))

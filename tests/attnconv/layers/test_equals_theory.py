@@ -24,7 +24,8 @@ BOUND = {torch.float64: 1e-12, torch.float32: 1e-5}
 @pytest.mark.parametrize("kernel", [(3, 3), (2, 5)])
 def test_a_converted_convolution_is_theorem_1(kernel, way, dtype, alpha):
     conv = nn.Conv2d(3, 4, kernel, padding="same").to(dtype).requires_grad_(False)
-    X, layer = torch.randn(2, 10, 9, 3).to(dtype), conv_to_attention(conv, alpha)
+    X = torch.randn(2, 10, 9, 3).to(dtype)
+    layer = conv_to_attention(conv, alpha)
     theirs = convolution_by_attention(X, conv.weight.permute(2, 3, 1, 0), conv.bias, alpha)
     x = X.movedim(-1, 1)
     ours = layer(x) if way == "shifts" else by_axes(layer, x, way)
@@ -39,7 +40,8 @@ def test_a_converted_convolution_is_theorem_1(kernel, way, dtype, alpha):
 def test_position_attention_is_theorem_1(dim_out, way, dtype, alpha, monkeypatch):
     """The layer with the heads of the theorem, on the padded image, cropped."""
     force(monkeypatch, way)
-    X, kernel = torch.randn(2, 10, 9, 3).to(dtype), torch.randn(3, 3, 3, dim_out).to(dtype)
+    X = torch.randn(2, 10, 9, 3).to(dtype)
+    kernel = torch.randn(3, 3, 3, dim_out).to(dtype)
     heads = heads_for(kernel)
     encoding = QuadraticEncoding.from_alpha(heads.centers, alpha or hard_alpha(dtype))
     layer = PositionAttention(encoding, 3, dim_out).to(dtype).requires_grad_(False)

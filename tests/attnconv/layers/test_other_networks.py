@@ -29,8 +29,10 @@ class Referring(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 3, 3, padding=1)
-        self.listed, self.named = [self.conv], {"conv": self.conv}
-        self.bound, self.partial = self.conv.forward, partial(self.conv, input=X)
+        self.listed = [self.conv]
+        self.named = {"conv": self.conv}
+        self.bound = self.conv.forward
+        self.partial = partial(self.conv, input=X)
 
     def forward(self, x):
         return self.listed[0](self.named["conv"](self.bound(x))) + self.partial()
@@ -197,7 +199,8 @@ def test_impossible_sizes_are_refused(options, reason):
 def test_a_weight_of_another_shape_is_refused():
     """As after pruning channels by hand, where torch's convolution reads only the weight."""
     conv = nn.Conv2d(3, 4, 3)
-    conv.weight.data, conv.bias.data = conv.weight.data[:2], conv.bias.data[:2]
+    conv.weight.data = conv.weight.data[:2]
+    conv.bias.data = conv.bias.data[:2]
     with pytest.raises(ValueError, match=r"shape \(2, 3, 3, 3\), expected \(4, 3, 3, 3\); set its"):
         conv_to_attention(conv)
     conv.out_channels = 2

@@ -13,7 +13,8 @@ from companion.gaps import largest_gap
 
 
 def test_what_is_no_shift_is_not_taken_for_one():
-    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    x = torch.randn(1, 2, 8, 8)
     assert conv_to_attention(conv).shifts((10, 10)).probabilities == [None, None]
     assert None not in conv_to_attention(conv, alpha=2.0).shifts((10, 10)).probabilities
     layer = conv_to_attention(conv)
@@ -35,7 +36,8 @@ def test_what_is_no_shift_is_not_taken_for_one():
 
 
 def test_an_edit_that_counts_as_no_new_version_is_seen():
-    conv, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    x = torch.randn(1, 2, 8, 8)
     layer = conv_to_attention(conv)
     assert largest_gap(layer(x), conv(x)) < 1e-5
     layer.encoding.centers.data[4] += 0.5
@@ -46,7 +48,8 @@ def test_an_edit_that_counts_as_no_new_version_is_seen():
 @pytest.mark.parametrize("size", [2, 3, 8, 33, 400, 20_000])
 def test_one_hot_heads_are_told_by_their_alpha(size, dtype):
     """As their probabilities tell: in the middle, where a query has two neighbours."""
-    hard, found = hard_alpha(dtype), set()
+    hard = hard_alpha(dtype)
+    found = set()
     for alpha in (*range(1, 60), hard - 1, hard, hard + 1):
         encoding = QuadraticEncoding.from_alpha(torch.zeros(1, 1).to(dtype), alpha)
         shifts = torch.arange(size) - size // 2

@@ -41,8 +41,10 @@ def shapes(module):
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_a_layer_and_its_convolution_load_into_each_other(name):
-    conv, x = CONVOLUTIONS[name], images_for(CONVOLUTIONS[name])
-    layer, other = conv_to_attention(conv), redrawn(conv)
+    conv = CONVOLUTIONS[name]
+    x = images_for(CONVOLUTIONS[name])
+    layer = conv_to_attention(conv)
+    other = redrawn(conv)
     assert shapes(layer) == shapes(conv)
     layer.load_state_dict(other.state_dict(), strict=True)
     assert largest_gap(layer(x), conv_to_attention(other)(x)) == 0
@@ -58,7 +60,8 @@ def test_a_layer_and_its_convolution_load_into_each_other(name):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_soft_heads_are_saved(name):
     """No layer and no convolution takes them for the one-hot heads that it would have itself."""
-    conv, x = CONVOLUTIONS[name], images_for(CONVOLUTIONS[name])
+    conv = CONVOLUTIONS[name]
+    x = images_for(CONVOLUTIONS[name])
     soft = conv_to_attention(conv, alpha=2.0)
     assert shapes(soft).keys() - shapes(conv).keys() == {"encoding.centers", "encoding.spread"}
     for alpha in (None, 1.0, 2.0):
@@ -85,7 +88,8 @@ def test_soft_heads_are_saved(name):
 )
 def test_heads_are_saved_unless_they_are_one_hot_up_to_rounding(before, after, saved):
     conv = nn.Conv2d(3, 4, 3).to(before)
-    layer, fresh = conv_to_attention(conv).to(after), conv_to_attention(conv.to(after))
+    layer = conv_to_attention(conv).to(after)
+    fresh = conv_to_attention(conv.to(after))
     assert ("encoding.spread" in layer.state_dict()) == saved
     fresh.load_state_dict(layer.state_dict(), strict=True)
     x = torch.randn(2, 3, 9, 8, dtype=after)
@@ -94,7 +98,8 @@ def test_heads_are_saved_unless_they_are_one_hot_up_to_rounding(before, after, s
 
 def test_a_checkpoint_of_resnet18_loads_into_the_converted_network():
     torchvision = pytest.importorskip("torchvision")
-    trained, images = torchvision.models.resnet18().eval(), torch.randn(1, 3, 64, 64)
+    trained = torchvision.models.resnet18().eval()
+    images = torch.randn(1, 3, 64, 64)
     converted = convert_network(torchvision.models.resnet18()).eval()
     converted.load_state_dict(trained.state_dict(), strict=True)
     with torch.no_grad():
@@ -102,8 +107,10 @@ def test_a_checkpoint_of_resnet18_loads_into_the_converted_network():
 
 
 def test_a_network_and_its_cnn_load_into_each_other():
-    cnn, images = small_cnn(), torch.randn(2, 3, 20, 20, dtype=torch.float64)
-    converted, other = convert_network(cnn), copy.deepcopy(cnn)
+    cnn = small_cnn()
+    images = torch.randn(2, 3, 20, 20, dtype=torch.float64)
+    converted = convert_network(cnn)
+    other = copy.deepcopy(cnn)
     for parameter in other.parameters():
         nn.init.normal_(parameter, std=0.3)
     assert shapes(converted) == shapes(cnn)
@@ -128,7 +135,8 @@ def test_a_shared_layer_is_saved_under_each_of_its_names():
     "options", [{}, {"random_places": True}, {"trained": ("spread",), "random_places": True}]
 )
 def test_heads_that_are_trained_or_moved_are_saved(options):
-    cnn, images = small_cnn(), torch.randn(2, 3, 20, 20, dtype=torch.float64)
+    cnn = small_cnn()
+    images = torch.randn(2, 3, 20, 20, dtype=torch.float64)
     freed = as_free_attention(cnn, START_ALPHA, seed=1, **options)
     with torch.no_grad():
         for layer in attention_layers(freed):
@@ -152,7 +160,8 @@ def test_heads_that_are_trained_or_moved_are_saved(options):
 
 def test_weights_saved_by_head_are_loaded():
     """As a state_dict was before, and as checkpoints and the weights beside the records are."""
-    cnn, images = small_cnn(), torch.randn(2, 3, 20, 20, dtype=torch.float64)
+    cnn = small_cnn()
+    images = torch.randn(2, 3, 20, 20, dtype=torch.float64)
     converted = convert_network(cnn)
     saved = {name: value.detach().clone() for name, value in named_weights(converted).items()}
     for name, layer in converted.named_modules():
@@ -192,7 +201,8 @@ def test_weights_of_another_shape_are_refused():
 
 
 def test_a_head_that_was_moved_is_saved_though_it_is_not_trained():
-    conv, x = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 6, 6)
+    conv = nn.Conv2d(2, 3, 3)
+    x = torch.randn(1, 2, 6, 6)
     moved, other = (conv_to_attention(conv, alpha=2.0) for _ in range(2))
     with torch.no_grad():
         moved.encoding.centers[4] += 0.5

@@ -88,7 +88,8 @@ def test_tiles_are_taken_where_they_cost_less():
 
 
 def test_a_banded_product_is_the_product():
-    (rows, _), X = _one_head(100).axis_probabilities(100, 1), torch.randn(2, 100, 3).double()
+    (rows, _) = _one_head(100).axis_probabilities(100, 1)
+    X = torch.randn(2, 100, 3).double()
     assert largest_gap(banded_matmul(rows[0], X), torch.einsum("qk,nkd->nqd", rows[0], X)) < 1e-12
     X = X.requires_grad_()
     assert torch.autograd.gradcheck(lambda X: banded_matmul(rows[0], X), X)

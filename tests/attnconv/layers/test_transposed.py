@@ -55,7 +55,8 @@ def test_any_transposed_convolution(case):
 @pytest.mark.parametrize("size", [(2, 3, 12, 20), (10, 21)])
 def test_the_output_size_is_chosen_as_in_torch(size):
     conv = nn.ConvTranspose2d(4, 3, 3, stride=(3, 3), padding=1, output_padding=1).double()
-    layer, x = conv_to_attention(conv), torch.randn(2, 4, 4, 7).double()
+    layer = conv_to_attention(conv)
+    x = torch.randn(2, 4, 4, 7).double()
     ours = layer(x, output_size=list(size)).detach()
     assert ours.shape[2:] == size[-2:]
     assert largest_gap(ours, conv(x, output_size=list(size)).detach()) < 1e-12
@@ -65,7 +66,8 @@ def test_the_output_size_is_chosen_as_in_torch(size):
 @pytest.mark.parametrize("size", [(9, 20), (10, 22), (5,), (1, 2, 4, 10, 20)])
 def test_an_output_size_out_of_range_is_refused(size):
     conv = nn.ConvTranspose2d(4, 3, 3, stride=3, padding=1, output_padding=1)
-    layer, x = conv_to_attention(conv), torch.randn(2, 4, 4, 7)
+    layer = conv_to_attention(conv)
+    x = torch.randn(2, 4, 4, 7)
     with pytest.raises(ValueError, match=r"output.size"):
         conv(x, output_size=list(size))
     with pytest.raises(ValueError, match=r"expected 2 sizes from \(10, 19\) to \(12, 21\)"):
@@ -104,7 +106,8 @@ class UNet(nn.Module):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_a_network_with_a_transposed_convolution(layout):
     network = UNet().double().to(memory_format=layout)
-    converted, x = convert_network(network), torch.randn(2, 3, 10, 13).double()
+    converted = convert_network(network)
+    x = torch.randn(2, 3, 10, 13).double()
     assert all(isinstance(module, ConvAsAttention) for module in list(converted.children()))
     assert converted(x).stride() == network(x).stride()
     assert largest_gap(converted(x).detach(), network(x).detach()) < 1e-12
@@ -125,7 +128,8 @@ def test_a_network_with_a_transposed_convolution(layout):
 
 @pytest.mark.slow
 def test_a_transposed_convolution_is_compiled():
-    layer, x = conv_to_attention(nn.ConvTranspose2d(4, 3, 3, stride=2)), torch.randn(1, 4, 5, 6)
+    layer = conv_to_attention(nn.ConvTranspose2d(4, 3, 3, stride=2))
+    x = torch.randn(1, 4, 5, 6)
     compiled = torch.compile(layer, backend="eager")
     assert largest_gap(compiled(x).detach(), layer(x).detach()) < 1e-5
 
@@ -136,7 +140,8 @@ def shapes(module):
 
 def test_states_of_sequences_are_not_taken_for_those_saved_by_head():
     conv = nn.ConvTranspose1d(1, 5, 3)  # its weight has the shape of one saved by head
-    layer, other = conv_to_attention(conv), nn.ConvTranspose1d(1, 5, 3)
+    layer = conv_to_attention(conv)
+    other = nn.ConvTranspose1d(1, 5, 3)
     layer.load_state_dict(other.state_dict(), strict=True)
     assert torch.equal(layer.weight, other.weight)
 
@@ -157,13 +162,15 @@ def test_soft_heads_are_not_converted_back(heads):
 
 def test_a_transposed_convolution_with_a_computed_weight_is_folded():
     conv = parametrizations.weight_norm(nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2).double())
-    layer, x = conv_to_attention(conv, fold=True), torch.randn(1, 4, 5, 6).double()
+    layer = conv_to_attention(conv, fold=True)
+    x = torch.randn(1, 4, 5, 6).double()
     assert list(layer.state_dict()) == ["weight", "bias"]
     assert largest_gap(layer(x).detach(), conv(x).detach()) < 1e-12
 
 
 def test_impossible_transposed_convolutions_are_refused():
-    x, other = torch.randn(1, 2, 5, 5), nn.ConvTranspose2d(2, 3, 3, output_padding=1)
+    x = torch.randn(1, 2, 5, 5)
+    other = nn.ConvTranspose2d(2, 3, 3, output_padding=1)
     with pytest.raises(RuntimeError, match="output padding must be smaller"):
         other(x)
     with pytest.raises(
@@ -185,7 +192,9 @@ def test_impossible_transposed_convolutions_are_refused():
 
 
 def test_later_changes_to_the_transposed_convolution_have_no_effect():
-    conv, x = nn.ConvTranspose1d(2, 3, 3), torch.randn(1, 2, 5)
-    layer, before = conv_to_attention(conv), copy.deepcopy(conv)
+    conv = nn.ConvTranspose1d(2, 3, 3)
+    x = torch.randn(1, 2, 5)
+    layer = conv_to_attention(conv)
+    before = copy.deepcopy(conv)
     conv.weight.data.zero_()
     assert largest_gap(layer(x).detach(), before(x).detach()) < 1e-6

@@ -68,7 +68,8 @@ def test_absolute_terms_match_loops_and_their_sum():
 
 def test_relative_terms_match_loops():
     T, D_in, D_k, D_p = 6, 3, 4, 5
-    X, r = torch.randn(T, D_in).double(), torch.randn(T, T, D_p).double()
+    X = torch.randn(T, D_in).double()
+    r = torch.randn(T, T, D_p).double()
     W_qry, W_key, W_key_hat = (torch.randn(D_k, d).double() for d in (D_in, D_in, D_p))
     u, v = torch.randn(2, D_k).double()
     terms = attention.relative_score_terms(X, r, W_qry, W_key, W_key_hat, u, v)
@@ -96,7 +97,8 @@ def test_check_gap_fails_on_differences_and_nan(capsys):
 
 
 def test_shapes_in_annotations_are_enforced():
-    X, W = torch.randn(2, 7, 3), torch.randn(3, 4)
+    X = torch.randn(2, 7, 3)
+    W = torch.randn(3, 4)
     attention.attention_scores(X, W, W)
     with pytest.raises(TypeError, match="W_key"):
         attention.attention_scores(X, W, torch.randn(4, 4))

@@ -76,7 +76,8 @@ def test_residual_matches_a_projection_by_another_route():
 
 
 def test_border_queries():
-    replicated, interior = gaussian_heads(), {"border": "interior"}
+    replicated = gaussian_heads()
+    interior = {"border": "interior"}
     assert expresses_convolution(replicated, 3, **interior).expresses
     zero = expresses_convolution(replicated, 3, border="zero")
     assert not zero.expresses and zero.residual[1, 1] < 1e-10, (

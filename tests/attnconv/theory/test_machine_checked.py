@@ -45,10 +45,14 @@ def test_absolute_positions_make_the_quadratic_maps(side, alpha):
     k = pixels(side, side)
     p = torch.cat([torch.ones(len(k), 1).double(), k, k.square().sum(1, keepdim=True)], 1)
     key = torch.zeros(4, 3).double()
-    key[3, 0], key[1, 1], key[2, 2] = -alpha, 2 * alpha, 2 * alpha
+    key[3, 0] = -alpha
+    key[1, 1] = 2 * alpha
+    key[2, 2] = 2 * alpha
     for center in [(0.0, 0.0), (1.0, -1.0), (-1.0, 1.0)]:
         query = torch.zeros(4, 3).double()
-        query[0], query[1, 1], query[2, 2] = torch.tensor([1.0, *center]), 1, 1
+        query[0] = torch.tensor([1.0, *center])
+        query[1, 1] = 1
+        query[2, 2] = 1
         maps = torch.softmax((p @ query) @ (p @ key).T, dim=1)
         encoding = QuadraticEncoding.from_alpha(torch.tensor([center]).double(), alpha)
         wanted = attention_probabilities(encoding, side, side)[0].reshape(side**2, side**2)
@@ -97,9 +101,11 @@ def test_two_numbers_place_the_attention(alpha):
     """`lemma_2_two_numbers`: at least 1 - 2 e^-alpha, on images of any size."""
     for side, center in itertools.product((3, 7, 20), SHIFTS):
         shifts = pixels(side, side) - torch.tensor([1.0, 1.0])
-        n, own = numbered(shifts), numbered(torch.tensor(center).double())
+        n = numbered(shifts)
+        own = numbered(torch.tensor(center).double())
         assert len(n.unique()) == len(n)
-        r, v = torch.stack([n.square(), n], 1), -alpha * torch.stack([own**0, -2 * own])
+        r = torch.stack([n.square(), n], 1)
+        v = -alpha * torch.stack([own**0, -2 * own])
         p = torch.softmax(r @ v, dim=0)
         at = int((shifts == torch.tensor(center)).all(1).nonzero())
         assert p[at] >= 1 - 2 * math.exp(-alpha) - 1e-12
@@ -155,7 +161,8 @@ MIXED = torch.tensor([[1.0, 0.3], [0.2, -0.4], [0.5, 0.9]], dtype=torch.float64)
 @pytest.mark.parametrize("sharpness", [1.0, 4.0, 12.0])
 def test_a_rotary_head_attends_to_one_shift(omega, is_axial, sharpness):
     """`rotary_attention`: at least 1 - T e^-(alpha gamma), here with alpha gamma = `sharpness`."""
-    height, width, q = 5, 7, torch.tensor([2.0, 3.0]).double()
+    height, width = 5, 7
+    q = torch.tensor([2.0, 3.0]).double()
     a = torch.linspace(0.5, 1.5, len(omega)).double()
     gamma = smallest_gap(omega, a, height, width)
     others = height + width - 2 if is_axial else height * width - 1
@@ -174,7 +181,8 @@ def test_a_rotary_head_attends_to_one_shift(omega, is_axial, sharpness):
 def test_a_common_period_leaves_at_most_half():
     """`rotary_common_period` and `rotary_one_pair_refuted`, for drawn queries and keys."""
     generator = torch.Generator().manual_seed(3)
-    q, k = torch.tensor([2.0, 2.0]).double(), pixels(5, 5)
+    q = torch.tensor([2.0, 2.0]).double()
+    k = pixels(5, 5)
     turns = torch.tensor([[2 * math.pi / 3, 0], [0, 1.0]], dtype=torch.float64)  # period (3, 0)
     rows = torch.tensor([[1.0, 0]], dtype=torch.float64)  # columns look alike: period (0, 1)
     for omega, u in ((turns, (3, 0)), (rows, (0, 1))):
@@ -282,7 +290,8 @@ def test_in_floating_point_the_layer_is_the_convolution(dtype):
     """`float_one_hot` and `float_layer_is_convolution`, at each whole alpha around `hard_alpha`."""
     tiny, hard = FORMATS[dtype]
     generator = torch.Generator().manual_seed(6)
-    side, q = 5, (2, 2)
+    side = 5
+    q = (2, 2)
     x = torch.randn(side, side, 2, generator=generator).to(dtype)
     weight = torch.randn(9, 2, 3, generator=generator).to(dtype)
 

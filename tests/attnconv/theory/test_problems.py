@@ -22,7 +22,8 @@ def test_problem_1_a_head_keeps_at_least_the_bound_on_every_axis(axes, alpha):
 
 def test_problem_1_the_alpha_for_one_axis_is_sufficient():
     torch.manual_seed(0)
-    conv, gap = torch.nn.Conv1d(2, 3, 5, padding=2).double(), 1e-3
+    conv = torch.nn.Conv1d(2, 3, 5, padding=2).double()
+    gap = 1e-3
     x = 1 - 2 * torch.rand(1, 2, 40).double()  # at most 1 in absolute value
     largest = conv.weight.abs().sum(dim=(1, 2)).max().item()
     soft = conv_to_attention(conv, math.log(4 * largest / gap))
@@ -44,7 +45,8 @@ def test_problem_2_two_components_select_any_offset_and_one_does_not():
 
 def test_problem_3_the_gradient_is_a_covariance():
     torch.manual_seed(0)
-    alpha, image = 0.7, torch.randn(6, 7).double()
+    alpha = 0.7
+    image = torch.randn(6, 7).double()
     encoding = QuadraticEncoding.from_alpha(torch.tensor([[0.3, -0.8]]).double(), alpha)
     encoding.centers.requires_grad_(True)
     p = encoding.position_scores(6, 7)[0, 2, 3].flatten().softmax(dim=0)
@@ -74,9 +76,11 @@ def test_problem_4_kernels_constant_on_orbits_survive_permutations(constant):
 def test_problem_5_two_heads_compute_any_filter_with_one_channel():
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(1, 1, 3, bias=False).double()
-    weights, image = conv.weight.detach().flatten(), torch.randn(1, 1, 5, 5).double()
+    weights = conv.weight.detach().flatten()
+    image = torch.randn(1, 1, 5, 5).double()
     parts = torch.stack([weights.clamp(min=0), (-weights).clamp(min=0)])
-    maps, values = parts / parts.sum(dim=1, keepdim=True), parts.sum(dim=1) * torch.tensor([1, -1])
+    maps = parts / parts.sum(dim=1, keepdim=True)
+    values = parts.sum(dim=1) * torch.tensor([1, -1])
     patches = image.unfold(2, 3, 1).unfold(3, 3, 1).reshape(3, 3, 9)
     averages = patches @ maps.T  # one per head
     torch.testing.assert_close(averages @ values, conv(image)[0, 0])

@@ -98,7 +98,8 @@ def test_hard_rotary_heads_are_the_convolution(frequencies, kernel, dtype):
 def test_soft_rotary_heads_are_within_the_bound(frequencies, alpha):
     """Moving the mass R exp(-alpha) changes an output by at most twice that; 8 exp(-alpha) is twice
     the mass that the quadratic encoding moves."""
-    X, W = 2 * torch.rand(2, 7, 6, 3).double() - 1, torch.randn(3, 3, 3, 4).double()
+    X = 2 * torch.rand(2, 7, 6, 3).double() - 1
+    W = torch.randn(3, 3, 3, 4).double()
     soft = convolution_by_rotary_attention(X, W, frequencies, alpha=alpha)
     gap = (soft - convolution(X, W)).abs().amax(dim=(0, 1, 2))
     bound = softness_bound(W, alpha, largest=1.0) / 8 * 2 * rotary_others(frequencies, 9, 8)
@@ -154,7 +155,8 @@ def test_half_the_stated_alpha_does_not_suffice(axial):
 
 def test_a_head_with_less_than_the_necessary_alpha_misses_more():
     """The second-best pixel alone takes `miss` if alpha is ln(1 / miss - 1)."""
-    sizes, miss = (9, 9), 1e-3
+    sizes = (9, 9)
+    miss = 1e-3
     biases = rotary_biases(torch.zeros(1, 2).double(), USUAL, *sizes, math.log(1 / miss - 1))
     p = rotary_scores(*biases, USUAL, *sizes).softmax(dim=-1)[0, 40]
     assert 1 - p[40] > miss and p.topk(2).values[1] > 0.999 * miss * p[40] / (1 - miss)

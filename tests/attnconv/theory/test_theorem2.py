@@ -11,7 +11,8 @@ from companion.gaps import largest_gap
 
 @pytest.mark.parametrize("name", list(kinds()))
 def test_position_only_attention_is_a_normalised_convolution(name):
-    encoding, X = kinds()[name], torch.randn(2, H, W, 3).double()
+    encoding = kinds()[name]
+    X = torch.randn(2, H, W, 3).double()
     for dense, by_offset in zip(
         encoding.position_scores(H, W), encoding.offset_scores(H, W), strict=True
     ):

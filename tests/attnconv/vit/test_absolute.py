@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.models import unchanged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,8 @@ def test_the_start_is_exact_where_content_has_the_same_size_everywhere(options, 
 
 def test_photographs_leave_every_layer_convolutional():
     """On real images and through all layers, where the LayerNorm mixes positions with content."""
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     report = init_as_convolution(model, 3, 2.0, images=images)
     for layer, found in zip(report.layers, attention_of(model, images), strict=True):
         exact = quadratic(layer.offsets, 2.0, (8, 8))
@@ -93,7 +95,8 @@ def test_photographs_leave_every_layer_convolutional():
 
 
 def test_images_change_the_output_and_content_keeps_its_size():
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     before = copy.deepcopy(model)
     before.pos_embed.data.zero_()
     init_as_convolution(model, images=images)
@@ -106,7 +109,8 @@ def test_images_change_the_output_and_content_keeps_its_size():
 
 
 def test_the_class_token_looks_everywhere_alike_and_is_not_looked_at():
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     init_as_convolution(model, images=images)
     maps = {}
     model.blocks[0].attn.fused_attn = False
@@ -114,7 +118,8 @@ def test_the_class_token_looks_everywhere_alike_and_is_not_looked_at():
         lambda _, inputs, output: maps.update(found=output.detach())
     )
     model(images)
-    of_class, to_class = maps["found"][:, :, 0, 1:], maps["found"][:, :, 1:, 0]
+    of_class = maps["found"][:, :, 0, 1:]
+    to_class = maps["found"][:, :, 1:, 0]
     assert to_class.max() < 1e-6
     assert of_class.std() < 0.01 and float(of_class.mean()) == pytest.approx(1 / 65, rel=0.3)
 
@@ -155,7 +160,8 @@ def pooled(model, images):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_classifier_reads_features_of_the_same_size_as_before(form):
     """Most of a token is its code, so that the last LayerNorm alone would make content tiny."""
-    model, images = plain(**FORMS[form]), photographs(32)
+    model = plain(**FORMS[form])
+    images = photographs(32)
     before = pooled(model, images)
     report = init_as_convolution(model, images=images)
     assert pooled(model, images) == pytest.approx(before, rel=0.3)
@@ -171,7 +177,8 @@ RTOL_TWICE = {"norm before the blocks": 2e-3}
 
 @pytest.mark.parametrize("form", FORMS)
 def test_starting_twice_is_starting_once(form):
-    model, images = plain(**FORMS[form]), photographs(32)
+    model = plain(**FORMS[form])
+    images = photographs(32)
     init_as_convolution(model, images=images)
     once = copy.deepcopy(model.state_dict())
     init_as_convolution(model, images=images)
@@ -181,12 +188,14 @@ def test_starting_twice_is_starting_once(form):
 
 def test_other_layers_cannot_be_started_later():
     """The position code is one for all layers, so a second call would undo the first."""
-    model, images = plain(), photographs(32)
+    model = plain()
+    images = photographs(32)
     init_as_convolution(model, layers=[0, 1], images=images)
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"):
+    with (
+        unchanged(model),
+        pytest.raises(ValueError, match=r"blocks\.0, blocks\.1 would lose the start"),
+    ):
         init_as_convolution(model, layers=[2, 3], images=images)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     report = init_as_convolution(model, alpha=5.0, images=images)
     assert len(report.layers) == 4 and min(layer.fidelity.min() for layer in report.layers) > 0.8
 
@@ -202,10 +211,8 @@ def test_other_layers_cannot_be_started_later():
 )
 def test_images_that_the_model_cannot_take_are_refused(change, message):
     model = plain()
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=message):
+    with unchanged(model), pytest.raises(ValueError, match=message):
         init_as_convolution(model, images=change(photographs(32)))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
@@ -213,11 +220,9 @@ def test_a_failure_after_the_weights_were_written_restores_them(monkeypatch):
         raise MemoryError
 
     model = plain()
-    before = copy.deepcopy(model.state_dict())
     monkeypatch.setattr("attnconv.vit.start.read_probabilities", fail)
-    with pytest.raises(MemoryError):
+    with unchanged(model), pytest.raises(MemoryError):
         init_as_convolution(model, images=photographs(32))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_wrapped_model_is_refused_with_the_path_to_it():
@@ -231,17 +236,15 @@ def test_a_wrapped_model_is_refused_with_the_path_to_it():
 
 def test_a_model_that_fails_on_the_images_keeps_no_hooks():
     model = plain()
-    before = copy.deepcopy(model.state_dict())
 
     def fail(*_):
         raise RuntimeError("no such image")
 
     handle = model.blocks[1].register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match="no such image"):
+    with unchanged(model), pytest.raises(RuntimeError, match="no such image"):
         init_as_convolution(model, images=photographs(32))
     handle.remove()
     assert not [name for name, module in model.named_modules() if module._forward_hooks]
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_content_that_outweighs_positions_is_warned_of():
@@ -279,10 +282,8 @@ def test_other_forms_are_refused(options, message):
     if options.get("norm_layer") == "plain":
         options = {"norm_layer": partial(torch.nn.LayerNorm, elementwise_affine=False)}
     model = plain(**options)
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(TypeError, match=message):
+    with unchanged(model), pytest.raises(TypeError, match=message):
         init_as_convolution(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_distilled_transformer_starts_on_noise():

@@ -38,7 +38,8 @@ class Cascaded(nn.Module):
 
     def forward(self, x):
         x = x.mT.unflatten(-1, (WINDOW, WINDOW))
-        out, outputs = 0, []
+        out = 0
+        outputs = []
         for part, qkv in zip(x.chunk(HEADS, dim=1), self.qkv, strict=True):
             out = part if isinstance(out, int) else out + part
             q, k, v = qkv(out).split(4, dim=1)
@@ -94,7 +95,9 @@ class MoreChannels(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.layer, self.other = nn.Conv2d(3, 7, 4, 4), Linear(), Linear()
+        self.embed = nn.Conv2d(3, 7, 4, 4)
+        self.layer = Linear()
+        self.other = Linear()
         self.other.qkv = nn.Linear(9, 24)
 
     def forward(self, images):
@@ -181,7 +184,8 @@ def contiguous_windows(height, width, pad_first):
         index = F.pad(index.roll((-SHIFT, -SHIFT), (1, 2)), pad, value=-1)
     of_window = windows(index)[..., 0]
     allowed = mask_of(*index.shape[1:3]).expand(-1, 1, -1, -1)[:, 0] == 0
-    row, column = of_window // width, of_window % width
+    row = of_window // width
+    column = of_window % width
     local = torch.arange(WINDOW**2)
     straight = torch.stack(
         [
@@ -221,7 +225,8 @@ class ClassTokenMoved(nn.Module):
     def __init__(self):
         super().__init__()
         self.num_prefix_tokens = 1
-        self.embed, self.layer = nn.Conv2d(3, DIM, 4, 4), Linear()
+        self.embed = nn.Conv2d(3, DIM, 4, 4)
+        self.layer = Linear()
 
     def forward(self, images):
         x = self.embed(images).flatten(2).mT

@@ -37,7 +37,8 @@ def test_it_is_what_timm_extracts(family):
     """Against timm's AttentionExtract on the same model, built without fused attention."""
     options, size, grid = FAMILIES[family]
     torch.manual_seed(0)
-    model, images = build(family, **options), torch.randn(2, 3, *size)
+    model = build(family, **options)
+    images = torch.randn(2, 3, *size)
     timm.layers.set_fused_attn(False)
     try:
         plain = build(family, **options)
@@ -187,7 +188,8 @@ def test_the_tokens_of_hiera_are_put_back_into_the_order_of_the_image(case):
         layer.register_forward_pre_hook(lambda layer, given: inputs.update({layer: given[0]}))
     found = {layer.name: layer for layer in attention_of(model, torch.randn(2, 3, 64, 96))}
     for (name, number), side in zip(layers, [(8, 8), (4, 6)], strict=True):
-        maps, layer = found[name].maps, model.get_submodule(name)
+        maps = found[name].maps
+        layer = model.get_submodule(name)
         assert tuple(maps.shape[2:]) == side * 2
         image = model.get_submodule(backbone).reroll(inputs[layer], number)  # (B, H, W, C)
         rows, columns = (image.shape[axis] // side[axis - 1] for axis in (1, 2))
@@ -228,7 +230,8 @@ def test_hiera_at_another_size_than_reroll_knows_is_refused():
 def naflex_input(images, padding):
     """The patches of 16 x 16 pixels as timm's NaFlex models take them, followed by padding."""
     patches = images.unfold(2, 16, 16).unfold(3, 16, 16).permute(0, 2, 3, 4, 5, 1)
-    count, (height, width) = len(images), patches.shape[1:3]
+    count = len(images)
+    (height, width) = patches.shape[1:3]
     coordinates = torch.cartesian_prod(torch.arange(height), torch.arange(width))
     patches = nn.functional.pad(patches.flatten(3).flatten(1, 2), (0, 0, 0, padding), value=0.7)
     return {

@@ -1,10 +1,8 @@
 """Tests of the reader on attention written in many ways, against plain computations in float64."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers.fresh import run_fresh
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -20,7 +18,8 @@ class Attention(nn.Module):
 
     def __init__(self, attend):
         super().__init__()
-        self.num_heads, self.attend = HEADS, attend
+        self.num_heads = HEADS
+        self.attend = attend
         self.qkv = nn.Linear(DIM, 3 * DIM)
 
     def split(self, x):
@@ -205,7 +204,8 @@ def test_flex_attention(kind, inside, shared):
         own = MASKS[kind]() if inside else mask
         return flex_attention(q, k, v, tilted, own, enable_gqa=shared < HEADS)
 
-    model, images = Patches(Attention(flex)), torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
+    model = Patches(Attention(flex))
+    images = torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
     (found,) = attention_of(model, images)
     assert found.gap < 1e-6
     q, k, _ = model.layer.split(model.tokens(images))
@@ -250,7 +250,7 @@ print(found.maps.shape)
 def test_flex_attention_is_read_in_a_process_that_compiles_nothing(place, read):
     flex = "from torch.nn.attention.flex_attention import flex_attention"
     program = FLEX_FIRST.replace(place, flex).replace("# read", read)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_fresh(program)
     assert done.stdout == "torch.Size([1, 1, 2, 2, 2, 2])\n", done.stderr
 
 
@@ -269,7 +269,7 @@ attention_of(Broken(), torch.randn(1, 3, 8, 8))
 
 
 def test_a_model_that_fails_is_run_once():
-    done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True)
+    done = run_fresh(BROKEN)
     assert done.stdout == "called\n" and "ValueError: it cannot run" in done.stderr
 
 
@@ -288,7 +288,8 @@ def test_multi_head_attention(batch_first, bias):
             x = x if batch_first else x.transpose(0, 1)
             return self.attention(x, x, x, need_weights=False)[0]
 
-    model, images = Patches(Layer(), prefix=1), torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
+    model = Patches(Layer(), prefix=1)
+    images = torch.randn(2, 3, 4 * SIDE, 4 * SIDE)
     (found,) = attention_of(model, images)
     assert found.name == "layer.attention" and found.gap < 1e-6
     x = model.tokens(images)
@@ -413,10 +414,8 @@ def test_what_no_map_describes_is_refused_by_name(way, message):
 
 def gated(q, k, v):
     """A mixture of two maps, as in ConViT."""
-    content, position = (
-        scores(q, k).softmax(dim=-1),
-        torch.eye(k.shape[-2]).expand(1, HEADS, -1, -1),
-    )
+    content = scores(q, k).softmax(dim=-1)
+    position = torch.eye(k.shape[-2]).expand(1, HEADS, -1, -1)
     return (0.25 * content + 0.75 * position) @ v
 
 
@@ -450,7 +449,8 @@ def as_many_windows_as_heads(q, k, v):
 class TwoLayers(nn.Module):
     def __init__(self, first, second):
         super().__init__()
-        self.first, self.second = Attention(first), Attention(second)
+        self.first = Attention(first)
+        self.second = Attention(second)
 
     def forward(self, x):
         self.first(x)
@@ -537,9 +537,11 @@ def test_torchvision(name, side, shapes):
 def test_windows_with_padding_are_left_out_and_named():
     """6 x 10 tokens are padded to 8 x 12: of the 2 x 3 windows, those at the end have padding."""
     torch.manual_seed(0)
-    model, images = build_torchvision("swin").eval(), torch.randn(2, 3, 24, 40)
+    model = build_torchvision("swin").eval()
+    images = torch.randn(2, 3, 24, 40)
     model.features = model.features[:2]  # one stage
-    model.norm, model.head = nn.Identity(), nn.Identity()
+    model.norm = nn.Identity()
+    model.head = nn.Identity()
     layer = model.features[1][0].attn
     inputs = []
     layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))

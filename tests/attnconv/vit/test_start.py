@@ -1,6 +1,5 @@
 """Tests of vision transformers started as convolutions, against timm's own forward pass."""
 
-import copy
 import re
 from functools import partial
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.encodings import quadratic_attention
+from helpers.models import unchanged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -46,7 +46,8 @@ def small(name):
 
 def attention_in_forward(model, images):
     """The probabilities that timm's own forward pass gives to `attn_drop`, by layer."""
-    found, hooks = {}, []
+    found = {}
+    hooks = []
     for name, module in model.named_modules():
         if hasattr(module, "attn_drop"):
             module.fused_attn = False
@@ -279,10 +280,8 @@ def test_a_class_token_takes_no_part():
 )
 def test_other_models_are_refused_by_name(name, expected):
     model = timm.create_model(name, pretrained=False)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(TypeError, match=expected):
+    with unchanged(model), pytest.raises(TypeError, match=expected):
         init_as_convolution(model)
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -345,20 +344,16 @@ def test_every_family_of_timm_can_be_started_or_is_refused_by_name(module):
 )
 def test_bad_arguments_leave_the_model_as_it_was(arguments, message):
     model = small("bias")
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match=message):
+    with unchanged(model), pytest.raises(ValueError, match=message):
         init_as_convolution(model, **arguments)
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 def test_a_start_that_fails_on_the_way_leaves_the_model_as_it_was():
     """Infinite scores are noticed only when the heads are measured, after they were written."""
     model = small("mlp")
     rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match="NaN"):
+    with unchanged(model), pytest.raises(ValueError, match="NaN"):
         init_as_convolution(model, alpha=1e38)
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == rates
     assert any(rates), "the start sets the perceptron's dropout to zero"
 
@@ -366,10 +361,11 @@ def test_a_start_that_fails_on_the_way_leaves_the_model_as_it_was():
 def test_layers_that_share_a_bias_start_together():
     model = timm.create_model("vit_srelpos_small_patch16_224", depth=3, **SMALL)
     names = [layer.name for layer in init_as_convolution(model).layers]
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=f"{names[0]} shares its bias .* choose all of"):
+    with (
+        unchanged(model),
+        pytest.raises(ValueError, match=f"{names[0]} shares its bias .* choose all of"),
+    ):
         init_as_convolution(model, alpha=3.0, layers=[0])
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 def test_a_shared_bias_is_found_inside_a_wrapper():

@@ -237,7 +237,8 @@ def test_learned_encodings(like_the_paper, tmp_path):
                 [-5 * (shifts - 1) ** 2] * single + [-0.05 * shifts**2] * (9 - single)
             )
         else:
-            rows, columns = torch.zeros(9, 31), 0.2 * shifts.expand(9, 31)
+            rows = torch.zeros(9, 31)
+            columns = 0.2 * shifts.expand(9, 31)
         # at the start all pixels are alike
         attention[f"layer{layer}.row_scores"] = torch.stack([torch.zeros(9, 31), rows])
         attention[f"layer{layer}.column_scores"] = torch.stack([torch.zeros(9, 31), columns])
@@ -334,7 +335,8 @@ def test_several_seeds_of_one_model_are_judged_one_by_one_too(tmp_path):
 
 def test_the_small_tier_is_judged_by_the_same_rules_and_not_asked_for_absolute_accuracies(tmp_path):
     write_records(tmp_path, tier="small")
-    small, paper = judged(tmp_path, "small"), judged(tmp_path)
+    small = judged(tmp_path, "small")
+    paper = judged(tmp_path)
     assert set(paper.values()) == {"not run", "reproduced", "differs"}, "the rules that need no run"
     assert "not run" not in small.values()
     not_asked = {text for (_, text), value in small.items() if value == "not asked"}
@@ -362,7 +364,8 @@ def test_the_variants_of_the_small_tier_side_by_side(tmp_path):
     write_record(tmp_path, "sa-quadratic", attention=far, tier="small-tokens")
     rows = results.variants_table(Records.read(tmp_path)).rows
     assert all(row[2] == row[3] and row[5] == row[6] for row in rows), "judged by the same rules"
-    records, claim = Records.read(tmp_path), "the heads of layer 4"
+    records = Records.read(tmp_path)
+    claim = "the heads of layer 4"
     assert results.answer(records, "small-long", claim).endswith(
         "of layer 4's heads meet the rule (reproduced)"
     )

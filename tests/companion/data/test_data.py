@@ -510,7 +510,8 @@ def test_cifar10_in_another_order_is_the_same_and_mislabelled_it_is_refused(
     dataset = load_dataset("cifar10", cifar10_root)
     splits = {}
     for split in ("train", "test"):
-        images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
+        images = getattr(dataset, f"{split}_images")
+        labels = getattr(dataset, f"{split}_labels")
         order = torch.randperm(len(labels))
         splits[split] = (images[order].numpy(), labels[order].numpy())
     (tmp_path / "data_batch_1").touch()

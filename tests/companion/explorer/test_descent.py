@@ -194,7 +194,8 @@ def test_numbers_are_mulberry32s():
 
 def test_positions_are_counted_within_a_radius():
     centers = [[i + 0.1, j - 0.1] for i, j in SHIFTS.tolist()]
-    centers[0], centers[8] = [1.03, 1.0], [0.75, 1.0]  # none near the first position
+    centers[0] = [1.03, 1.0]  # none near the first position
+    centers[8] = [0.75, 1.0]
     given = {"centers": [number for center in centers for number in center]}
     program = """
     const { found } = await from("descent/gradient");

@@ -72,7 +72,8 @@ def test_a_map_in_bytes_keeps_sharp_flat_and_zero_probabilities():
     maps = torch.zeros(3, 1, 2, 1, 2)
     maps[0, ..., 0] = 1
     maps[1] = 0.5
-    maps[2, ..., 0], maps[2, ..., 1] = 1 - 1e-7, 1e-7
+    maps[2, ..., 0] = 1 - 1e-7
+    maps[2, ..., 1] = 1e-7
     assert torch.allclose(shown(maps_in_bytes(maps, 2)), maps.flatten(1, 2), rtol=0.04)
 
 

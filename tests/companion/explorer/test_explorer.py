@@ -84,7 +84,8 @@ def test_a_freed_cnn_is_shown_at_the_size_of_its_middle_group(tmp_path):
 
 
 def test_large_files_lie_beside_the_page():
-    payload, large = Payload("files"), {"x": torch.zeros(IN_THE_PAGE // 4)}
+    payload = Payload("files")
+    large = {"x": torch.zeros(IN_THE_PAGE // 4)}
     assert payload.file("a", large)["url"] == "files/a.safetensors"
     small = [
         payload.file(f"{n}", {"x": torch.full((IN_THE_PAGE // 5,), float(n))}) for n in range(9)

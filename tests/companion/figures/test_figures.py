@@ -227,7 +227,8 @@ def test_figure_7_has_another_query_than_figure_6(runs):
 def test_single_images_are_pictures_if_the_weights_are_stored():
     """The maps against those that are captured in the forward pass of all layers."""
     record = load_run(ROOT / "data" / "runs" / "sa-learned-content--cifar10-small--seed0")
-    figure, horse = figures.figure_9(record), load_photograph("horse")
+    figure = figures.figure_9(record)
+    horse = load_photograph("horse")
     assert any(text.startswith("picture: horse |") for text in texts(figure))
     model = load_model("sa-learned-content")
     inputs = model.transform((255 * horse).byte().numpy())[None]

@@ -12,7 +12,8 @@ from companion.store import DamagedFile
 
 @pytest.mark.parametrize("name", ["cnn", "sa-generalized-pruned"])
 def test_a_model_comes_back_as_it_was(name, tmp_path):
-    model, images = load_model(name), torch.randn(2, 3, 32, 32)
+    model = load_model(name)
+    images = torch.randn(2, 3, 32, 32)
     HubModel(model).save_pretrained(tmp_path / "a", config={"model": name})
     first = HubModel.from_pretrained(tmp_path / "a")
     first.save_pretrained(tmp_path / "b")  # also one that was read from such a folder

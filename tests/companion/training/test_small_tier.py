@@ -220,7 +220,8 @@ def test_a_whole_batch_is_kept_where_its_images_share_something(noise, tmp_path,
 
 def count_images(monkeypatch):
     """Return a list to which each training step appends the sizes of its parts."""
-    sizes, windows = [], Batches.windows
+    sizes = []
+    windows = Batches.windows
 
     def counted(batches, index, *others):
         if len(batches) == 40:  # the training images

@@ -16,6 +16,7 @@ from helpers.runs import (
     as_words,
     check_record,
     command_line,
+    in_two_processes,
     places,
     results,
     small,
@@ -80,8 +81,9 @@ def test_every_model_trains_stops_and_goes_on_bit_for_bit(model, optimizer, tmp_
 
 
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(tmp_path, capsys):
-    whole = train(small(tmp_path / "whole", epochs=40), DIGITS)
-    parameters = small(tmp_path / "killed", epochs=40)
+    values = {"epochs": 40, "num_layers": 1}
+    whole = train(small(tmp_path / "whole", **values), DIGITS)
+    parameters = small(tmp_path / "killed", **values)
     epoch = whole.record.info.wall_seconds / 40
     moments = random.Random(0)
     for _ in range(20):
@@ -105,7 +107,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_does_not(finished, tm
 
 def test_two_threads_are_as_repeatable_as_one(tmp_path):
     torch.set_num_threads(2)
-    values = {"model": "sa-learned-content", "train_images": 100, "epochs": 1}
+    values = {"model": "sa-learned-content", "train_images": 50, "epochs": 1}
     runs = [train(small(tmp_path / str(i), **values), DIGITS) for i in range(2)]
     assert results(runs[0]) == results(runs[1])
 
@@ -131,7 +133,8 @@ def test_a_refused_run_leaves_the_checkpoints(finished, tmp_path):
 
 
 def test_a_parameter_younger_than_a_record_was_at_its_default(finished, tmp_path, capsys):
-    info, parameters = finished.record.info, small(tmp_path)
+    info = finished.record.info
+    parameters = small(tmp_path)
     older = {name: value for name, value in info.parameters.items() if name != "label_smoothing"}
     path = parameters.record_folder / "run.json"
     path.write_bytes(info.model_copy(update={"parameters": older}).sealed().as_file())
@@ -152,7 +155,8 @@ def test_smoothed_labels_give_every_class_its_share(tmp_path):
     )
     torch.manual_seed(0)
     model = build_network(small(tmp_path, **values).model_dump()).train()
-    images, labels = DIGITS.normalise(DIGITS.train_images[:330]), DIGITS.train_labels[:330]
+    images = DIGITS.normalise(DIGITS.train_images[:330])
+    labels = DIGITS.train_labels[:330]
     log_p = model(images).log_softmax(dim=1).detach()
     right = -log_p.gather(1, labels[:, None]).mean().item()
     assert plain["train_loss"] == pytest.approx(right, rel=1e-5)
@@ -253,7 +257,8 @@ def test_damaged_snapshots_are_written_anew(kept, finished, tmp_path, monkeypatc
     attention.write_bytes(b"damaged")
     if not kept:
         Checkpoints(small(tmp_path).checkpoint_folder).clear()
-    step, steps = Learner.train_step, []
+    step = Learner.train_step
+    steps = []
     monkeypatch.setattr(Learner, "train_step", lambda *given: steps.append(step(*given)))
     with pytest.warns(
         UserWarning, match="attention.safetensors is damaged.*; it will be rewritten"
@@ -363,7 +368,8 @@ def test_evaluate_counts():
     images[200:] = 255
     labels = torch.cat([torch.zeros(240), torch.ones(10)]).long()
     loss, accuracy = evaluate(model, Batches(DIGITS, images, labels))
-    right, wrong = -math.log(math.e / (math.e + 2)), -math.log(1 / (math.e + 2))
+    right = -math.log(math.e / (math.e + 2))
+    wrong = -math.log(1 / (math.e + 2))
     assert accuracy == 210 / 250 and loss == pytest.approx((210 * right + 40 * wrong) / 250)
     assert model.training
 
@@ -373,7 +379,8 @@ def test_evaluation_keeps_the_mode_of_each_module():
         def forward(self, x):
             raise RuntimeError("no")
 
-    images, labels = torch.zeros(250, 1, 8, 8, dtype=torch.uint8), torch.zeros(250).long()
+    images = torch.zeros(250, 1, 8, 8, dtype=torch.uint8)
+    labels = torch.zeros(250).long()
     batches = Batches(DIGITS, images, labels)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 10))
     model[1].eval()  # frozen
@@ -389,7 +396,8 @@ def test_evaluation_keeps_the_mode_of_each_module():
 
 
 def test_compiled_training_is_the_same_training(tmp_path, monkeypatch):
-    modes, compile = [], torch.compile
+    modes = []
+    compile = torch.compile
 
     def compiled_once(model, mode, **options):
         modes.append(mode)
@@ -462,13 +470,29 @@ def test_each_model_trains_on_cifar10(model, cifar10_root, tmp_path):
 # --- processes and the command line ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["sa-quadratic", "sa-learned-content"])
-def test_two_processes_are_one_with_the_same_batch(model, tmp_path):
+def launched_by_torchrun(parameters):
+    return command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
+
+
+def launched_by_a_notebook(parameters):
+    """As from a notebook's cell: `train` forks. In a process of its own, since a fork copies this
+    one's threads."""
+    given = parameters.model_dump() | {"processes": 2}
+    program = "from companion.runs.parameters import *; from companion.training.loop import *\n"
+    program += f"print(train(RunParameters.check({given!r})))"
+    return command_line("-c", program, launcher=())
+
+
+@pytest.mark.parametrize(
+    ("launched", "model"),
+    [(launched_by_torchrun, "sa-quadratic"), (launched_by_a_notebook, "sa-learned-content")],
+)
+def test_two_processes_are_one_with_the_same_batch(launched, model, tmp_path):
     """Batches of 50 and a last one of 29: the shares are uneven."""
     values = {"model": model, "train_images": 329, "optimizer": "sgd"} | NO_DROPOUT
     one = train(small(tmp_path / "one", **values), DIGITS).record
     parameters = small(tmp_path / "two", **values)
-    shell = command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
+    shell = launched(parameters)
     assert shell.returncode == 0, shell.stderr[-3000:]
     two = load_run(parameters.record_folder)
     assert two.info.hardware["processes"] == 2 and two.info.status == "finished"
@@ -494,7 +518,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_two_processes_stop_and_go_on(tmp_path):
+def test_two_processes_stop_and_go_on(tmp_path, capfd):
     """Stopped in mid-epoch by a signal that arrives twice, as from a scheduler through the
     launcher."""
     values = {"train_images": 210, "batch_size": 2, "checkpoint_every": 100} | NO_DROPOUT
@@ -506,40 +530,27 @@ def test_two_processes_stop_and_go_on(tmp_path):
     text = "stopped by SIGTERM in epoch 2, step 100; a checkpoint was written"
     assert stopped.returncode != 0 and text in stopped.stderr
     assert load_run(parameters.record_folder).info.status == "stopped"
-    shell = command_line(*as_words(parameters), launcher=(*TORCHRUN, "-m", "attnconv"))
-    assert shell.returncode == 0, shell.stderr[-3000:]
-    assert "resumed at epoch 1 of 2, step 100" in shell.stdout
+    assert in_two_processes(main, as_words(parameters)) == [0, 0]
+    assert "resumed at epoch 1 of 2, step 100" in capfd.readouterr().out
     parts = load_run(parameters.record_folder)
     for ours, theirs in zip(whole.metrics, parts.metrics, strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
         assert ours["train_accuracy"] == pytest.approx(theirs["train_accuracy"], abs=0.01)
 
 
-def test_processes_with_folders_of_their_own_are_refused(finished, tmp_path):
+def test_processes_with_folders_of_their_own_are_refused(finished, tmp_path, capfd):
     """One finds a checkpoint and the other does not."""
     # the last one: it is at the first epoch again
     Checkpoints(small(tmp_path).checkpoint_folder).paths()[0].unlink()
     (finished.record.folder / "run.json").unlink()
-    program = tmp_path / "apart.py"
-    program.write_text(
-        "import os, sys\nfrom companion.cli import main\n"
-        f"apart = '{tmp_path}/checkpoints' + '/none' * int(os.environ['RANK'])\n"
-        "sys.exit(main([*sys.argv[1:], '--checkpoints', apart]))\n"
-    )
-    shell = command_line(*as_words(small(tmp_path)), launcher=(*TORCHRUN, str(program)))
+
+    def train_apart():
+        folder = tmp_path / "checkpoints" / ("none" if os.environ["RANK"] == "1" else "")
+        return main([*as_words(small(tmp_path)), "--checkpoints", str(folder)])
+
+    codes = in_two_processes(train_apart)
     text = "the processes found different checkpoints (steps done: [7, 0])"
-    assert shell.returncode != 0 and text in shell.stderr, shell.stderr[-3000:]
-
-
-def test_a_notebook_launches_two_processes(tmp_path):
-    """As from a notebook's cell: `train` forks them. In a process of its own, since a fork copies
-    this one's threads."""
-    parameters = small(tmp_path, processes=2, train_images=100, epochs=1)
-    program = "from companion.runs.parameters import *; from companion.training.loop import *\n"
-    program += f"print(train(RunParameters.check({parameters.model_dump()!r})))"
-    shell = command_line("-c", program, launcher=())
-    assert shell.returncode == 0, shell.stderr[-3000:]
-    assert load_run(parameters.record_folder).info.hardware["processes"] == 2
+    assert all(codes) and text in capfd.readouterr().err
 
 
 def test_the_command_line_trains_stops_and_goes_on(tmp_path):
