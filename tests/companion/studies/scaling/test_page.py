@@ -65,7 +65,7 @@ def test_longer_training_does_not_close_the_gap(committed):
     assert changes(committed)["epochs"].last > 0
 
 
-@states(PAGE, "With tokens as small as in the paper, the gap closes")
+@states(PAGE, "closes with tokens as small as in the paper")
 def test_small_tokens_close_the_gap(tokens):
     assert tokens.last <= 0
 
