@@ -21,6 +21,7 @@ from companion.data import CIFAR10_FINGERPRINT
 from companion.runs.select import command_of
 from companion.specs import SPECS
 from companion.store import REPOSITORY, write_file
+from companion.tiers import TIERS
 
 CODECHECK = "https://codecheck.org.uk/spec/config/1.0/"
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -30,6 +31,18 @@ SUMMARY = (
     " records, without training. The page Run records of the book (`make book`) gives the command"
     " that repeats each run."
 )
+FOLDERS = {
+    "src": (
+        "Python packages",
+        "attnconv, the paper's layers and theory, and the book's laboratory",
+    ),
+    "proofs": ("Proofs in Coq", "The statements of the theory, checked by machine"),
+}
+KINDS = {
+    ".csv": "text/csv",
+    ".json": "application/json",
+    ".safetensors": "application/octet-stream",
+}
 FOR_THE_CHECKER = "# For the checker to add: codechecker, report, check_time, certificate.\n"
 
 
@@ -113,6 +126,7 @@ def crate(records):
     article["author"] = people(paper["authors"], "Person")
     article["datePublished"] = str(paper["year"])
     images = entity(CIFAR10, "CreativeWork", name="CIFAR-10", identifier=CIFAR10_FINGERPRINT)
+    article["description"] = "The paper whose claims the book checks."
     images["description"] = "Not part of the crate; the identifier is its SHA-256 (data/README.md)."
     book = yaml.safe_load((REPOSITORY / "_config.yml").read_text("utf-8"))
     root["name"], root["description"] = citation["title"], citation["message"]
@@ -122,8 +136,9 @@ def crate(records):
     root.properties()["datePublished"] = str(citation.get("date-released") or book["copyright"])
     if licence := citation.get("license"):
         root["license"] = entity(f"https://spdx.org/licenses/{licence}", "CreativeWork")
-    for folder, name in {"src": "Python package", "proofs": "Proofs in Coq"}.items():
-        found.add_dataset(dest_path=folder, properties={"name": name})
+    for folder, (name, about) in FOLDERS.items():
+        properties = {"name": name, "description": about}
+        found.add_dataset(dest_path=folder, properties=properties)
     for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
         _add_file(found, f"notebooks/{path.name}", _title(path), "application/x-ipynb+json")
     _add_file(found, "codecheck.yml", "Manifest for CODECHECK", "application/yaml")
@@ -133,7 +148,8 @@ def crate(records):
 
 
 def _add_file(found, path, name, kind):
-    properties = {"name": name, "encodingFormat": kind}
+    size = (REPOSITORY / path).stat().st_size
+    properties = {"name": name, "encodingFormat": kind, "contentSize": str(size)}
     return found.add_file(dest_path=path, properties=properties)
 
 
@@ -162,10 +178,15 @@ def _add_runs(found, entity, records, images):
         properties = {"name": record.name, "description": about}
         run = found.add_dataset(dest_path=folder, properties=properties)
         run["isBasedOn"] = images
-        run["hasPart"] = [found.add_file(dest_path=path) for path in files_of(record)]
+        run["hasPart"] = [
+            _add_file(found, path, f"{record.name}: {Path(path).name}", KINDS[Path(path).suffix])
+            for path in files_of(record)
+        ]
         tiers.setdefault(record.tier, []).append(run)
     for tier, runs in tiers.items():
-        collection = entity(f"#tier-{tier}", "Collection", name=f"{len(runs)} runs, {tier} tier")
+        about = {"name": f"{len(runs)} runs, {tier} tier"}
+        about["description"] = f"Models trained alike, on {TIERS[tier].dataset}."
+        collection = entity(f"#tier-{tier}", "Collection", **about)
         collection["hasPart"] = runs
 
 

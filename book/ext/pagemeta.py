@@ -109,7 +109,8 @@ def tag_start(app, exception):
         first = Path(app.builder.get_outfilename(app.config.root_doc)).read_text("utf-8")
         tags = re.findall(r'<meta (?:property="og:|name="description")[^>]*>', first)
         title = re.search("<title>.*?</title>", first, re.S)[0]
-        head = "\n".join(['<!doctype html>\n<meta charset="utf-8">', title, *tags])
+        start_of_page = '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">'
+        head = "\n".join([start_of_page, title, *tags])
         start.write_text(f"{head}\n{text}", "utf-8")
 
 

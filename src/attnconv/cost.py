@@ -55,7 +55,8 @@ def cost_of(
     """Return the cost of a model for one image, or for the given inputs.
 
     Dropout is off, and the model is not changed. `flops_paper` and `flops` omit linear maps that
-    are not modules, such as the projections of `nn.MultiheadAttention`.
+    are not modules, such as the projections of `nn.MultiheadAttention`. Models with FlexAttention
+    need torch 2.15, because the counters of earlier versions fail in them.
 
     Args:
         model: Any model.

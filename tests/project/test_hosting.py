@@ -110,6 +110,8 @@ def test_a_workflow_starts_only_for_commits_that_cannot_write(name):
 def test_only_what_the_tests_have_passed_is_published(name):
     job, workflow = JOBS[name], WORKFLOWS[name.partition(".")[0]]
     for step in job["steps"]:
+        if "uses" in step:  # a tag can move to other code, a commit cannot
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False and "ref" not in step["with"]
         assert "${{" not in step.get("run", ""), "pass it through env, where it cannot be code"

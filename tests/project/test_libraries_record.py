@@ -19,7 +19,15 @@ import run
 
 STORED = json.loads(run.RECORD.read_text())
 ROWS = [row for library in STORED.values() for row in library["rows"]]
-ON_TORCH = {"natten", "timm", "torch", "torchvision", "transformers", "x-transformers"}
+ON_TORCH = {
+    "executorch",
+    "natten",
+    "timm",
+    "torch",
+    "torchvision",
+    "transformers",
+    "x-transformers",
+}
 
 
 def test_the_record_is_whole():

@@ -89,6 +89,18 @@ def test_the_crate_is_read_back_and_all_its_files_exist(described):
     assert {"name", "description", "datePublished"} <= crate.root_dataset.properties().keys()
 
 
+def test_each_file_of_the_crate_has_a_name_a_format_and_its_size(graph):
+    files = [entity for entity in graph.values() if entity["@type"] == "File"]
+    for entity in files:
+        assert entity["name"] and "/" in entity["encodingFormat"], entity["@id"]
+        assert int(entity["contentSize"]) == (ROOT / entity["@id"]).stat().st_size
+    assert len(files) > 100
+    about = [
+        entity for entity in graph.values() if entity["@type"] in ("Dataset", "Collection", "Claim")
+    ]
+    assert all(entity["description"] for entity in about)
+
+
 def test_the_crate_has_the_claims_runs_and_notebooks_of_the_repository(graph):
     claims = json.loads((ROOT / "data" / "claims.json").read_text())
     of_kind = [each for each in graph.values() if each["@type"] == "Claim"]

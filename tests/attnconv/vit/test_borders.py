@@ -240,7 +240,11 @@ def test_a_shift_of_a_sequence_joins_no_edges():
 
 def test_padding_of_heads_one_after_the_other_in_timm():
     timm = pytest.importorskip("timm")
-    reading = read_attention(timm.create_model("efficientvit_m0"), torch.randn(1, 3, 160, 160))
+    try:
+        reading = read_attention(timm.create_model("efficientvit_m0"), torch.randn(1, 3, 160, 160))
+    except AssertionError as error:
+        assert "input feature has wrong size" in str(error)
+        pytest.skip(f"timm {timm.__version__} takes images of one size only")
     assert [tuple(layer.maps.shape) for layer in reading.layers] == [(1, 1, 7, 7, 7, 7)] * 4
     assert reading.skipped[0].startswith("3 of 4 windows of stages.0.blocks.0.mixer.m.attn")
     assert reading.skipped[0].endswith("which contain padding (up to 40 of 49 keys)")

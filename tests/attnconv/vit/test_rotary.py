@@ -499,6 +499,8 @@ def test_a_class_token_at_the_origin_takes_its_share():
 
 
 def with_query_norm():
+    if "qk_norm" not in inspect.signature(timm.models.eva.Eva).parameters:
+        pytest.skip(f"timm {timm.__version__} does not normalise queries in this model")
     return timm.create_model(
         "vit_small_patch16_rope_224", img_size=64, depth=1, qk_norm=True, init_values=1.0
     )
