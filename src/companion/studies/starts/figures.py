@@ -20,7 +20,6 @@ from .measures import PAIRS
 BY_START = "vit-10k"
 WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
 SIDE, QUERY = 15, (8, 5)  # of the image with heads of rotary encodings, in pixels
-BASES = np.logspace(1, 4, 25)
 
 
 def starts(records: Records) -> Figure:
@@ -75,11 +74,12 @@ def sums_of_cosines(dims: Sequence[int], offset: tuple[int, int], alpha: float) 
     limits = (0, float(torch.stack(maps).max()))
     draw_maps(np.array(on_maps), maps, titles, query=QUERY, limits=limits)
     shown = sorted({*dims, 8, 32}, reverse=True)
+    bases = np.logspace(1, 4, 25)
     for number, dim in enumerate(shown):
-        gaps = [rotary_gap(axial_frequencies(dim, base), SIDE, SIDE) for base in BASES]
+        gaps = [rotary_gap(axial_frequencies(dim, base), SIDE, SIDE) for base in bases]
         color = colormaps["viridis"](0.9 * number / len(shown))
         style = {"color": color, "linestyle": DASHES[number % 4], "label": str(dim)}
-        draw_line(by_base, BASES, gaps, **style)
+        draw_line(by_base, bases, gaps, **style)
     by_base.set(xscale="log", yscale="log", xlabel="base", ylabel="gap γ")
     by_base.grid(color="0.92")
     beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}

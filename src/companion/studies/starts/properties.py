@@ -2,8 +2,8 @@
 
 The properties are the spread of the offsets, at alpha = 2, and the sharpness alpha, at a spread of
 two tokens. Heads that all start on the query's own token have a spread of zero. The questions,
-their contrasts and the rule were committed before the first run of any start named spread-* or
-alpha-*; the accuracies of spreads 0 and 2 were known, for three seeds each.
+their contrasts and the rule were committed before the first run of any start of
+`arms.PROPERTY_STARTS`; the accuracies of spreads 0 and 2 were known, for three seeds each.
 
 Runs with the same seed share the order of the images, all initial weights except the position bias,
 and the standard normal numbers that are scaled to offsets. The rule therefore compares starts seed
