@@ -61,7 +61,7 @@ class Sweep:
 
     def needs_gpu(self, name: str) -> bool:
         """Return whether a run is meant for a GPU; the others take one core each."""
-        return self._all[name].tier == "paper"
+        return TIERS[self._all[name].tier].needs_gpu
 
     def parameters(self, name: str) -> dict[str, Any]:
         """Return the parameters that the notebook of a run is given.

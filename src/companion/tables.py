@@ -27,6 +27,7 @@ from .runs.select import Records
 from .runs.weights import WEIGHTS_FILE
 from .specs import MODELS, SPECS, TABLE_1, TABLE_2, TABLE_4
 from .store import REPOSITORY
+from .tiers import TIERS
 
 # --- Tables 1 and 4, and their counterparts in other tiers ----------------------------------------
 
@@ -261,7 +262,7 @@ def _recipe(model: str, tier: str) -> dict[str, Any]:
     """Return a model's parameters in a tier, on the device for which the tier is intended."""
     parameters = RunParameters.check({"model": model, "dataset": "cifar10", "tier": tier})
     epochs = {"parent_epochs": parameters.parent().epochs} if MODELS[model].parent else {}
-    return parameters.on("cuda" if tier == "paper" else "cpu").identity() | epochs
+    return parameters.on("cuda" if TIERS[tier].needs_gpu else "cpu").identity() | epochs
 
 
 def _matters(kind: str, parameter: str) -> bool:

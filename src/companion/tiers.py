@@ -134,7 +134,7 @@ class Tier:
     state them with each number. `variant_of` is the tier whose model-specific settings also apply
     here, before `changes`. `models` lists the models that may be trained in this tier (empty: all).
     `rate_factor` multiplies the models' learning rates. `keeps_weights` says whether the weights of
-    seed 0 are committed.
+    seed 0 are committed, and `needs_gpu` whether runs are meant for a GPU.
     """
 
     dataset: str
@@ -146,6 +146,7 @@ class Tier:
     models: tuple[str, ...] = ()
     rate_factor: float = 1.0
     keeps_weights: bool = False
+    needs_gpu: bool = False
 
 
 # Pilot runs on held-out training images (data/pilot-scaling) showed that, at 0.3 times the width,
@@ -188,7 +189,10 @@ TIERS = {
     "quick": Tier("digits", DIGITS_RECIPE),
     "brief": Tier("digits", BRIEF_RECIPE),
     "paper": Tier(
-        "cifar10", PAPER_RECIPE, may_differ=("seed", "precision", "epochs", "parent_epochs")
+        "cifar10",
+        PAPER_RECIPE,
+        may_differ=("seed", "precision", "epochs", "parent_epochs"),
+        needs_gpu=True,
     ),
     "small": Tier("cifar10", SMALL_RECIPE, fixed=True, keeps_weights=True),
     "small-long": Tier(
@@ -214,7 +218,7 @@ TIERS = {
     "vit-10k": _vit(keeps_weights=True),
     "vit-50k": _vit(train_images=50_000, epochs=10),
     "vit-10k-long": _vit(epochs=100),
-    "vit-lite": Tier("cifar10", LITE_RECIPE, fixed=True, models=("vit-lite-6-4",)),
+    "vit-lite": Tier("cifar10", LITE_RECIPE, fixed=True, models=("vit-lite-6-4",), needs_gpu=True),
 }
 
 

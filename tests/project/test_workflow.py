@@ -83,9 +83,9 @@ def test_checkpoints_and_gpus_follow_the_recipe():
         name = next(iter(sweep.runs))
         every[tier] = sweep.parameters(name)["checkpoint_every"]
         gpu[tier] = sweep.needs_gpu(name)
-    assert every["paper"] == 10 and every["quick"] == 10  # digits: once, in the end
-    assert {every[tier] for tier in tiers_of("cifar10")[1:]} == {1}
-    assert [tier for tier in TIERS if gpu[tier]] == ["paper"]
+    assert every["quick"] == 10  # digits: once, in the end
+    assert all(every[tier] == (10 if gpu[tier] else 1) for tier in tiers_of("cifar10"))
+    assert [tier for tier in TIERS if gpu[tier]] == ["paper", "vit-lite"]
     changed = Sweep({"tier": "small", "checkpoint_every": 5})
     assert changed.parameters(next(iter(changed.runs)))["checkpoint_every"] == 5
 

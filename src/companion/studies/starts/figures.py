@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from statistics import mean
 
-import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -20,6 +19,7 @@ from .measures import PAIRS
 BY_START = "vit-10k"
 WIDTHS = dict(zip(PAIRS["lasts"], (1.0, 2.2), strict=True))
 SIDE, QUERY = 15, (8, 5)  # of the image with heads of rotary encodings, in pixels
+BASES = [10 ** (1 + n / 8) for n in range(25)]  # from 10 to 10,000
 
 
 def starts(records: Records) -> Figure:
@@ -62,24 +62,25 @@ def _draw_by_start(ax: Axes, records: Records) -> None:
 def sums_of_cosines(dims: Sequence[int], offset: tuple[int, int], alpha: float) -> Figure:
     """Draw attention maps of heads with axial rotary encodings, and the gap by base.
 
-    The image has 15 x 15 pixels. On the left, a map for each head dimension in `dims`, with the
-    base 100, the head's `offset` and a lead of `alpha` over the second-best pixel. On the right,
-    the gap for these and further dimensions; see `rotary_gap`.
+    The image has 15 x 15 pixels. Above, a map for each head dimension in `dims`, with the base 100,
+    the head's `offset` and a lead of `alpha` over the second-best pixel. Below, the gap for these
+    and further dimensions; see `rotary_gap`.
     """
-    ratios = {"width_ratios": [*[1] * len(dims), 1.6]}
-    figure, axes = subplots(1, len(dims) + 1, 9.5, 2.5, gridspec_kw=ratios)
-    *on_maps, by_base = axes[0]
+    figure, axes = subplots(2, len(dims), 5.8, 4.6)
+    on_maps = axes[0]
+    for ax in axes[1]:
+        ax.remove()
+    by_base = figure.add_subplot(axes[1, 0].get_gridspec()[1, :])
     maps = [rotary_map(dim, offset, alpha) for dim in dims]
     titles = [f"{dim // 4} frequenc{'y' if dim == 4 else 'ies'} per axis" for dim in dims]
     limits = (0, float(torch.stack(maps).max()))
-    draw_maps(np.array(on_maps), maps, titles, query=QUERY, limits=limits)
+    draw_maps(on_maps, maps, titles, query=QUERY, limits=limits)
     shown = sorted({*dims, 8, 32}, reverse=True)
-    bases = np.logspace(1, 4, 25)
     for number, dim in enumerate(shown):
-        gaps = [rotary_gap(axial_frequencies(dim, base), SIDE, SIDE) for base in bases]
+        gaps = [rotary_gap(axial_frequencies(dim, base), SIDE, SIDE) for base in BASES]
         color = colormaps["viridis"](0.9 * number / len(shown))
         style = {"color": color, "linestyle": DASHES[number % 4], "label": str(dim)}
-        draw_line(by_base, bases, gaps, **style)
+        draw_line(by_base, BASES, gaps, **style)
     by_base.set(xscale="log", yscale="log", xlabel="base", ylabel="gap γ")
     by_base.grid(color="0.92")
     beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}

@@ -78,8 +78,8 @@ def largest_of_others(dim):
     return {tuple(offset) for offset in best.tolist()}
 
 
-@states(PAGE, "the strongest rivals are six pixels away", "the direct neighbours come first")
-def test_rivals_are_periods_or_neighbours():
+@states(PAGE, "the second-best pixels are six pixels away", "they are the direct neighbours")
+def test_the_second_best_pixels_are_periods_or_neighbours():
     for dim, distance in ((4, 6), (12, 1), (64, 1)):
         around = {(distance, 0), (-distance, 0), (0, distance), (0, -distance)}
         assert largest_of_others(dim) == around
