@@ -28,7 +28,7 @@ needs_snakemake = pytest.mark.skipif(
 
 def planned_by(run):
     assert run.returncode == 0, run.stderr
-    return re.findall(r"wildcards: run=([a-z0-9-]+)", run.stdout)
+    return re.findall(r"wildcards: run=([a-z0-9.-]+)", run.stdout)
 
 
 @pytest.mark.parametrize("tier", TIERS)
