@@ -68,7 +68,7 @@ test: $(READY) ## everything that can fail: lint, types, unit and property tests
 		--nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(MAKE) --no-print-directory book
 	@echo "== the built pages, as files and in a browser"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/rendered
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/rendered
 
 quick: $(READY) ## lint, types, and the unit tests without training and browsers: two minutes
 	@$(BIN)/ruff check .

@@ -14,8 +14,7 @@ from filelock import FileLock
 from helpers import HTML, ROOT
 from pypdf import PdfReader
 
-# one process prints the book while the other goes on with other tests
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pdf")]
+pytestmark = pytest.mark.slow
 PDF = ROOT / "_build" / "pdf" / "attnconv.pdf"
 SOURCES = [HTML / "index.html", *(ROOT / "tools").glob("print*")]
 BLANK = str.maketrans("", "", " \n\xa0\t")
