@@ -9,7 +9,7 @@ import torch
 from helpers import ROOT
 from torch import nn
 
-from attnconv import conv_to_attention
+from attnconv import build_model, conv_to_attention
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from deployment import NETWORKS, ROUTES, STORED, Example, Route, deployment_rows, try_route
@@ -150,3 +150,19 @@ def test_what_does_not_work_is_reported():
         "d": "exact",
     }
     assert not try_route(NETWORKS["converted layer"], wrong).works
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("opset", "fused"), [(18, False), (23, True)])
+def test_content_attention_is_the_same_in_any_opset(opset, fused):
+    """From opset 23 on, attention is one operator instead of products and a softmax."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    network = build_model("sa-learned-content", num_layers=1, hidden=32, intermediate=32).eval()
+    images = torch.randn(2, 3, 32, 32)
+    program = torch.onnx.export(network, (images,), dynamo=True, verbose=False, opset_version=opset)
+    assert ("Attention" in {node.op_type for node in program.model.graph}) == fused
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    [found] = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    with torch.no_grad():
+        assert (torch.from_numpy(found) - network(images)).abs().max() < 1e-5

@@ -409,3 +409,20 @@ def test_one_encoding_for_all_ways():
     table = model.blocks[0].attn.rel_pos.relative_position_bias_table.detach()
     scores = QuadraticEncoding.from_alpha(offsets.float(), 2.0).scores(torch.tensor([2, -1]))
     torch.testing.assert_close(table[(4 - 2) * 9 + (4 + 1)], scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit_relpos_small_patch16_224", {"init_values": 0.0}),
+        ("vit_tiny_patch16_224", {}),
+        ("vit_small_patch16_rope_224", {"init_values": 1.0}),
+    ],
+)
+def test_an_optimizer_made_before_the_start_trains_the_same_parameters(name, options):
+    model = timm.create_model(name, img_size=64, depth=1, **options)
+    before = dict(model.named_parameters())
+    init_as_convolution(model)
+    after = dict(model.named_parameters())
+    assert before.keys() == after.keys()
+    assert all(after[key] is parameter for key, parameter in before.items())
