@@ -10,7 +10,7 @@ from jaxtyping import AbstractArray, jaxtyped
 
 
 def jaxtyped_where_stated(typechecker):
-    """Return jaxtyping's decorator, which leaves functions that state no shape as they are.
+    """Return jaxtyping's decorator, which leaves functions without shapes unchanged.
 
     By itself, jaxtyping wraps all functions, which then take longer than small computations.
     """

@@ -55,7 +55,7 @@ UNMASKED = 1e-6
 
 @dataclass(frozen=True)
 class WindowBorders:
-    """What N windows contain beside one part of the image, on the CPU.
+    """The parts of N windows that are not one part of the image, on the CPU.
 
     `padded` `(N,)` is the number of tokens that are padding. `joined` `(N,)` says which windows
     without padding join opposite edges of the image.

@@ -67,7 +67,7 @@ def test_training_softens_rotary_heads_more(committed):
 
 
 def largest_of_others(dim):
-    """Return the offsets of the brightest pixels of a head's map from the head's own pixel."""
+    """Return the offsets from the head's own pixel to the brightest other pixels of its map."""
     attention = rotary_map(dim, (-2, 3), 1.5)
     row, column = QUERY[0] - 2, QUERY[1] + 3
     assert attention[row, column] == attention.max()
